@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `tony allocate`: one division of a cluster, from standard input to standard output. */
+/* `tony allocate`: reads nodes and jobs from standard input, and prints one division of the
+ * nodes among the jobs. */
 #include <errno.h>
 #include <unistd.h>
 
@@ -13,7 +14,7 @@ enum {
     ANSWER_MAX = 1 << 30,
     LIMIT_MAX_MS = 24 * 3600 * 1000,
     EXACT_LIMIT_MS = 60 * 1000, /* of --exact without --time-limit */
-    EXACT_PART = 4,             /* with --exact, the fast search has this part of the time */
+    EXACT_PART = 4,             /* with --exact, the fast search gets 1/EXACT_PART of the time */
 };
 
 static bool past(void *ctx)
@@ -42,7 +43,7 @@ int client_policy(const char *name, const struct part_policy **out, struct err *
     return rc;
 }
 
-/* Replace the answer of the search by that of the exact solver, if there is one in time. */
+/* Replace the answer of the search by that of the exact solver, if the solver ends in time. */
 static int improve(struct span instance, int64_t limit_ms, struct buf *answer, struct err *e)
 {
     AUTO(buf_done) struct buf exact = { .max = ANSWER_MAX };

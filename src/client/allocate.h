@@ -9,7 +9,7 @@ struct part_policy;
 
 int cmd_allocate(struct client *c);
 
-/* The policy of this name. -EINVAL: there is none; the hint says which there are. */
+/* The policy of this name. -EINVAL: there is no such policy; the hint lists all policies. */
 int client_policy(const char *name, const struct part_policy **out, struct err *e);
 
 #endif

@@ -130,7 +130,7 @@ int client_main(int argc, char **argv, const char *version)
     const char *site = getenv("TONY_CONF_DIR");
     AUTO(free_p) char *site_dir = site && *site && *site != '/' ? realpath(site, NULL) : NULL;
     if (site_dir) /* absolute: the pool inherits it and runs in another directory */
-        /* On failure memory is exhausted: a later step reports that. */
+        /* This fails only without memory, which a later step reports. */
         (void)setenv("TONY_CONF_DIR", site_dir, 1);
 
     const char *word = argc > 1 ? argv[1] : "";

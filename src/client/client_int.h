@@ -25,7 +25,7 @@ struct client {
     const char *version;
     struct paths paths; /* after client_open_paths() or client_look_paths() */
     bool have_paths;
-    bool looks_only; /* the paths can only be read, because of not_opened */
+    bool looks_only; /* the paths can only be read; not_opened says why */
     struct err not_opened;
     struct loop *loop; /* after client_loop() */
     bool tty, color;   /* of stderr, where progress goes */

@@ -18,7 +18,7 @@
 extern char **environ;
 
 enum {
-    SOLVE_PERCENT = 80, /* of the time, for the solver: it often ends late */
+    SOLVE_PERCENT = 80, /* of the time limit; the solver often ends later than it was told */
     SEARCH_PERCENT = 20,
     SEARCH_MAX_MS = 2000, /* our own search needs much less than this */
     FIRST_LIMIT_MS = 60 * 1000,
@@ -92,11 +92,11 @@ static int wait_until(pid_t pid, int64_t deadline_ms, int *status, bool *late)
 static int read_back(int fd, struct buf *out, struct err *e)
 {
     if (lseek(fd, 0, SEEK_SET) == -1)
-        return err_set(e, errno, "cannot read what tony-exact wrote: %m");
+        return err_set(e, errno, "cannot read the output of tony-exact: %m");
     return buf_fill_fd(out, fd, e);
 }
 
-/* What tony-exact said on standard error becomes the error. */
+/* Make an error of the text that tony-exact has written to standard error. */
 static int failed(const struct files *f, struct err *e)
 {
     AUTO(buf_done) struct buf text = { .max = 4096 };
@@ -187,7 +187,7 @@ static enum part_solved solve_program(void *ctx, const struct part_program *p, d
 
 int exact_solver_init(struct exact_solver *s, int64_t limit_ms, struct err *e)
 {
-    /* A first program, to find out whether there is a solver: the least x in 1 .. 2. */
+    /* A first program, which tests whether the solver works: the least x in 1 .. 2. */
     const struct part_program first = { .n_cols = 1,
                                         .lo = (const double[]){ 1 },
                                         .hi = (const double[]){ 2 },

@@ -15,7 +15,7 @@ enum { EXACT_MEMORY_MIB = 4096 }; /* address space of tony-exact */
 /*
  * Append the answer to an instance (partition/instance.h). After limit_ms tony-exact is killed.
  *
- * 0; -ETIMEDOUT: there is no answer, since the time or the memory did not suffice, or the solver
+ * 0; -ETIMEDOUT: there is no answer, because the time or the memory was too short, or the solver
  * crashed (`e` says which); -ENOENT: the program or the solver's library is missing; another
  * -errno: the machine failed.
  */

@@ -75,8 +75,8 @@ static void on_update(struct follow *f, const struct conn *from, const Tony__Job
     keep_summary(f, u);
     if (f->o->render)
         render_update(f->o->render, u->state, f->out->summary);
-    /* An update from the pool about a running job lacks what only the master knows: on_update()
-     * must see only complete updates. */
+    /* An update from the pool about a running job lacks the members that only the master knows.
+     * on_update() must get only complete updates. */
     bool whole = from == f->master || u->finished;
     if (f->o->on_update && whole && f->o->on_update(u->state, f->out->summary, f->o->on_update_arg))
         end(f, 0);
@@ -94,7 +94,7 @@ static void on_answer(struct follow *f)
 }
 
 /* The pool does not know the job. The job may be on its way to the history: retry for REFUSED_MS.
- * If the pool still refuses then, the directory of the job is not usable. */
+ * If the pool still refuses after that, the directory of the job is damaged. */
 static void on_refused(struct follow *f, const Tony__Refused *r)
 {
     int64_t now = clock_mono_ms();
@@ -322,7 +322,7 @@ int follow_history(struct client *c, const char *application_id, struct follow_r
     AUTO(json_freep) json_t *doc = NULL;
     rc = history_status(dir, &doc, e);
     bool over = rc == 0 && json_is_integer(json_object_get(doc, "exit_code"));
-    if (live && !over) /* also while the job is being moved to the history */
+    if (live && !over) /* this includes a job that is being moved to the history */
         return err_set(e, EBUSY, "job '%s' is not over", application_id);
     if (rc < 0)
         return rc;

@@ -26,8 +26,8 @@ struct follow_options {
     bool checkpoint;  /* with `stop`: let the tasks save a checkpoint first */
     bool return_when_stopping; /* with `stop`: return as soon as the stop was accepted */
     struct render *render;     /* may be NULL */
-    /* INT, TERM and HUP make follow_job() return, and do not stop the job: out->detached. Not with
-     * `signals`. */
+    /* INT, TERM and HUP make follow_job() return, and do not stop the job: out->detached. Cannot be
+     * combined with `signals`. */
     bool detach_on_signal;
     /* Called with each update of the master; true = stop following. May be NULL. */
     bool (*on_update)(const char *state, const json_t *summary, void *arg);

@@ -15,8 +15,8 @@
 #include "proto/tony.pb-c.h"
 
 enum {
-    HISTORY_MAX = 300, /* finished jobs that are looked at */
-    RUNS_MAX = 20,     /* earlier runs of one job that count */
+    HISTORY_MAX = 300, /* finished jobs that are read */
+    RUNS_MAX = 20,     /* earlier runs of one job that are used */
     DECISIONS = 4000,
     /* With a policy that resizes, a decision takes longer. */
     DECISIONS_RESIZING = 60,
@@ -29,7 +29,7 @@ static const char *const type_names[TYPES] = { "memory_mib", "gpus" };
 
 /* ---- the run time of a job ---- */
 
-/* The whole run time by earlier jobs of this name. false: there is none. */
+/* The whole run time, as earlier jobs of this name took it. false: there is no such job. */
 static bool history_range(const struct history_rows *rows, const char *name, struct part_range *out)
 {
     double s[RUNS_MAX];
@@ -62,8 +62,8 @@ static double ran_s(const struct forecast *f, const json_t *job)
 
 static const struct part_range unknown = { 0, INFINITY, INFINITY };
 
-/* A job takes `whole` from its start to its end, and has run for `ran` seconds. How much longer
- * does it run? The answer is unknown if it has already run longer than the longest time of `whole`.
+/* The time that a job still runs, if its whole run takes `whole` and it has run for `ran` seconds.
+ * Unknown if it has already run longer than the longest time of `whole`.
  */
 static struct part_range rest_of(struct part_range whole, double ran)
 {
@@ -206,8 +206,9 @@ static const json_t *find(const struct forecast *f, const char *id, size_t *out)
     return NULL;
 }
 
-/* Each waiting job is behind a running one that holds most of what it lacks, or behind another
- * waiting job. That one comes before it in the queue, so its holder is known. */
+/* Each waiting job names in "behind" either the running job that holds most of the missing
+ * resources, or the waiting job before it in the queue. In the second case both wait for the same
+ * running job. */
 static void find_holders(struct forecast *f)
 {
     for (size_t i = 0; i < f->n; i++) {
@@ -268,7 +269,7 @@ struct forecast *forecast_load(struct client *c)
         return NULL;
     f->paths = &c->paths;
     f->doc = ask_queue(c);
-    if (f->doc) /* without the history the forecast says less */
+    if (f->doc) /* if this fails, the forecast lacks the history */
         (void)history_list_finished(f->paths, HISTORY_MAX, &f->rows, NULL);
     if (f->doc && build(f) == 0)
         return f;
@@ -293,7 +294,8 @@ json_t *forecast_seconds(double s)
     return isfinite(s) ? json_integer((json_int_t)(s * 1000)) : json_null();
 }
 
-/* On what the estimate of job i rests: the jobs that run, and those before it in the queue. */
+/* The input of the estimate for job i: how many running jobs, and jobs before it in the queue,
+ * are estimated by each source. */
 static json_t *rests_on(const struct forecast *f, size_t i)
 {
     int n[BASIS_COUNT] = { 0 };
@@ -366,7 +368,8 @@ void forecast_add(struct client *c, json_t *doc)
     struct forecast *f = forecast_load(c);
     json_t *expected = f ? forecast_json(f, doc_str(doc, "application_id")) : NULL;
     if (expected)
-        (void)json_object_set_new(waiting, "expected", expected); /* on failure nobody sees it */
+        (void)json_object_set_new(waiting, "expected",
+                                  expected); /* on failure, the member is missing */
     forecast_free(f);
 }
 
@@ -413,7 +416,7 @@ static json_t *shrinks(const struct forecast *f)
     return list;
 }
 
-/* The jobs that would start later than without it. */
+/* The jobs that would start later if this job were submitted. */
 static json_t *delays(const struct forecast *before, const struct forecast *after)
 {
     json_t *list = json_array();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What forecast.c and forecast_text.c share. */
+/* Declarations that forecast.c and forecast_text.c share. */
 #ifndef TONY_CLIENT_FORECAST_INT_H
 #define TONY_CLIENT_FORECAST_INT_H
 
@@ -31,7 +31,7 @@ struct forecast {
     size_t n;
 };
 
-json_t *forecast_seconds(double s); /* in ms; null: unknown */
+json_t *forecast_seconds(double s); /* a JSON number in ms; null = unknown */
 json_t *forecast_at(const struct forecast *f, size_t i);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prints what is expected of waiting jobs. */
+/* Prints the expected starts of waiting jobs. */
 #include <stdio.h>
 
 #include "base/base.h"
@@ -12,7 +12,7 @@ static const char *span_text(int64_t ms, char *out, size_t n)
     return str_duration(ms - ms % 1000, out, n);
 }
 
-/* "progress of 2 jobs", with what comes before it. */
+/* Append "progress of 2 jobs", with `text` before it. */
 static void add_basis(struct buf *out, const json_t *rests, const char *key, const char *text,
                       bool *any)
 {

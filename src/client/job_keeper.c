@@ -39,7 +39,7 @@ struct settle {
     struct client *c;
     const char *id, *dir;
     struct conn *keeper; /* closed when the keeper has moved the job, or is dead */
-    int fd;              /* inotify on history/; used when there is no keeper to wait for */
+    int fd;              /* inotify on history/; used only without a connection to a keeper */
     struct loop_fd *watch;
 };
 
@@ -63,9 +63,9 @@ static void on_arrival(void *arg)
     stop_if_arrived(s);
 }
 
-/* The pool starts another keeper, which moves the job. There is no connection to that keeper: watch
- * history/ instead. The normal case avoids inotify, because the kernel needs 10 to 20 ms to remove
- * a watch. */
+/* The pool starts another keeper, which moves the job. This client has no connection to that
+ * keeper, so it watches history/ instead. The normal case avoids inotify, because the kernel needs
+ * 10 to 20 ms to remove a watch. */
 static void await_next_keeper(struct settle *s)
 {
     s->fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
@@ -94,8 +94,8 @@ static void on_late(void *arg)
 static void on_frame(struct conn *conn, const Tony__Frame *f, void *arg)
 {
     (void)conn;
-    /* Ignore the frames. They must be read nevertheless: otherwise the end of the connection is not
-     * seen. */
+    /* Ignore the frames. They must be read nevertheless, because the end of the connection comes
+     * after them. */
     (void)f;
     (void)arg;
 }

@@ -266,7 +266,7 @@ static int check_engine(const struct job_spec *spec, const struct conf *conf, st
     return rc;
 }
 
-/* Add to an error the job file that it is about, and a hint where to read on. */
+/* Add the name of the job file to an error, and a hint to the documentation. */
 static int explain(struct client *c, int rc, struct err *e)
 {
     int unused;

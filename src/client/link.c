@@ -114,8 +114,8 @@ static int spawn_pool(struct pool_start *s, struct err *e)
     return err_set(e, rc, "cannot start the pool '%s': %m%s", program, err_fork_cause(rc));
 }
 
-/* Read one piece of the pool's standard error. false: there is no more. What exceeds the buffer is
- * lost here, but the pool's log has it. */
+/* Read one piece of the pool's standard error. false: there is no more. Text that exceeds the
+ * buffer is dropped; the pool's log has it. */
 static bool take_complaint(struct pool_start *s, struct buf *complaint)
 {
     char bytes[512];
@@ -213,8 +213,8 @@ int link_dial_pool(struct client *c, bool start, struct conn **out, struct err *
     if (!start || !no_listener(rc))
         return rc;
 
-    /* Two clients may each start a pool at the same time. One of the two pools ends at once; the
-     * other one listens, or will do so soon. So connect after a failed start, too. */
+    /* Two clients may each start a pool at the same time. One of the two pools ends at once, and
+     * the other one listens now or soon. So connect after a failed start, too. */
     int64_t deadline = clock_mono_ms() + POOL_START_MS;
     AUTO(buf_done) struct buf complaint = { .max = 4096 };
     for (int tries = 0; no_listener(rc); tries++) {

@@ -42,7 +42,7 @@ void answer_done(struct answer *a);
 int link_ask(struct client *c, struct conn **conn, const Tony__Frame *ask, struct answer *out,
              struct err *e);
 
-/* Has the other side died? Then its successor can be asked. */
+/* Does this error mean that the other process died? Then its successor can be asked. */
 bool link_broke(int rc);
 
 /* Send one ClientAsk, with or without waiting for the answer. what: a Tony__ClientAsk__What. */
@@ -56,8 +56,8 @@ int link_ask_what(struct client *c, struct conn **conn, int what, const char *ap
 enum { LINK_CLIENT_MAX = 128 };
 void link_describe_client(char out[static LINK_CLIENT_MAX]);
 
-/* Ask the pool. If the pool dies, ask the next one: use it only for questions that may be repeated.
- * start: start a pool if none runs; otherwise -ENOENT or -ECONNREFUSED. */
+/* Ask the pool. If the pool dies, ask the next one. Use this function only for requests that may be
+ * repeated. start: start a pool if none runs; otherwise -ENOENT or -ECONNREFUSED. */
 int link_ask_pool(struct client *c, bool start, int what, const char *application_id, bool force,
                   struct answer *out, struct err *e);
 

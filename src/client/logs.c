@@ -67,8 +67,8 @@ static bool wanted(const struct logs *l, const char *role, int64_t index)
     return !l->role || (str_eq(l->role, role) && (l->index < 0 || l->index == index));
 }
 
-/* Have all wanted tasks ended, or the job? 1 = yes; *out_n: how many tasks are wanted. Finds the
- * new directory if the job has moved to the history. */
+/* Has the job ended, or have all wanted tasks? 1 = yes; *out_n: how many tasks are wanted. Finds
+ * the new directory if the job has moved to the history. */
 static int all_ended(struct logs *l, uint32_t *out_n, struct err *e)
 {
     AUTO(history_freep) struct history_job *h = NULL;
@@ -283,7 +283,7 @@ static int seek_tail(int fd, int64_t n)
         size_t len = (size_t)MIN((off_t)sizeof text, at - floor);
         ssize_t got = pread(fd, text, len, at - (off_t)len);
         if (got != (ssize_t)len)
-            break; /* the file was truncated in the meantime: show what is there */
+            break; /* the file was truncated meanwhile: show the rest */
         for (size_t k = len; k > 0 && n > 0; k--, at--) {
             /* The newline at the very end of the file starts no further line. */
             bool newline = text[k - 1] == '\n' && !last_byte;

@@ -41,17 +41,19 @@ struct buf;
     X(OPT_JSON, "json", 0, NULL, false, "print the result as JSON on stdout (docs/json.md)")       \
     X(OPT_N, "lines", 'n', "N", false, "how many: log lines from the end, or jobs")                \
     X(OPT_ALL, "all", 'a', NULL, false, "all of them")                                             \
-    X(OPT_FOLLOW, "follow", 'f', NULL, false, "go on as the file grows, until the task has ended") \
+    X(OPT_FOLLOW, "follow", 'f', NULL, false,                                                      \
+      "continue as the file grows, until the task has ended")                                      \
     X(OPT_STDOUT, "stdout", 0, NULL, false, "only standard output")                                \
     X(OPT_STDERR, "stderr", 0, NULL, false, "only standard error")                                 \
     X(OPT_ATTEMPT, "attempt", 0, "N", false, "the log of the Nth attempt; default is the last")    \
     X(OPT_RANK, "rank", 0, "N", false, "only that process of a task that has several")             \
-    X(OPT_NO_WAIT, "no-wait", 0, NULL, false, "return as soon as the job was told")                \
+    X(OPT_NO_WAIT, "no-wait", 0, NULL, false, "return as soon as the request was accepted")        \
     X(OPT_CHECKPOINT, "checkpoint", 0, NULL, false,                                                \
       "let the tasks save a checkpoint first (tony.task.checkpoint-grace)")                        \
     X(OPT_TIMEOUT, "timeout", 0, "TIME", false,                                                    \
       "how long the job may wait for new containers: 90s, 10m, 2h (tony.resize.timeout)")          \
-    X(OPT_REASON, "reason", 0, "TEXT", false, "why, for those who look at the job later")          \
+    X(OPT_REASON, "reason", 0, "TEXT", false,                                                      \
+      "the reason, shown to all who look at the job later")                                        \
     X(OPT_WAIT, "wait", 0, NULL, false, "return when it is done, or given up")                     \
     X(OPT_FORCE, "force", 0, NULL, false, "kill the live jobs first")                              \
     X(OPT_POLICY, "policy", 0, "NAME", false, "the policy; simulate: several, by commas")          \
@@ -79,12 +81,12 @@ struct buf;
     X(OPT_ESTIMATES, "estimates", 0, NULL, false,                                                  \
       "estimate when jobs will start, and compare with the truth")                                 \
     X(OPT_WHEN, "when", 0, NULL, false,                                                            \
-      "also when it would start now, and what it would displace")                                  \
+      "also when the job would start now, and which jobs it would delay")                          \
     X(OPT_ONCE, "once", 0, NULL, false, "decide once, and return")                                 \
     X(OPT_DRY_RUN, "dry-run", 0, NULL, false, "only print what would be asked")                    \
     X(OPT_KEYS, "keys", 0, NULL, false,                                                            \
       "list every configuration key, what it does here, and its default")                          \
-    X(OPT_VERBOSE, "verbose", 'v', NULL, false, "say more of what is done")                        \
+    X(OPT_VERBOSE, "verbose", 'v', NULL, false, "print more messages")                             \
     X(OPT_HELP, "help", 'h', NULL, false, "show this help")
 
 enum option_id {

@@ -29,7 +29,7 @@ void client_note(const char *fmt, ...)
     (void)buf_vaddf(&text, fmt, ap);
     va_end(ap);
     (void)buf_addc(&text, '\n');
-    /* Go on if the terminal is closed. */
+    /* Continue if the terminal is closed. */
     (void)fs_write_all(STDERR_FILENO, text.p, text.len);
 }
 

@@ -234,7 +234,7 @@ static json_t *role_json(const struct job_spec *s, const struct role_spec *r, co
     json_t *waits = json_array();
     for (size_t i = 0; i < r->n_waits_for; i++)
         (void)json_array_append_new(waits, json_string(s->roles[r->waits_for[i]].name));
-    /* Roles whose tasks must have started, or be ready, before. */
+    /* The roles for which this role waits: their tasks must have started, or be ready. */
     for (size_t i = 0; i < r->n_gates; i++)
         (void)json_array_append_new(waits, json_sprintf("%s:%s", s->roles[r->gates[i].role].name,
                                                         r->gates[i].ready ? "ready" : "started"));
@@ -428,7 +428,7 @@ static int plan_json(struct client *c, struct client_job *j, json_t **out, bool 
     return *out ? 0 : err_set(e, ENOMEM, "cannot plan the job: %m");
 }
 
-/* When it would start, and what it would displace. */
+/* The expected start of the job, and the jobs that it would shrink or delay. */
 static json_t *when_json(struct client *c, const struct client_job *j)
 {
     if (j->yarn)

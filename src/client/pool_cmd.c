@@ -129,7 +129,7 @@ static int await_end(struct client *c, struct err *e)
 }
 
 /* Ask the pool to stop. A pool that is starting holds its lock before it listens: wait and ask
- * again. 0: no pool runs; 1: it was asked. */
+ * again. 0: no pool runs; 1: the pool has the request. */
 static int ask_to_stop(struct client *c, json_t **out, struct err *e)
 {
     int64_t deadline = clock_mono_ms() + ANSWER_MS;

@@ -94,7 +94,7 @@ static void add_expected(json_t *doc, const struct forecast *f)
                         ? NULL
                         : forecast_json(f, doc_str(job, "application_id"));
         if (x)
-            (void)json_object_set_new(job, "expected", x); /* on failure nobody sees it */
+            (void)json_object_set_new(job, "expected", x); /* on failure, the member is missing */
     }
     if (!jobs)
         (void)json_object_set_new(doc, "waiting", forecast_queue(f));

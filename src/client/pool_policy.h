@@ -10,15 +10,16 @@
 
 struct client;
 
-/* tony pool set [KEY=VALUE]...: change settings, and print what holds now. Starts a pool. */
+/* tony pool set [KEY=VALUE]...: change settings, and print all present settings. Starts a pool
+ * if none runs. */
 int pool_set(struct client *c);
 /* tony pool why [APP]: print the last decision. */
 int pool_why(struct client *c);
-/* How long other commands wait for what the pool says of its policy: it may be frozen. */
+/* Timeout of other commands for the pool's answer about its policy: the pool may be frozen. */
 enum { POOL_POLICY_MS = 500 };
 
-/* Add the member "policy" to the status of a running job: what the policy's last decision says of
- * it. Adds nothing if there is none, or the pool does not answer. */
+/* Add the member "policy" to the status of a running job: the result of the policy's last decision
+ * for this job. Adds nothing if there is no decision, or the pool does not answer. */
 void pool_policy_add(struct client *c, json_t *doc);
 
 #endif

@@ -29,7 +29,7 @@ static json_t *time_or_null(int64_t wall_ms)
 struct progress {
     int64_t step, total, restarts;
     json_t *role;    /* the first role that reported progress */
-    char *why;       /* why it waits, if a policy of the pool has said it */
+    char *why;       /* why it waits, if a policy of the pool gave a reason */
     json_t *waiting; /* {"expected": ...}: when it will start (forecast.h); NULL = unknown */
 };
 
@@ -43,7 +43,7 @@ static void progress_done(struct progress *f, size_t n)
     free(f);
 }
 
-/* Ask the pool why the jobs that wait do so. A pool that does not answer adds nothing. */
+/* Ask the pool for the reasons why jobs wait. If the pool does not answer, no reason is added. */
 static void ask_reasons(struct client *c, const struct history_rows *rows,
                         struct progress *progress)
 {
@@ -66,7 +66,7 @@ static void ask_reasons(struct client *c, const struct history_rows *rows,
     answer_done(&a);
 }
 
-/* When will the jobs that wait start? */
+/* Add the expected starts of waiting jobs. */
 static void add_forecast(struct client *c, const struct history_rows *rows,
                          struct progress *progress)
 {
@@ -336,7 +336,7 @@ static void restart_lines(const json_t *doc)
         printf("  left out  %s, which failed too often\n", json_string_value(node));
 }
 
-/* Append the time that is left until the resize times out; nothing if it has no limit. */
+/* Append the time until the resize times out; nothing if the resize has no limit. */
 static void add_due(const json_t *doc, const json_t *resize, struct buf *out)
 {
     int64_t now = doc_int(json_object_get(doc, "times"), "now_ms", -1);
@@ -354,7 +354,7 @@ static void asked_for_by(const json_t *resize)
                      why);
 }
 
-/* The demand of the scheduler that came while the gang forms: "kept" of `resize`. */
+/* Print "kept" of `resize`: a demand of the scheduler that came while the gang forms. */
 static void kept_line(const json_t *resize)
 {
     const json_t *kept = json_object_get(resize, "kept");

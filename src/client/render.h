@@ -34,8 +34,8 @@ bool render_resize_cost(const json_t *summary, struct buf *out);
 bool render_is_final(const char *state);
 /* Why the job waits for the pool or pauses; "" = it does neither. */
 void render_waiting(const json_t *summary, char *out, size_t n);
-/* If the job waits under a policy of the pool, or was given its size by one (pool_policy_add()):
- * append why, and what would change that ("" = unknown). */
+/* If a policy of the pool lets the job wait or has set its size (pool_policy_add()): append the
+ * reason, and what would change that ("" = unknown). */
 bool render_policy(const json_t *summary, struct buf *why, struct buf *change);
 /* Show a state of YARN while the job has no master, and why it waits ("" = not known). */
 void render_state(struct render *r, const char *state, const char *why);

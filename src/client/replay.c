@@ -19,7 +19,8 @@
 
 enum { MEMORY_MAX = 1 << 30, FILE_MAX = 256 << 20 };
 
-/* How much better n containers are than one is not in a history. This is our assumption. */
+/* An assumption: n containers do n^EXPONENT times the work of one. A history does not show this
+ * number. */
 static const double EXPONENT = 0.9;
 
 struct past {
@@ -33,7 +34,7 @@ struct past {
 struct pasts {
     struct past *v;
     size_t n, cap;
-    VEC(struct real_bar) bars; /* their times are since 1970, and they name no job yet */
+    VEC(struct real_bar) bars; /* their times are since 1970; their jobs are set later */
 };
 
 static uint64_t part_of(uint64_t all, uint32_t parts)
@@ -89,7 +90,8 @@ static int add_bar(struct pasts *pasts, struct past *past, double from_s, double
     return vec_push(&pasts->bars, bar);
 }
 
-/* What an elastic job held, and the run time that its work would have taken at its fixed size. */
+/* Store how many containers an elastic job held, and the run time that its work would have taken
+ * at its fixed size. */
 static int add_counts(struct pasts *pasts, struct past *past, const struct container_counts *counts)
 {
     double work = 0;
@@ -107,7 +109,7 @@ static int add_counts(struct pasts *pasts, struct past *past, const struct conta
     return rc;
 }
 
-/* Find out what the job held. */
+/* Find out how many containers the job held. */
 static int look_back(const struct replay_source *from, const char *id, struct pasts *pasts,
                      struct past *past, struct replayed *r)
 {
@@ -232,7 +234,8 @@ static int local_read(void *ctx, const char *id, const char *name, struct buf *o
                 : err_set(e, ENOMEM, "cannot read the history: %m");
 }
 
-/* What the pool gives to jobs: the site's settings, and for those that are not set the machine. */
+/* The memory and GPUs that the pool gives to jobs: by the site's settings, or of the machine
+ * where the site has none. */
 static int find_capacity(struct part_amount *out, struct err *e)
 {
     AUTO(conf_freep) struct conf *site = conf_new();

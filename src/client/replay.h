@@ -31,20 +31,21 @@ struct replayed {
 
 /*
  * The types are memory_mib and gpus, as the pool divides them. The nodes are those of the source,
- * or what trace_set_nodes() makes of them afterwards. An elastic job (job_spec_elastic()) has a
+ * unless trace_set_nodes() replaces them afterwards. An elastic job (job_spec_elastic()) has a
  * container for each instance of its elastic role, with its part of the other roles, rounded up.
  * Every other job has one container with all it needs, and keeps its size.
  *
- * The journal of an elastic job says how many containers it held. From this follows the work that
- * the job did, and from the work its run time with the fixed number of containers. If the journal
- * does not have the beginning of the job any more, the job counts as never resized.
+ * The journal of an elastic job says how many containers it held. tony computes the work of the job
+ * from these numbers, and from the work the run time with a fixed number of containers. If the
+ * journal has lost the beginning of the job, the job counts as never resized.
  *
  * The caller zeroes *out, and ends it with trace_done(), after a failure too. -ENOENT: there is no
  * finished job; -EIO: the cluster cannot be reached; another -errno.
  */
 int replay_load(const struct replay_source *from, struct trace *out, struct replayed *r,
                 struct err *e);
-/* The same for the jobs of this TONY_HOME, with what the pool gives to jobs by the site's settings.
+/* The same for the jobs of this TONY_HOME. The only node has the memory and GPUs that the pool
+ * gives to jobs.
  */
 int replay_local(struct client *c, struct trace *out, struct replayed *r, struct err *e);
 /* The same for the user's jobs on the cluster `yarn`, with the nodes of the ResourceManager.

@@ -18,10 +18,11 @@
 enum {
     SIZE_MAX_TASKS = 100000,        /* of a job */
     TIMEOUT_MAX_MS = 11 * 86400000, /* 11 days */
-    ASK_MS = 30000,                 /* a master that is being started again is asked again */
+    ASK_MS = 30000,                 /* limit for asking again while the master restarts */
     ASK_PAUSE_MS = 50,
-    REFUSAL_MS = 2000, /* the time of the pool to refuse the size of a role that has not started */
-    REFUSAL_PAUSE_MS = 20, /* between the first two looks for it; then it doubles */
+    /* in this time the pool may refuse the size of a role that has not started */
+    REFUSAL_MS = 2000,
+    REFUSAL_PAUSE_MS = 20, /* between the first two checks for a refusal; it doubles */
 };
 
 #define MUTABLE(p) ((char *)(uintptr_t)(p))
@@ -75,7 +76,7 @@ static int resize_wish_parse(const char *const *words, size_t n, struct resize_w
     return rc;
 }
 
-/* ---- against what the job is ---- */
+/* ---- checking the wish against the job ---- */
 
 static const json_t *role_named(const json_t *roles, const char *name)
 {
@@ -111,7 +112,7 @@ int resize_wish_check(const struct resize_wish *w, const json_t *doc, struct err
         (void)err_set(e, EINVAL, "job %s is over: %s", id, doc_str(doc, "state"));
         return EXIT_JOB_FAILED;
     }
-    if (!json_is_array(roles)) /* only its master knows */
+    if (!json_is_array(roles)) /* only the master knows the roles */
         return EXIT_DONE;
     for (size_t i = 0; i < w->sizes.n; i++) {
         const json_t *role = role_named(roles, w->sizes.v[i].role);
@@ -119,7 +120,7 @@ int resize_wish_check(const struct resize_wish *w, const json_t *doc, struct err
             return unknown_role(doc, w->sizes.v[i].role, e);
         changes = changes || doc_int(role, "instances", -1) != w->sizes.v[i].instances;
     }
-    /* While one is on, the present size takes it back. */
+    /* While a resize is under way, asking for the present size withdraws it. */
     if (changes || json_is_object(json_object_get(doc, "resize")))
         return EXIT_DONE;
     (void)err_set(e, EINVAL, "job %s has %s %u already; nothing would change", id,
@@ -167,7 +168,7 @@ static int ask_master(struct client *c, const char *id, const struct resize_wish
     return rc;
 }
 
-/* A job that waits there has no master; the pool changes what it asks for. */
+/* A job that waits in the pool has no master: the pool changes the size that the job asks for. */
 static int ask_pool(struct client *c, const char *id, const struct resize_wish *w,
                     struct answer *out, struct err *e)
 {
@@ -179,22 +180,22 @@ static int ask_pool(struct client *c, const char *id, const struct resize_wish *
     return rc;
 }
 
-/* Asks the job's master, or the pool if there is none. For a moment a job has no master that
- * answers: after its admission, and between two masters. Then this function asks again, for ASK_MS
- * at most. If a master accepted the wish and died before it answered, the next one refuses the same
- * wish with EALREADY: then the status of the job is the answer. *out: the caller's. */
+/* Ask the job's master, or the pool if the job has no master. Shortly after the admission, and
+ * between two masters, no master answers: ask again, for at most ASK_MS. If a master accepted the
+ * wish and died before it answered, the next one refuses the same wish with EALREADY: then the
+ * status of the job is the answer. The caller frees *out. */
 static int ask_job(struct client *c, const char *id, const struct resize_wish *w, json_t **out,
                    bool *out_refused, struct err *e)
 {
     int64_t until = clock_mono_ms() + ASK_MS;
-    bool heard = false; /* a master that is gone may have accepted it */
+    bool maybe_accepted = false; /* a dead master may have accepted the wish */
     for (;;) {
         AUTO(answer_done) struct answer a = { 0 };
         int rc = ask_master(c, id, w, &a, e);
         bool later = a.refused ? rc == -EAGAIN : rc < 0 && rc != -ETIMEDOUT && rc != -ENOMEM;
-        if (a.refused && rc == -EALREADY && heard)
+        if (a.refused && rc == -EALREADY && maybe_accepted)
             return status_of_master(c, id, out);
-        heard = heard || link_broke(rc);
+        maybe_accepted = maybe_accepted || link_broke(rc);
         if (later && !a.refused) {
             answer_done(&a);
             rc = ask_pool(c, id, w, &a, e);
@@ -209,21 +210,22 @@ static int ask_job(struct client *c, const char *id, const struct resize_wish *w
     }
 }
 
-/* ---- what becomes of it ---- */
+/* ---- waiting for the end of the resize ---- */
 
 struct watch {
     struct client *c;
     const char *id;
-    int64_t asked_ms; /* which resize it is */
-    char state[24];   /* the state that was printed last */
-    int64_t n_before; /* resizes of the job that were done before it */
-    json_t *mine;     /* the member `resize` of the first document that has it */
-    bool seen;        /* its end */
-    bool replaced;
-    bool followed;     /* it was done, and the next one began or ended at the same moment */
-    bool over;         /* it has ended, and if it was done, no task is leaving any more */
-    int64_t n_leaving; /* how many tasks were leaving when it was last looked at */
-    json_t *last;      /* with `last_resize` */
+    int64_t asked_ms;      /* identifies the resize */
+    char state[24];        /* the state that was printed last */
+    int64_t n_done_before; /* completed resizes of the job before this one */
+    json_t *this_resize;   /* the member `resize` of the first document that has it */
+    bool has_ended;        /* a document without this resize has come */
+    bool was_replaced;
+    /* this resize was done, and in the same update the next one had begun or ended */
+    bool was_followed;
+    bool over;         /* the wait is over: the resize has ended and its leaving tasks, too */
+    int64_t n_leaving; /* leaving tasks in the last update */
+    json_t *last_doc;  /* the document with `last_resize` */
 };
 
 static void say_time(const char *text)
@@ -250,24 +252,25 @@ static bool has_outcome(const json_t *doc, const char *outcome)
 
 static bool is_done(const struct watch *w)
 {
-    return w->seen && !w->replaced && (w->followed || has_outcome(w->last, "done"));
+    return w->has_ended && !w->was_replaced &&
+           (w->was_followed || has_outcome(w->last_doc, "done"));
 }
 
 /* The numbers of tasks before and after the resize. */
 static const json_t *sizes_of(const struct watch *w)
 {
-    return w->mine ? w->mine : json_object_get(w->last, "last_resize");
+    return w->this_resize ? w->this_resize : json_object_get(w->last_doc, "last_resize");
 }
 
-/* A resize is done as soon as its leaving tasks do not belong to the job any more. They still have
- * their containers: they save a checkpoint first. So the wait goes on until they have ended. But a
- * gang forms anew only when all tasks that left it have ended: if another resize follows then, the
- * tasks that leave now leave because of that one. */
-static void look_at_leaving(struct watch *w, const json_t *summary)
+/* A resize is done as soon as its leaving tasks do not belong to the job any more. They may still
+ * run, because they save a checkpoint first: continue to wait until they have ended. But a gang
+ * forms anew only when all tasks that left it have ended. So if another resize forms the gang now,
+ * that resize causes the leaving tasks of this update. */
+static void note_leaving(struct watch *w, const json_t *summary)
 {
     int64_t n = doc_int(summary, "leaving", 0);
     AUTO(buf_done) struct buf text = { 0 };
-    bool is_others = w->followed && str_eq(w->state, "forming");
+    bool is_others = w->was_followed && str_eq(w->state, "forming");
     w->over = n == 0 || is_others || !is_done(w);
     if (!w->over && n != w->n_leaving) {
         render_sizes(sizes_of(w), &text);
@@ -278,17 +281,17 @@ static void look_at_leaving(struct watch *w, const json_t *summary)
     w->n_leaving = n;
 }
 
-/* The first document without this resize: it has ended. If the scheduler has demanded another size
- * meanwhile, that resize is on already, or has ended as well. Then the number of resizes that were
- * done says whether this one was. */
-static void see_end(struct watch *w, const json_t *doc)
+/* Handle the first document without this resize, which means that it has ended. If the scheduler
+ * has demanded another size meanwhile, a second resize may be under way or have ended, too. Then
+ * the number of completed resizes says whether this one was completed. */
+static void note_end(struct watch *w, const json_t *doc)
 {
     bool other = json_is_object(json_object_get(doc, "resize"));
-    int64_t n = doc_int(doc, "resizes", 0) - w->n_before;
-    w->seen = true;
-    w->followed = w->mine && (other ? n > 0 : n > 1);
-    w->replaced = other && !w->followed;
-    w->last = json_incref((json_t *)(uintptr_t)doc);
+    int64_t n = doc_int(doc, "resizes", 0) - w->n_done_before;
+    w->has_ended = true;
+    w->was_followed = w->this_resize && (other ? n > 0 : n > 1);
+    w->was_replaced = other && !w->was_followed;
+    w->last_doc = json_incref((json_t *)(uintptr_t)doc);
 }
 
 /* Called with each update; true: the wait is over. */
@@ -299,49 +302,50 @@ static bool on_update(const char *state, const json_t *summary, void *arg)
     (void)state;
     if (!summary)
         return false;
-    if (!w->seen && json_is_object(on) && doc_int(on, "asked_ms", -1) == w->asked_ms) {
+    if (!w->has_ended && json_is_object(on) && doc_int(on, "asked_ms", -1) == w->asked_ms) {
         say_state(w, summary);
         return false;
     }
-    if (!w->seen)
-        see_end(w, summary);
-    look_at_leaving(w, summary);
+    if (!w->has_ended)
+        note_end(w, summary);
+    note_leaving(w, summary);
     return w->over;
 }
 
-/* A master answers after a few seconds also if HDFS takes no copy of its journal. If it dies then,
- * the next one, on another node, does not know of the resize. */
-static void say_forgotten(const struct watch *w, struct err *e)
+/* If HDFS accepts no copy of the journal, a master answers after a few seconds without it. If that
+ * master dies, the next one, on another node, does not know of the resize. */
+static void say_lost_with_master(const struct watch *w, struct err *e)
 {
     (void)err_set(e, ECANCELED, "the resize of job %s was lost with its master", w->id);
     err_hint(e, "ask for it again");
 }
 
-/* The end for people, and the exit code. */
+/* Print how the resize ended. Returns the exit code. */
 static int say_end(const struct watch *w)
 {
     AUTO(buf_done) struct buf text = { 0 };
     struct err e = { 0 };
-    const json_t *last = json_object_get(w->last, "last_resize");
+    const json_t *last = json_object_get(w->last_doc, "last_resize");
     if (is_done(w)) {
         render_sizes(sizes_of(w), &text);
-        if (!w->followed && doc_str(last, "detail")[0]) /* it was done in part */
+        if (!w->was_followed && doc_str(last, "detail")[0]) /* it was completed in part */
             (void)buf_addf(&text, "; %s", doc_str(last, "detail"));
-        int64_t n = w->over ? 0 : doc_int(w->last, "leaving", 0); /* they are not waited for */
+        /* tasks for which the command did not wait */
+        int64_t n = w->over ? 0 : doc_int(w->last_doc, "leaving", 0);
         if (n > 0)
             (void)buf_addf(&text, "; %lld %s still leaving", (long long)n,
                            n == 1 ? "task is" : "tasks are");
         (void)printf("job %s was resized: %s\n", w->id, buf_cstr(&text));
         return client_flush_stdout();
     }
-    if (w->replaced)
+    if (w->was_replaced)
         (void)err_set(&e, ECANCELED, "the resize of job %s was replaced by a newer one", w->id);
-    else if (doc_int(last, "at_ms", -1) >= w->asked_ms && render_last_resize(w->last, &text))
+    else if (doc_int(last, "at_ms", -1) >= w->asked_ms && render_last_resize(w->last_doc, &text))
         (void)err_set(&e, ECANCELED, "job %s was not resized: %s", w->id, buf_cstr(&text));
-    else if (render_is_final(doc_str(w->last, "state")))
+    else if (render_is_final(doc_str(w->last_doc, "state")))
         (void)err_set(&e, ECANCELED, "job %s ended before it was resized", w->id);
     else
-        say_forgotten(w, &e);
+        say_lost_with_master(w, &e);
     return client_fail(EXIT_JOB_FAILED, &e);
 }
 
@@ -379,14 +383,14 @@ static int wait_for_end(struct watch *w, resize_follow_fn *follow, void *arg)
     }
     if (!options_has(&w->c->o, OPT_JSON))
         return say_end(w);
-    json_t *doc = resize_members(w->last);
+    json_t *doc = resize_members(w->last_doc);
     if (w->over)
         (void)json_object_del(doc, "leaving"); /* those tasks have ended by now */
     int code = client_print_json(doc);
     return code ? code : is_done(w) ? EXIT_DONE : EXIT_JOB_FAILED;
 }
 
-/* The job had the new size, and then the scheduler refused it. */
+/* The job had the new size already, and then the scheduler refused it. */
 static int say_refused(const struct watch *w, const json_t *doc)
 {
     if (!options_has(&w->c->o, OPT_JSON))
@@ -407,9 +411,9 @@ static int say_accepted(const struct watch *w, const json_t *doc)
     else if (is_done(w))
         return say_end(w);
     else if (json_is_object(json_object_get(doc, "last_resize")))
-        (void)printf("job %s keeps its size\n", w->id); /* one that waited was taken back */
+        (void)printf("job %s keeps its size\n", w->id); /* a waiting resize was withdrawn */
     else
-        (void)printf("job %s asks for the new size\n", w->id); /* it waits in the pool */
+        (void)printf("job %s asks for the new size\n", w->id); /* the job waits in the pool */
     return client_flush_stdout();
 }
 
@@ -420,14 +424,14 @@ int resize_answered(struct client *c, const char *id, json_t *doc, resize_follow
     struct watch watch = { .c = c,
                            .id = id,
                            .asked_ms = doc_int(on, "asked_ms", 0),
-                           .n_before = doc_int(doc, "resizes", 0),
-                           .mine = json_incref(json_object_get(doc, "resize")) };
+                           .n_done_before = doc_int(doc, "resizes", 0),
+                           .this_resize = json_incref(json_object_get(doc, "resize")) };
     int code;
     bool waits = options_has(&c->o, OPT_WAIT);
-    if (!json_is_object(on)) /* nothing was needed for it */
-        see_end(&watch, doc);
+    if (!json_is_object(on)) /* the resize was completed at once */
+        note_end(&watch, doc);
     if (waits && (json_is_object(on) || !on_update("", doc, &watch))) {
-        submit_hold_signals(); /* until they are listened to */
+        submit_hold_signals(); /* until follow() handles them */
         say_state(&watch, doc);
         code = wait_for_end(&watch, follow, arg);
     } else if (waits && has_outcome(doc, "refused")) {
@@ -435,8 +439,8 @@ int resize_answered(struct client *c, const char *id, json_t *doc, resize_follow
     } else {
         code = say_accepted(&watch, doc);
     }
-    json_decref(watch.last);
-    json_decref(watch.mine);
+    json_decref(watch.last_doc);
+    json_decref(watch.this_resize);
     json_decref(doc);
     return code;
 }
@@ -455,7 +459,7 @@ static int follow_local(void *arg, const struct follow_options *o, struct follow
     return follow_job(f->c, f->id, NULL, o, out, e) < 0 ? -EXIT_CLUSTER : 0;
 }
 
-/* Has the last resize added tasks to a role of which no task has a container yet? */
+/* Has the last resize added tasks to a role that has no container yet? */
 static bool is_grown_unstarted(const json_t *doc)
 {
     const json_t *last = json_object_get(doc, "last_resize");
@@ -472,8 +476,9 @@ static bool is_grown_unstarted(const json_t *doc)
     return false;
 }
 
-/* The size of a role that has not started counts at once. The master hears a moment later if the
- * pool can never hold it. Then *doc becomes the status with the refusal. */
+/* A role that has not started gets its new size at once. If the machine can never hold that size,
+ * the master is told a moment later. Wait up to REFUSAL_MS for that: *doc becomes the status with
+ * the refusal. */
 static void await_refusal(struct client *c, const char *id, json_t **doc)
 {
     int64_t until = clock_mono_ms() + REFUSAL_MS;

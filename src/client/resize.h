@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The command `tony resize`: the parts that jobs on this machine and on a cluster share.
+ * The command `tony resize`: the parts that are equal for jobs on this machine and on a cluster.
  *
  * Exit codes:
  *

@@ -27,13 +27,13 @@ enum {
     SOLVER_LIMIT_MAX_MS = 24 * 3600 * 1000,
 };
 
-/* Without --policy: those that differ, and that this build has. */
+/* The policies without --policy. */
 static const char *const usual[] = { "static", "fifo", "drf", "dorm", "las", "srtf" };
 
 struct chosen {
     const struct part_policy *v[POLICIES_MAX];
     size_t n;
-    bool real; /* "real" is in the list: what happened, which is no policy */
+    bool real; /* the list has "real": the jobs as they really ran, which is no policy */
 };
 
 static int choose(const char *list, struct chosen *out, struct err *e)
@@ -122,13 +122,13 @@ static json_t *result_json(const char *policy, const struct sim_result *r)
         r->longest_s, "never_run", (json_int_t)r->never, "end_s", r->end_s);
 }
 
-/* Add how good the estimates of starts were. */
+/* Add the errors of the estimated starts. */
 static json_t *add_estimates(json_t *row, const struct estimates_result *x)
 {
     json_t *doc = json_pack("{s:I, s:I, s:f, s:f, s:f}", "samples", (json_int_t)x->n, "open",
                             (json_int_t)x->n_open, "median_error_s", x->error_s, "median_wait_s",
                             x->wait_s, "within_percent", x->within_percent);
-    (void)json_object_set_new(row, "estimates", doc); /* on failure it is absent */
+    (void)json_object_set_new(row, "estimates", doc); /* on failure, the member is missing */
     return row;
 }
 
@@ -154,8 +154,8 @@ static void print_row(const char *policy, const struct sim_result *r)
                     r->never == 1 ? "" : "s", r->never == 1 ? "is" : "are");
 }
 
-/* Put what really happened before the simulations. rows: NULL, or the list for --json; plot: NULL,
- * or charts. */
+/* Put the real run of the jobs before the simulations. rows: NULL, or the list for --json; plot:
+ * NULL, or charts. */
 static int add_real(const struct trace *t, const struct replayed *past, json_t *rows,
                     struct plot *plot, struct err *e)
 {

@@ -36,8 +36,8 @@ static int from_conn(struct client *c, struct conn *conn, const char *id, json_t
     return rc;
 }
 
-/* The status of a job without a master. The pool knows whether the job waits; otherwise its journal
- * has everything. */
+/* The status of a job without a master. The pool knows whether the job waits; if it does not wait,
+ * its journal has the status. */
 static int without_master(struct client *c, const char *id, const char *dir, json_t **out,
                           struct err *e)
 {

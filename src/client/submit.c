@@ -50,7 +50,7 @@ static int refusal_code(const struct err *e)
 }
 
 /* Was this job.conf written from the same submission? Its text may differ: the pool may have
- * resized the job since, before it died. */
+ * resized the job before it died. */
 static bool same_job(const char *dir, const char *id, const struct job_file *mine, int64_t since_s)
 {
     AUTO(buf_done) struct buf there = { 0 };
@@ -69,7 +69,7 @@ static bool same_job(const char *dir, const char *id, const struct job_file *min
 static bool find_accepted(struct client *c, const struct buf *text, int64_t since_s,
                           char out_id[APP_ID_MAX])
 {
-    /* In the order in which a job moves. */
+    /* A job moves from the first to the second directory. */
     const char *const dirs[] = { c->paths.jobs, c->paths.history };
     AUTO(job_file_freep) struct job_file *mine = NULL;
     bool found = false;
@@ -141,9 +141,9 @@ void submit_hold_signals(void)
     (void)sigprocmask(SIG_BLOCK, &set, NULL);
 }
 
-/* If the pool dies during a submission, it has either created the job's directory, and the job is
- * accepted, or it will never do so. The pool handles received requests on one thread, before it
- * closes the connection. */
+/* If the pool dies during a submission, the job is accepted exactly if its directory exists: no
+ * later pool creates it. The pool handles received requests on one thread, before it closes the
+ * connection. */
 static int submit_text(struct client *c, const struct buf *text, bool owned,
                        char out_id[APP_ID_MAX], struct conn **out_pool, struct err *e)
 {

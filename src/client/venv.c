@@ -32,8 +32,8 @@ static int remake(struct look *l, int rc)
     return rc;
 }
 
-/* Report what is missing on this machine. If the job runs elsewhere it is only a note: the other
- * machine may have it. */
+/* Report what is missing on this machine. If the job runs elsewhere, print only a note: the other
+ * machine may have the missing part. */
 static int fail_if_local(struct look *l)
 {
     if (!l->elsewhere)

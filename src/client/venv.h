@@ -12,7 +12,7 @@ struct err;
 /*
  * dir         the directory of the environment
  * binary      the interpreter that the job names, relative to dir; NULL or absolute: search for one
- * elsewhere   the job runs on other machines: what may exist there gives only a note
+ * elsewhere   the job runs on other machines: a part that may exist there causes only a note
  * Errors      -EINVAL, with the reason
  */
 int venv_check(const char *dir, const char *binary, bool elsewhere, struct err *e);

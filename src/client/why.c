@@ -332,7 +332,7 @@ static void say_resize(const json_t *doc, struct buf *out)
         say(out, "resize", buf_cstr(&text));
 }
 
-/* If a time limit ended the job, append which one and how to raise it. */
+/* If a time limit ended the job, append the name of the limit and how to raise it. */
 static void say_limit(const json_t *doc, struct buf *out)
 {
     static const struct {
@@ -405,7 +405,7 @@ static void say_tasks(const json_t *doc, const char *state, const char *label, c
     say(out, label, buf_cstr(&text));
 }
 
-/* Append what the job lacks to start, and when that is expected. */
+/* Append the resources that the job still needs to start, and its expected start. */
 static void say_forecast(const json_t *waiting, struct buf *out)
 {
     AUTO(buf_done) struct buf lacks = { 0 };
@@ -442,7 +442,7 @@ static void why_not_over(const json_t *doc, struct buf *out)
     say_tasks(doc, "waiting", "waits", "a container was asked for and not granted yet", out);
     say_tasks(doc, "placed", "starts", "granted; its executor has not registered yet", out);
     say_tasks(doc, "registered", "ready", "registered; waits for the rest of the gang", out);
-    /* While the job waits for the pool, every task is held: say nothing about their turn. */
+    /* While the job waits for the pool, all its tasks wait: say nothing about single tasks. */
     if (!json_is_object(json_object_get(doc, "waiting")))
         say_tasks(doc, "held", "held", "its turn has not come: roles that it waits for still run",
                   out);

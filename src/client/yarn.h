@@ -79,8 +79,8 @@ int64_t yarn_deadline(const struct yarn *y);
 int yarn_exit_code(const struct err *e);
 /* Copy the first line of a text, without white space at its ends. */
 void yarn_first_line(const char *text, char *out, size_t n);
-/* Copy why an application waits from its diagnostics, without the time in front and the figures at
- * the end, which change in every report. */
+/* Copy the reason why an application waits from its diagnostics, without the time at the start and
+ * the figures at the end, which change in every report. */
 void yarn_waiting_text(const char *diagnostics, char *out, size_t n);
 
 /* Is this command for the cluster `yarn`? --cluster decides; without it HADOOP_CONF_DIR; without
@@ -101,7 +101,7 @@ struct yarn_report { /* a copy of the report of an application */
 };
 int yarn_report_copy(const Hadoop__ApplicationReport *from, struct yarn_report *out);
 void yarn_report_done(struct yarn_report *r);
-/* -ENOENT: the ResourceManager does not know the application. */
+/* Get the report of an application. -ENOENT: the ResourceManager does not know it. */
 int yarn_report(struct yarn *y, const char *id, struct yarn_report *out, struct err *e);
 /* The path of a URL in the file system of this cluster. The caller frees it. NULL with e set: the
  * URL is of another file system. Call yarn_home() before. */

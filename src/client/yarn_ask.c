@@ -174,7 +174,7 @@ int yarn_ask_begin(struct yarn *y, const struct client_job *j, struct yarn_join 
     if (wants_label(j))
         begun += yarn_get_cluster_node_labels(y->rpc, &labels, deadline, on_labels, a) != NULL;
     join->n += begun;
-    if (begun < 4) /* the requests that have begun end by themselves */
+    if (begun < 4) /* requests that were sent end by themselves */
         (void)err_set(&a->e, ENOMEM, "cannot ask the ResourceManager: %m");
     *out = a;
     return 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Can this cluster ever run the job? The check runs before anything is sent. An error names the
- * figures and the line of the job file. This file does no I/O: yarn_ask.c requests the facts.
+ * Checks whether this cluster can ever run the job. The check runs before anything is sent. An
+ * error names the figures and the line of the job file. This file does no I/O: yarn_ask.c requests
+ * the facts.
  */
 #include <errno.h>
 #include <inttypes.h>

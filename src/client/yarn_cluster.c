@@ -18,7 +18,7 @@
 enum {
     LONG_WAIT_MS = 3000,
     ANSWER_WAIT_MS = 20000, /* for a server that is up, but busy */
-    /* Hadoop's default of 30 s would mean silence for a minute and a half. */
+    /* With Hadoop's default of 30 s, the command would print nothing for 90 s. */
     RETRY_INTERVAL_MAX_MS = 5000,
 };
 

@@ -19,7 +19,7 @@ enum {
     /* More than tony.application.timeout: the master's own limit must act first. */
     LIFETIME_MORE_S = 120,
     LOOK_MS = 10, /* pause between two reports; the ResourceManager accepts a job in about 20 ms */
-    ACCEPTANCE_MS = 60000, /* covers a restart of the ResourceManager */
+    ACCEPTANCE_MS = 60000, /* long enough for a restart of the ResourceManager */
 };
 
 #define NODE_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -79,8 +79,8 @@ static void end(struct follow *f, int rc)
     loop_stop(f->y->loop);
 }
 
-/* The result is known: end. If the client leaves while a request is under way, the ResourceManager
- * logs a warning when it answers. So wait for the answer, up to PENDING_MS. */
+/* The result is known: end the loop. If the client exits while a request is under way, the
+ * ResourceManager logs a warning when it answers. So wait for the answer, up to PENDING_MS. */
 static void leave(struct follow *f)
 {
     int64_t now = clock_mono_ms();
@@ -382,7 +382,7 @@ static void on_report(const Hadoop__GetApplicationReportResponse *r, const struc
     if (f->over || f->verdict_ms || f->leave_ms) /* the verdict of the master is final */
         return;
     if (e && f->open) {
-        f->silent_ms = 0; /* the connection to the master is enough */
+        f->silent_ms = 0; /* the master answers, so no report is needed */
     } else if (e && e->kind == RPC_FAULT_NOT_FOUND) {
         forgotten(f);
     } else if (e) {

@@ -28,7 +28,7 @@ enum {
 #define N_STREAMS 2
 static const char *const streams[N_STREAMS] = { "stdout", "stderr" };
 
-struct place { /* how much of the log of one rank of a task has been shown */
+struct place { /* the position up to which the log of one rank was shown */
     uint32_t slot, rank;
     int64_t attempt;
     int64_t at[N_STREAMS]; /* bytes shown; -1: nothing yet, and only the last lines are wanted */
@@ -431,7 +431,7 @@ static int no_tasks(struct logs *l, bool *out_done, struct err *e)
     return 0;
 }
 
-/* Show what is there now. *out_last: nothing more will follow. */
+/* Show all text that exists now. *out_last: no more will follow. */
 static int show_now(struct logs *l, bool *out_last, struct err *e)
 {
     l->heads = count_logs(l) > 1 || (l->want[0] && l->want[1]);
@@ -441,7 +441,8 @@ static int show_now(struct logs *l, bool *out_last, struct err *e)
         (void)err_set(e, -rc, "cannot show the logs: %m");
         return -EXIT_CLUSTER;
     }
-    /* Without a connection and an end, the last round may be incomplete. */
+    /* Without a connection to the master the last round may be incomplete, unless the job is
+     * over. */
     *out_last = last && (l->master || is_over(l));
     return 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Single requests to a cluster, each of which waits for its result: reports, files, pages. And a
+ * Single requests to a cluster, each of which waits for its result: reports, files, pages. Also a
  * pause.
  */
 #include <errno.h>

@@ -25,16 +25,17 @@
 
 enum {
     JOB_CONF_MAX = 32 << 20,
-    TRIES = 5, /* if other clients resize the job at the same time */
+    TRIES = 5, /* retries if other clients resize the job at the same time */
 };
 
-/* The job as it would start now. */
+/* A queued job, with the size with which it would start now. */
 struct queued {
     struct yarn *y;
     const char *id;
     char *staging, *dir; /* paths in HDFS; dir: of the requests */
-    uint32_t newest;     /* number of the request that counts now; 0 = there is none */
-    int64_t bytes;       /* its size */
+    /* number of the newest request, which replaces the others; 0 = there is none */
+    uint32_t newest;
+    int64_t bytes; /* its size */
     struct job_file *file;
     struct job_spec *spec;
     struct job *job;
@@ -146,7 +147,7 @@ static int feed(struct queued *q, const Tony__ResizeJob *r, struct err *e)
     return rc == 1 ? -(e->num ? e->num : EINVAL) : rc;
 }
 
-/* Feed the request that is there. The master ignores one that it cannot read or has to refuse. */
+/* Feed the newest request in HDFS. Ignore an invalid one, as the master does. */
 static int feed_newest(struct queued *q, struct err *e)
 {
     AUTO(frame_freep) Tony__Frame *f = NULL;
@@ -270,7 +271,7 @@ static int encode(const struct queued *q, const struct resize_wish *w, struct bu
 static int put(struct queued *q, struct span text, struct err *e)
 {
     uint64_t number = 0;
-    (void)!getrandom(&number, sizeof number, 0); /* this small number never fails */
+    (void)!getrandom(&number, sizeof number, 0); /* never fails for so few bytes */
     AUTO(free_p)
     char *temp = str_printf("%s/cache/" YARN_HALF_PREFIX "%016" PRIx64, q->y->dir, number);
     AUTO(free_p) char *path = str_printf("%s/%" PRIu32, q->dir, q->newest + 1);
@@ -280,14 +281,14 @@ static int put(struct queued *q, struct span text, struct err *e)
     if (rc < 0)
         return rc;
     rc = yarn_rename(q->y, temp, path, e);
-    /* If a request to rename was lost and repeated, WebHDFS cannot tell success from a directory
-     * that is gone. */
+    /* If the answer to a rename was lost and the request repeated, WebHDFS reports the same for a
+     * success as for a missing directory. */
     if (rc == 0 && yarn_exists(q->y, temp))
         rc = err_set(e, ENOENT, "there is no '%s' in HDFS", q->dir);
     if (rc < 0)
         (void)yarn_remove(q->y, temp, NULL); /* if that fails, a later client removes it */
     else if (old)
-        (void)yarn_remove(q->y, old, NULL); /* the newer file counts, also beside this one */
+        (void)yarn_remove(q->y, old, NULL); /* if both files exist, the newer one is used */
     return rc;
 }
 

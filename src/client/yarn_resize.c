@@ -17,8 +17,8 @@
 #include "loop/loop.h"
 
 enum {
-    MASTER_MS = 60000, /* for a job that YARN has accepted to get a master */
-    ASK_MS = 30000,    /* for a master that is being started again */
+    MASTER_MS = 60000, /* time for an accepted job to get a master */
+    ASK_MS = 30000,    /* time for the next master to start */
     PAUSE_MS = 200,
 };
 
@@ -49,7 +49,7 @@ static bool has_master(const struct yarn_report *r)
     return r->state == HADOOP__YARN_APPLICATION_STATE__RUNNING && r->host[0] && r->rpc_port > 0;
 }
 
-/* Until the job has a master, or `until`. *out is the caller's when 0 is returned. */
+/* Wait until the job has a master, or until `until`. On success the caller ends *out. */
 static int await_master(struct asked *k, int64_t until, struct yarn_report *out, struct err *e)
 {
     for (bool said = false;; said = true) {
@@ -77,7 +77,7 @@ static int await_master(struct asked *k, int64_t until, struct yarn_report *out,
 
 static const struct conn_ops no_ops = { 0 };
 
-/* One try. -errno, or out->refused. */
+/* Ask once. 0 or -errno; out->refused: the master has refused. */
 static int ask_once(struct asked *k, const struct yarn_report *r, const struct resize_wish *w,
                     struct answer *out, struct err *e)
 {
@@ -89,9 +89,9 @@ static int ask_once(struct asked *k, const struct yarn_report *r, const struct r
     return rc;
 }
 
-/* Asks the master, and asks again while there is none, as ask_job() in resize.c does. heard: a
- * master may have accepted the request already. */
-static int ask(struct asked *k, const struct resize_wish *w, bool heard, json_t **out,
+/* Ask the master, and ask again while no master answers, as ask_job() in resize.c does.
+ * maybe_accepted: a master may have accepted the request already. */
+static int ask(struct asked *k, const struct resize_wish *w, bool maybe_accepted, json_t **out,
                struct err *e)
 {
     int64_t until = clock_mono_ms() + ASK_MS;
@@ -105,21 +105,22 @@ static int ask(struct asked *k, const struct resize_wish *w, bool heard, json_t 
         yarn_report_done(&r);
         if (rc == 0)
             return status_parse(buf_span(&a.json), out, e) < 0 ? -EXIT_CLUSTER : 0;
-        if (a.refused && rc == -EALREADY && heard)
+        if (a.refused && rc == -EALREADY && maybe_accepted)
             return yarn_status(k->y, k->id, out, e);
         if (a.refused && rc != -EAGAIN)
             return -EXIT_JOB_FAILED;
         /* ESHUTDOWN: a TLS connection whose other side was killed. */
-        heard = heard || (!a.refused && (link_broke(rc) || rc == -ESHUTDOWN));
-        /* A master that is there and silent is not asked twice; one with another key never. */
+        maybe_accepted = maybe_accepted || (!a.refused && (link_broke(rc) || rc == -ESHUTDOWN));
+        /* Do not ask a master again that is connected but silent, or that has another key. */
         if (rc == -ETIMEDOUT || rc == -EACCES || rc == -ENOMEM || clock_mono_ms() > until)
             return -EXIT_CLUSTER;
         yarn_pause(k->y, PAUSE_MS);
     }
 }
 
-/* If the job waits for its first master, leave the request for it. Then look again: if there is a
- * master now, ask it as well. It mostly has the request already, and to ask twice is harmless.
+/* If the job waits for its first master, leave the request for it. Then check again: if the job has
+ * a master now, ask the master as well. It usually has the request already, and asking twice has no
+ * effect.
  *
  * 1: *out is the answer; 0: ask the master; or minus the exit code. */
 static int resize_queued(struct asked *k, const struct resize_wish *w, json_t **out, struct err *e)
@@ -133,7 +134,8 @@ static int resize_queued(struct asked *k, const struct resize_wish *w, json_t **
     int rc = queued ? yarn_queued_resize(k->y, k->id, w, e) : 0;
     if (rc <= 0)
         return rc;
-    /* Without a report the answer is the same: HDFS has the request, and the master reads it. */
+    /* Without a report the answer is the same: the request is in HDFS, and the master reads it
+     * there. */
     bool seen = yarn_report(k->y, k->id, &r, &unread) == 0;
     if (seen && yarn_app_state_is_final(r.state)) {
         (void)err_set(e, EINVAL, "job %s is over: %s", k->id, yarn_app_state_name(r.state));

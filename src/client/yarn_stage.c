@@ -7,7 +7,7 @@
  *
  * A client writes a file under a temporary name in cache/ and then renames it. So many clients can
  * work at the same time, and an incomplete file is never used. A file that exists already is not
- * sent again. The modification time of its directory says when it was last used.
+ * sent again. The modification time of its directory is the time of its last use.
  */
 #include <errno.h>
 #include <fcntl.h>

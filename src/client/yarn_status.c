@@ -22,7 +22,7 @@ enum {
     LIST_MAX = 10000,
     GONE_MS = 2000, /* retry for this time: the history may follow soon, or the next master */
     GONE_PAUSE_MS = 100,
-    SILENT_MS = 3000, /* timeout for a connected master; then show what else is known */
+    SILENT_MS = 3000, /* timeout for a connected master; then use the report */
 };
 
 /* The master writes this file before it ends. */
@@ -148,7 +148,7 @@ static int from_master(struct yarn *y, const struct yarn_report *r, json_t **out
     return rc;
 }
 
-/* Add what only the client knows. */
+/* Add the members that only the client knows. */
 static void complete(struct yarn *y, const struct yarn_report *r, bool over, json_t *doc)
 {
     AUTO(free_p)

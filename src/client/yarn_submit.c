@@ -107,8 +107,9 @@ static int make_dir(struct submission *s, struct err *e)
 }
 
 /* Write all files in parallel: a DataNode needs 20 to 420 ms for each. The key is for later
- * commands of the user: finish_key() waits for it after the submission. So is job.conf, if the
- * launch context carries it: `tony resize` reads it while the job waits for its master. */
+ * commands of the user: finish_key() waits for it after the submission. The same holds for job.conf
+ * if the launch context carries it: `tony resize` reads that file while the job waits for its
+ * master. */
 static int write_dir(struct submission *s, struct err *e)
 {
     const struct span texts[] = { buf_span(&s->job_conf), buf_span(&s->yarn_json) };
