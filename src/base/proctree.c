@@ -19,8 +19,8 @@
 #include "base/vec.h"
 
 enum {
-    /* Rounds of SIGSTOP. If the tree still grows after them, proctree_signal() sends its signal all
-     * the same. Callers repeat the call. */
+    /* Rounds of SIGSTOP. If the tree still grows after them, proctree_signal() sends its signal
+     * nevertheless. Callers repeat the call. */
     STOP_ROUNDS_MAX = 50,
     WALK_MAX = 100000, /* descendants in one walk; kernel.pid_max is usually 32768 or 4194304 */
     /* Bytes of an environment. By default the kernel allows less: a quarter of the stack limit. */

@@ -26,8 +26,8 @@ bool str_ends(const char *s, const char *suffix);
 /* Parse a decimal integer. -EINVAL: not a whole number; -ERANGE: outside [min, max]. */
 int str_i64(struct span s, int64_t min, int64_t max, const char *what, int64_t *out, struct err *e);
 
-/* Parse a decimal number such as 0.25 or 1e-3. -EINVAL: it is none (nor are "nan" and "inf");
- * -ERANGE: outside [min, max]. */
+/* Parse a decimal number such as 0.25 or 1e-3. -EINVAL: not a decimal number ("nan" and "inf" are
+ * none); -ERANGE: outside [min, max]. */
 int str_real(struct span s, double min, double max, const char *what, double *out, struct err *e);
 
 /* Parse a size into MiB, in the notation of TonY's memory settings. "2g" is 2048, "2048m" is 2048,

@@ -9,7 +9,8 @@
 #include "cause/cause_int.h"
 
 enum {
-    /* If more lines follow an error, the program went on after it: the error is not the cause. */
+    /* If more lines than this follow an error, the program continued after it: the error is not
+     * the cause. */
     STOP_LINES_AFTER_MAX = 6,
     SHELL_SIGNAL = 128, /* a shell exits with this and the signal that killed its command */
     SIGNALS = 32,
@@ -44,8 +45,8 @@ static enum cause_id of_signal(int signal)
     }
 }
 
-/* With these exit codes a shell says that it could not run the command. `said` is what stderr
- * shows; it counts if it names something more exact. */
+/* With these exit codes a shell says that it could not run the command. `said` is the cause that
+ * stderr shows; it is used if it is more exact. */
 static enum cause_id of_code(int code, enum cause_id said)
 {
     if (code == CODE_NOT_FOUND && (!said || said == CAUSE_WRONG_PATH || said == CAUSE_EXCEPTION))
@@ -92,7 +93,7 @@ static enum cause_id of_launch(const struct cause_end *end, struct found *said)
     return exact ? said->id : CAUSE_LAUNCH_FAILED;
 }
 
-/* Is the line, a part of text, among its last ones? */
+/* Do at most STOP_LINES_AFTER_MAX lines of text follow this line, which is a part of text? */
 static bool is_near_end(const char *text, struct span line)
 {
     int after = 0;

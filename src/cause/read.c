@@ -5,8 +5,8 @@
  * A line can match a rule that is sure or one that is doubtful (cause_int.h). A line that matches a
  * sure rule wins, wherever it stands. Among the lines that match doubtful rules the earliest wins:
  * in a chain of exceptions the first one is the root, and the messages of a program that is being
- * torn down come after it. But if a program went on with its work after an error, that error
- * does not count.
+ * torn down come after it. But if a program continued its work after an error, that error does not
+ * count.
  */
 #include <ctype.h>
 #include <stdint.h>
@@ -17,7 +17,7 @@
 #include "cause/cause_int.h"
 
 enum {
-    WORKED_ON_MIN = 3,     /* ordinary lines after an error that show that the program went on */
+    WORKED_ON_MIN = 3,     /* ordinary lines after an error that show that the program continued */
     LINES_AFTER_MAX = 6,   /* a doubtful error was survived if more ordinary lines follow it */
     WARNING_MARK_MAX = 60, /* the mark of a warning stands within the first 60 bytes of a line */
     PREFIX_MAX = 64,       /* a launcher's prefix has at most 64 bytes */
@@ -94,8 +94,8 @@ bool line_is_exception(struct span line)
     return starts_with_any(line, others, ARRAY_LEN(others)) || is_python_exception(line);
 }
 
-/* A program goes on after a warning: a client, for instance, warns that it cannot connect, and
- * tries again until its server has started. */
+/* A program continues after a warning: for example, a client warns that it cannot connect, and
+ * retries until its server has started. */
 static bool is_warning(struct span line)
 {
     static const char *const starts[] = { "[W", "[I", "W0", "W1", "I0", "I1" };
@@ -108,7 +108,8 @@ static bool is_warning(struct span line)
            span_has(line, "Warning: ");
 }
 
-/* Lines that programs print while they are torn down. They do not show that the program went on. */
+/* Lines that programs print while they are torn down. They do not show that the program
+ * continued. */
 static bool is_noise(struct span line)
 {
     static const char *const starts[] = { "[",           "frame #", "terminate called",
@@ -171,8 +172,8 @@ static bool looks_like_error(struct span line)
     return span_has(line, "not found");
 }
 
-/* Launchers put in front of a line which process printed it: "[rank0]: text",
- * "[1,0]<stderr>:text", "(Worker pid=7) text". Returns the text. */
+/* Launchers put in front of a line which process printed it: "[rank0]: text", "[1,0]<stderr>:text",
+ * "(Worker pid=7) text". Returns the line without that prefix. */
 static struct span without_prefix(struct span line)
 {
     const char *end = line.len ? memchr(line.p, *line.p == '(' ? ')' : ']', line.len) : NULL;
@@ -253,12 +254,13 @@ static const struct rule *rule_of(struct span line)
 
 struct reader {
     struct found best;         /* the cause so far */
-    struct found last_warning; /* the last warning that matched a rule: counts if `best` is none */
-    struct found last_error; /* the last line that looks like an error: counts if all else fails */
-    unsigned n_ordinary;     /* lines of ordinary output since `best` */
-    bool chained;            /* a chain mark followed `best`: later errors are its consequences */
-    bool in_source;          /* the next line of a traceback quotes the program's source text */
-    bool usage;              /* the program printed how it is called */
+    struct found last_warning; /* the last warning that matched a rule: used if `best` is none */
+    /* the last line that looks like an error: used if the others are none */
+    struct found last_error;
+    unsigned n_ordinary; /* lines of ordinary output since `best` */
+    bool chained;        /* a chain mark followed `best`: later errors are its consequences */
+    bool in_source;      /* the next line of a traceback quotes the program's source text */
+    bool usage;          /* the program printed how it is called */
 };
 
 static void read_match(struct reader *r, const struct rule *rule, struct span line)

@@ -184,6 +184,6 @@ const struct cause cause_table[CAUSE_COUNT] = {
                               "the sentence above says why" },
     [CAUSE_EXIT_CODE] = { "exit_code", "the program chose this exit code", "its log may say why",
                           .vague = true },
-    [CAUSE_UNKNOWN] = { "unknown", "nobody knows how it ended", "its log may say why",
+    [CAUSE_UNKNOWN] = { "unknown", "it is unknown how it ended", "its log may say why",
                         .vague = true },
 };

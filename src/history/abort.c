@@ -122,7 +122,7 @@ static void write_final_status(const char *dir, const struct history_job *h, con
 }
 
 /* Write the events that end the job. If the disk is full or fails, this function logs the error and
- * returns 0, so that the caller moves the job to history/ all the same. There, a journal without a
+ * returns 0, so that the caller nevertheless moves the job to history/. There, a journal without a
  * verdict means a failed job. Otherwise a job on a full disk could never end. */
 static int end_job(const char *dir, const struct job_event *ev, struct err *e)
 {

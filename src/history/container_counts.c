@@ -46,7 +46,7 @@ static void forget_lost(struct reading *r)
 
 static int read_event(struct reading *r, const struct job_event *ev)
 {
-    switch ((int)ev->type) { /* the other events change nothing here */
+    switch ((int)ev->type) { /* the other events do not change the counts */
     case EV_MASTER_STARTED:
         r->master++;
         return 0;

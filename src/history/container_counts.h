@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How many containers a finished job held over its time, and how often it was resized, as its
- * journal says.
+ * The number of containers that a finished job held over its time, and the number of its resizes,
+ * read from its journal.
  *
  * A container is held from the record `allocated` to `completed`. If a new master does not find it
  * again (`container_seen`), the container is no longer held once that master has `resynced`.
@@ -17,13 +17,13 @@ struct err;
 
 struct container_count {
     int64_t wall_ms; /* from this time on ... */
-    uint32_t n;      /* ... so many containers of all roles, spares included */
+    uint32_t n;      /* ... this many containers of all roles, spares included */
 };
 
 struct container_counts {
     struct container_count *v; /* by time; the last one is the end of the journal, with n = 0 */
     size_t n, cap;
-    uint32_t resizes; /* that were done */
+    uint32_t resizes; /* completed resizes */
 };
 
 /* Read the text of a journal. The caller zeroes *out, and ends it with container_counts_done(),

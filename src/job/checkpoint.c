@@ -4,7 +4,8 @@
  *
  * Each slot keeps its reports, and struct job_checkpoints counts them for each step. When a step is
  * not counted any longer, only its element there is freed. Its reports stay in the slots until a
- * newer report of the same slot needs the memory: to clear them would mean to visit all slots.
+ * newer report of the same slot needs the memory, because clearing them would mean visiting all
+ * slots.
  */
 #include "job/checkpoint.h"
 
@@ -282,8 +283,8 @@ static void count_saver(struct job_checkpoints *c, struct slot_checkpoints *s)
 /* ---- a report ---- */
 
 /* Refuse a report unless it comes from the slot's last attempt, and that attempt belongs to the
- * present generation. A report of an older attempt is late: the next attempts have resumed without
- * it. */
+ * present generation. A report of an older attempt is late: later attempts have already resumed
+ * without it. */
 static int check_timeline(const struct job *j, const struct ev_checkpoint *ev, struct err *e)
 {
     const struct job_checkpoints *c = &j->checkpoints;

@@ -15,7 +15,8 @@ static void keep_sample(struct job *j)
     j->changed = true;
 }
 
-/* Work before this time is in a checkpoint, or there is none. */
+/* The time up to which all work is in a checkpoint; before the first checkpoint, the start of
+ * the work. */
 static int64_t kept_since(const struct job *j)
 {
     return MAX(j->costs.kept_ms, MAX(j->started_ms, (int64_t)0));
@@ -113,7 +114,7 @@ void costs_run(struct job *j)
 
 /* ---- the estimate ---- */
 
-/* Does the part of this measurement count for the next resize? */
+/* Is the part of this measurement used for the estimate of the next resize? */
 static bool counts(const struct cost_sample *s, enum cost_part part)
 {
     return s->ms[part] != COST_UNKNOWN && (s->by_resize || part == COST_START || part == COST_WARM);
@@ -136,7 +137,8 @@ static int64_t median_of(const struct costs *c, enum cost_part part)
     return n ? sorted[(n - 1) / 2] : 0;
 }
 
-/* Are there roles that a policy may resize, and do the tasks that stay run on in all of them? */
+/* Do roles exist that a policy may resize, and do the remaining tasks of each continue during a
+ * resize? */
 static bool is_live(const struct job *j)
 {
     bool live = false;

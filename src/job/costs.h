@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What it costs the job to form its gang anew: after a resize, or because tasks restart together.
+ * The cost of forming the gang anew, after a resize or because tasks restart together.
  *
  * The core measures each time with the job's own clock:
  *
@@ -11,9 +11,9 @@
  *     warm    until a task reports progress beyond the step from which the generation resumed
  *   redone  the work since the last whole checkpoint, which is done again; 0 if they saved one
  *
- * If a resize waits for the next checkpoint first, the tasks train meanwhile. That time is no cost.
+ * If a resize first waits for the next checkpoint, the tasks train meanwhile: that time is no cost.
  *
- * Not everything is known each time:
+ * Some parts may be unknown:
  *   - warm   If a newer checkpoint is whole before any progress is reported, warm is unknown.
  *   - start  If a slot waited for a container or for the end of a pause, start is unknown.
  *   - If another restart, a new master or the end of the job comes in between, nothing is kept.
@@ -82,7 +82,7 @@ struct costs {
     bool must_record; /* the event that was fed last has ended a measurement */
 };
 
-/* The gang stops, and forms anew. Called when the new generation begins. */
+/* Called when the gang stops to form anew, and the new generation begins. */
 void costs_gang_stops(struct job *j, bool by_resize);
 /* A checkpoint has become whole. */
 void costs_checkpoint_whole(struct job *j);

@@ -61,8 +61,8 @@ struct verdict_decision {
     char message[JOB_MESSAGE_MAX];
 };
 
-/* In a running job: the decisions of the last job_feed(). In a replay: those that the journal has
- * for the next event. */
+/* In a running job: the decisions of the last job_feed(). In a replay: the recorded decisions about
+ * the next event. */
 struct decisions {
     bool replaying;         /* the recorded decisions count, not the rules */
     enum job_event_type by; /* the event that all of them belong to */

@@ -344,7 +344,7 @@ static int stop_overdue(struct job *j, uint32_t slot, struct err *e)
         return err_set(e, EPROTO, "slot '" SLOT_NAME "' is %s, not told to end", SLOT_ARGS(j, slot),
                        slot_state_name(s->state)),
                1;
-    /* If the job must wait for the end, it goes on trying until the scheduler or the executor
+    /* If the job must wait for the end, it continues to try until the scheduler or the executor
      * reports the end, or until LIMIT_LEASE. */
     if (must_end(j, s) || (!s->given_up && s->stop_tries < JOB_STOP_TRIES)) {
         s->stop_tries++;

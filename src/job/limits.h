@@ -43,7 +43,8 @@ void limits_done(struct job *j);
 const char *limit_text(int64_t ms, char *buf, size_t size); /* "25 s", "1500 ms"; returns buf */
 int64_t beat_clock(const struct job *j);                    /* the time now on the beat clock */
 
-/* These set deadlines again. Call them after a change: */
+/* Each of these sets deadlines again. Call it after a change of the thing that its comment
+ * names: */
 void limits_slot(struct job *j, uint32_t slot); /* of the slot's state or times */
 void limits_asked_slots(struct job *j);         /* of the number of slots that are SLOT_ASKED */
 void limits_gang(struct job *j); /* of the number of containers that the gang has, or waits for */

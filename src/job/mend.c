@@ -211,8 +211,8 @@ static bool starts_with(const struct job *j, const struct slot *s, int64_t group
     return s->state == SLOT_REGISTERED && (group >= 0 || !slot_restarts_alone(j, s));
 }
 
-/* When the whole job restarts from its first stage, an attempt of a later stage may still be alive.
- * Is that so in this role? */
+/* Does the role belong to a later stage, and may an attempt of it still be alive? That is possible
+ * when the whole job restarts from its first stage. */
 static bool may_later_stage_be_alive(const struct job *j, uint32_t role)
 {
     const struct role *r = &j->roles[role];

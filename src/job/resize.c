@@ -80,7 +80,8 @@ uint32_t resize_count_containers(const struct job *j, const uint32_t *n)
     return sum;
 }
 
-/* The scheduler demanded fewer containers than the job may have at least: say so. */
+/* If the scheduler demanded fewer containers than the job may have at least, write a sentence
+ * about that to out. */
 static void explain_shortfall(const struct job *j, char *out, size_t size)
 {
     const struct resize *z = &j->resize;
@@ -130,8 +131,8 @@ void resize_joiner_ended(struct job *j, uint32_t slot)
 
 /* ---- the steps of a resize ---- */
 
-/* Set the number of the role's members to n. Slots that become members, or stop to be members, move
- * between the counters of members and of other slots. */
+/* Set the number of the role's members to n. Slots that become members, or are no longer members,
+ * move between the counters of members and of other slots. */
 static void set_members(struct job *j, uint32_t role, uint32_t n)
 {
     struct role *r = &j->roles[role];

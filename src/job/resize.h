@@ -86,7 +86,7 @@ struct kept_shrink {
     char *why;      /* may be NULL */
 };
 
-/* The last answer of job_bounds(), and what it was computed from. To compute it may take some
+/* The last answer of job_bounds(), and what it was computed from. Computing it may take some
  * milliseconds, and the master asks after each event. */
 struct bounds {
     uint32_t min, max;
@@ -116,8 +116,8 @@ struct resize {
     bool failed;          /* a joining slot has ended: detail names it */
     bool shape_requested; /* resize_slot_restarts() has requested ACT_SHAPE for this event */
     char *who, *why;      /* may be NULL */
-    /* 0, or 1 + the number of containers that the scheduler demanded. Not 0: the job shrinks only
-     * to a larger number, because the rules of its roles do not allow fewer. */
+    /* 0, or 1 + the number of containers that the scheduler demanded. If not 0, the job shrinks
+     * only to a larger number, because its roles allow no fewer. */
     uint32_t below;
     struct bounds bounds;
     struct kept_shrink kept; /* set only in RESIZE_FORMING */
@@ -139,7 +139,7 @@ void resize_slot_restarts(struct job *j);
 void resize_formed(struct job *j);
 /* The job ends, and with it a resize that is not done. */
 void resize_job_ends(struct job *j);
-/* Does the resize wait for nothing but a newer checkpoint? */
+/* Does the resize wait only for a newer checkpoint? */
 bool resize_awaits_checkpoint(const struct job *j);
 /* LIMIT_RESIZE. */
 int resize_fired(struct job *j, struct err *e);

@@ -147,8 +147,8 @@ static uint32_t ask_for(const struct job *j, uint32_t n_containers, bool grow)
     return n;
 }
 
-/* The number of containers to which the scheduler may make the job grow. Mostly that is the sum
- * over the roles. Only if the caps on totals do not allow that sum, ask_for() finds it. */
+/* The number of containers to which the scheduler may make the job grow. This is the sum over the
+ * roles, unless the caps on totals forbid that sum: then ask_for() finds the number. */
 static uint32_t most_containers(const struct job *j)
 {
     const struct resize *z = &j->resize;
@@ -203,8 +203,8 @@ static bool asks_for_change(const struct job *j)
     return memcmp(z->asked, z->target, j->n_roles * sizeof *z->asked) != 0;
 }
 
-/* Note who wants the resize that has just begun, and when the scheduler takes containers. n: the
- * number of containers that z->asked has. */
+/* Store for the resize that has just begun: its author, and when the scheduler takes containers. n:
+ * the number of containers that z->asked has. */
 static void note_scheduler(struct job *j, const struct ev_shrink *d, uint32_t n,
                            int64_t save_due_ms)
 {
@@ -285,8 +285,9 @@ int resize_by_scheduler(struct job *j, const struct ev_shrink *d, bool grow, str
         z->kept.n_containers = d->n_containers; /* the scheduler wants back fewer than before */
         return 0;
     }
-    /* In a replay the demand was kept when it was recorded, whatever the rules say now. A newer
-     * demand replaces the kept one also if it allows the size to which the job changes. */
+    /* In a replay, the rules of this version must not decide whether the demand is kept: it was
+     * kept when it was recorded. A newer demand replaces the kept one also if it allows the size to
+     * which the job changes. */
     if (!grow && z->state == RESIZE_FORMING && !decided &&
         (j->decisions.replaying || z->kept.set || asks_for_change(j)))
         return keep_shrink(j, d);

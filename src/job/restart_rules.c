@@ -9,14 +9,15 @@
  *                      that does not start), a small budget for each task and reason decides.
  * Which tasks?         The task alone, its role, or the gang. While a gang is still forming, a task
  *                      of it restarts alone.
- * When?                The first restart comes at once, or after the user's delay. The pause before
- *                      each further restart in a row is twice as long, up to a limit.
+ * When?                The first restart follows at once, or after the user's delay. The pause
+ *                      before each further restart in a row is twice as long, up to a limit.
  *
  * If the scheduler announces that it will take a container, this file decides as it would after the
- * loss of the container. The same tasks are halted, but now: they get time to save a checkpoint.
+ * loss of the container. The same tasks are halted, but before the loss, so that they have time to
+ * save a checkpoint.
  *
  * restart.c carries the decision out. All decisions here use only state that a replay of the
- * journal restores. So they do not use which executors are connected, or silent.
+ * journal restores. So they do not depend on which executors are connected, or silent.
  */
 #include "job/restart_rules.h"
 
@@ -252,7 +253,7 @@ static bool made_progress(const struct job *j, const struct slot *s)
     return s->state == SLOT_RUNNING && j->checkpoints.has && j->checkpoints.ms > s->started_ms;
 }
 
-/* What the rules say about the end of the slot's attempt. Nothing is charged yet. */
+/* Apply the rules to the end of the slot's attempt. The caller charges the restart. */
 static void apply_rules(struct job *j, uint32_t slot, enum slot_input final_input,
                         const struct slot_end *end, struct restart_plan *out)
 {

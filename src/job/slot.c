@@ -469,8 +469,9 @@ static void after_move(struct job *j, uint32_t slot, enum slot_state from, enum 
         policy_role_over(j, s->role);
 }
 
-/* An attempt may still run in the container of an ended slot (given_up). The job does not wait for
- * its end, but it must before the slot restarts or leaves. Is that the case now? */
+/* An attempt may still run in the container of an ended slot (given_up). The job normally does not
+ * wait for its end, but must wait before the slot restarts or leaves. Does this input restart the
+ * slot, or make it leave? */
 static bool must_wait_first(const struct slot *s, enum slot_input in)
 {
     return s->state == SLOT_ENDED && s->given_up && (in == IN_AGAIN || in == IN_LEAVE);

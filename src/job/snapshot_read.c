@@ -546,7 +546,7 @@ static int check_slots(const struct job *j, struct err *e)
     return good ? 0 : bad_snapshot(e, "it names slots that it does not have");
 }
 
-/* Check the whole, and compute the counters and deadlines, which follow from the rest. */
+/* Check the restored state, and compute the counters and deadlines from it. */
 int job_restored(struct job *j, struct err *e)
 {
     int rc = check_slots(j, e);

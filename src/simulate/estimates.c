@@ -8,7 +8,8 @@
 #include "base/base.h"
 #include "partition/estimate.h"
 
-/* A number above 0, and at most 1: splitmix64 of the seed, the job, and which of its numbers. */
+/* A pseudo-random number above 0 and at most 1: splitmix64 of the seed, the job, and `which` of
+ * the job's numbers. */
 static double uniform(uint64_t seed, uint32_t job, uint32_t which)
 {
     uint64_t z = seed + UINT64_C(0x9E3779B97F4A7C15) * (2 * (uint64_t)job + which + 1);

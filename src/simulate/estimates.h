@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How good are the estimates of starts (partition/estimate.h)? At the arrival of a job that has to
- * wait, its start is estimated; later the simulation tells the true start.
+ * Measures the errors of estimated starts (partition/estimate.h). When a job arrives and has to
+ * wait, its start is estimated; later the simulation gives the true start.
  *
  * The estimate does not get the true run times. Each job has a factor, drawn from a log-normal
  * distribution with median 1 and sigma ESTIMATE_SIGMA: its likely time is the true one times this
@@ -27,8 +27,8 @@ enum {
 
 struct estimate_sample {
     uint32_t job;
-    double at_s;              /* of the arrival */
-    double low, likely, high; /* from then on, in seconds; INFINITY = unknown */
+    double at_s;              /* time of the arrival */
+    double low, likely, high; /* seconds from the arrival to the start; INFINITY = unknown */
 };
 
 struct estimates {
@@ -38,19 +38,20 @@ struct estimates {
 };
 
 struct estimates_result {
-    size_t n;              /* samples */
-    size_t n_open;         /* of these, without a likely start: the decisions did not suffice */
+    size_t n; /* samples */
+    /* samples without a likely start: it was not reached within ESTIMATE_DECISIONS */
+    size_t n_open;
     double error_s;        /* median of the difference between likely and true start */
     double wait_s;         /* median of the true waits, for comparison */
-    double within_percent; /* of all samples, how often the truth was within the range */
+    double within_percent; /* how many of all samples had the true start within their range */
 };
 
-/* The factor of a job. */
+/* The factor between the likely and the true run time of a job. */
 double estimate_factor(uint64_t seed, uint32_t job);
 
-/* Estimate the start of jobs[which], the job number job_of[which] of the trace, and keep it.
- * left_s: the true run time from now on of each job. interval_s: as in struct part_horizon. 0, or
- * the errors of part_estimate(). */
+/* Estimate the start of jobs[which], which is job job_of[which] of the trace, and store the
+ * estimate as a sample. left_s: the true run time from now on of each job. interval_s: as in struct
+ * part_horizon. 0, or the errors of part_estimate(). */
 int estimates_take(struct estimates *x, const struct part_policy *policy,
                    const struct part_cluster *c, const struct part_job *jobs,
                    const uint32_t *job_of, const double *left_s, size_t n,

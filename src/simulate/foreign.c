@@ -12,7 +12,7 @@
 
 enum { TRACE_MEMORY_MAX = 1 << 30, FIELDS_MAX = 256, FIELD_NAME_MAX = 64 };
 
-/* What a column can mean. */
+/* The possible meanings of a column. */
 #define ROLES(X)                                                                                   \
     X(ROLE_ID, "id", NULL, 1)                                                                      \
     X(ROLE_SUBMIT, "submit", NULL, 1)                                                              \
@@ -36,7 +36,7 @@ enum role {
 static const struct {
     const char *name; /* in --columns */
     const char *type; /* of resource */
-    double unit;      /* how much of the type 1 in the column is */
+    double unit;      /* the amount of the type that the number 1 in the column stands for */
 } roles[ROLE_COUNT] = {
 #define ROLE_ROW(id, name, type, unit) [id] = { name, type, unit },
     ROLES(ROLE_ROW)
@@ -92,7 +92,7 @@ static int at_line(const struct reader *r, int rc)
 
 /* ---- one job */
 
-/* What a line says. NAN: nothing. */
+/* The values of a line. NAN: the line has no value for this. */
 struct facts {
     struct span id;
     double v[ROLE_COUNT];
@@ -261,7 +261,8 @@ static bool wanted(const struct reader *r, const struct format *f)
     return !r->o->format || str_eq(r->o->format, f->name);
 }
 
-/* Which columns the first line names. *is_job: it is a line of a file without a header. */
+/* Find the columns that the first line names. *is_job: the line is a job, because the file has
+ * no header. */
 static int read_header(struct reader *r, struct span line, bool *is_job)
 {
     struct span fields[FIELDS_MAX + 1], names[FIELDS_MAX + 1];

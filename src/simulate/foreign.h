@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Traces of other clusters: the published ones of Philly (Microsoft), Helios (SenseTime) and PAI
- * (Alibaba), and any CSV whose columns the caller names. docs/simulate.md describes what becomes of
- * their columns.
+ * (Alibaba), and any CSV whose columns the caller names. docs/simulate.md says how tony uses their
+ * columns.
  *
- * A trace of another cluster has no nodes: use trace_set_nodes() afterwards. It does not say either
- * how a job could be resized. By default no job can be; foreign_options says otherwise.
+ * A trace of another cluster has no nodes: use trace_set_nodes() afterwards. Nor does it say how a
+ * job could be resized: jobs keep their size unless foreign_options gives bounds.
  */
 #ifndef TONY_SIMULATE_FOREIGN_H
 #define TONY_SIMULATE_FOREIGN_H
@@ -29,7 +29,7 @@ struct foreign_result {
     size_t left_out; /* jobs that never ran or have not ended, and jobs that demand nothing */
 };
 
-/* Is the text one of these traces, and not one of ours (trace.h)? */
+/* Is the text a trace of another cluster, and not in our own format (trace.h)? */
 bool foreign_is(struct span text);
 
 /* "LOW,HIGH,EXPONENT", such as "0.25,2,0.9". 0 or -EINVAL. */

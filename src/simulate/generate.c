@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the numbers of `heavy` come from: the summary of published traces in the repository
+ * The numbers of `heavy` come from the summary of published traces in the repository
  * InternLM/AcmeTrace (data/cluster_summary.csv). GPU jobs of Helios (SenseTime, 2020) have a mean
  * run time of 6,652 s and a median of 206 s; those of PAI (Alibaba, 2020) 4,787 s and 481 s. A
  * log-normal distribution with these has sigma = sqrt(2 ln(mean / median)) = 2.64 and 2.14.
@@ -30,7 +30,7 @@ static uint64_t next(struct chance *c)
     return z ^ (z >> 31);
 }
 
-/* In (0, 1). */
+/* A random number between 0 and 1, both excluded. */
 static double uniform(struct chance *c)
 {
     return ((double)(next(c) >> 11) + 0.5) / 9007199254740992.0; /* 2^53 */

@@ -9,7 +9,7 @@
 
 enum {
     WIDTH = 900,
-    LEFT = 70, /* of a chart in the page */
+    LEFT = 70, /* left margin of a chart */
     CHART_W = 640,
     CHART_H = 220,
     CHART_GAP = 70,
@@ -17,7 +17,7 @@ enum {
     BINS = 320,
     QUANTILES = 200,
     TICKS = 5,
-    HUE_STEP = 137, /* degrees: the colours of jobs that follow each other differ much */
+    HUE_STEP = 137, /* degrees: makes the colours of neighbouring jobs very different */
 };
 
 struct bar {
@@ -27,8 +27,9 @@ struct bar {
 
 struct line {
     const char *name;
-    double *area;           /* BINS: the integral of utilization in each part of the horizon */
-    double use, use_from_s; /* since then */
+    /* BINS values: the integral of utilization over each part of the horizon */
+    double *area;
+    double use, use_from_s; /* the present utilization, and since when */
     VEC(double) completions;
     VEC(struct bar) bars;
 };
@@ -39,7 +40,7 @@ struct plot {
     struct line lines[PLOT_POLICIES_MAX];
     size_t n;
     double end_s;        /* of the last bar */
-    double completion_s; /* the longest */
+    double completion_s; /* the longest completion time */
     bool failed;         /* no memory */
 };
 
@@ -158,7 +159,8 @@ static struct unit unit_of(double max_s)
     return max_s < 10 * min.seconds ? s : max_s < 3 * h.seconds ? min : h;
 }
 
-/* Lines and times for a chart of this height with its top at y. The axis reaches to max_s. */
+/* Draw the vertical lines and the times of a chart of this height with its top at y. The axis
+ * ends at max_s. */
 static void add_times(struct buf *b, double y, double height, double max_s)
 {
     struct unit unit = unit_of(max_s);
@@ -171,7 +173,7 @@ static void add_times(struct buf *b, double y, double height, double max_s)
     }
 }
 
-/* Title, frame and ticks of a chart with its top at y. The axes reach to max_s and max_y. */
+/* Draw title, frame and ticks of a chart with its top at y. The axes end at max_s and max_y. */
 static void add_frame(struct buf *b, double y, const char *title, double max_s, double max_y)
 {
     double step = tick_step(max_y);
@@ -253,7 +255,7 @@ static void add_bars(struct plot *p, struct buf *b, const struct line *l, size_t
 
 /* ---- the partitions ---- */
 
-/* A part of the cluster that is held changes. */
+/* A change of the part of the cluster that a job holds. */
 struct edge {
     double at_s, by;
     uint32_t job;
@@ -295,8 +297,8 @@ static struct edge *edges_of(const struct plot *p, const struct line *l)
 }
 
 /*
- * The area below the sum of the jobs 0 to `job`, while `job` holds containers. The areas of the
- * jobs before it are drawn later, and hide the lower part.
+ * Draw the area below the sum of the jobs 0 to `job`, while `job` holds containers. The areas of
+ * the earlier jobs are drawn later and hide the lower part.
  */
 static void add_area(const struct plot *p, struct buf *b, const struct edge *edges, size_t n,
                      uint32_t job, double y)
@@ -309,7 +311,7 @@ static void add_area(const struct plot *p, struct buf *b, const struct edge *edg
         sum += edges[i].by;
         own += edges[i].job == job ? edges[i].by : 0;
         if (i + 1 < n && !(edges[i + 1].at_s > edges[i].at_s))
-            continue; /* more happens at the same time */
+            continue; /* another change has the same time */
         double x = LEFT + edges[i].at_s / end * CHART_W, top = bottom - MIN(sum, 1.0) * CHART_H;
         bool holds = own > 1e-9;
         if (holds && !open)
@@ -324,7 +326,7 @@ static void add_area(const struct plot *p, struct buf *b, const struct edge *edg
         open = holds;
         last = top;
     }
-    if (open) /* rounding has left something */
+    if (open) /* rounding errors left the area open */
         (void)buf_adds(b, "Z'/>\n");
 }
 

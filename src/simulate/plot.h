@@ -34,7 +34,8 @@ struct plot;
 struct plot *plot_new(const struct trace *t); /* borrows t; NULL: ENOMEM */
 void plot_free(struct plot *p);
 
-/* The next simulation is of this policy. The name is borrowed. */
+/* Begin the lines of a policy: the events that follow are of its simulation. The name is
+ * borrowed. */
 void plot_policy(struct plot *p, const char *name);
 const struct sim_events *plot_events(struct plot *p);
 

@@ -27,7 +27,7 @@ static double overlap(double from, double to, double limit)
     return MAX(0.0, MIN(to, limit) - MIN(from, limit));
 }
 
-/* The utilization changes by so much. */
+/* A change of the utilization. */
 struct change {
     double at_s, by;
 };
@@ -38,7 +38,8 @@ static int by_time(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* The utilization of all bars, and who held what. changes: room for two of each bar. */
+/* Add the changes of utilization of all bars, and report what each job held. changes: room for
+ * two of each bar. */
 static void add_bars(const struct trace *t, const struct real *real, const struct sim_events *ev,
                      struct change *changes, struct sim_result *r)
 {

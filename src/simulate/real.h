@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The figures of what really ran, to put beside those of simulations (simulate.h). */
+/* Metrics of the jobs as they really ran, for comparison with simulations (simulate.h). */
 #ifndef TONY_SIMULATE_REAL_H
 #define TONY_SIMULATE_REAL_H
 
@@ -16,12 +16,12 @@ struct real {
     struct real_bar *bars; /* those of each job by time */
     size_t n_bars;
     double *completion_s; /* of each job of the trace: from its arrival to its end */
-    uint64_t adjustments; /* resizes that were done */
+    uint64_t adjustments; /* completed resizes */
 };
 
 /*
- * Sets util_5h, util, jct_mean_s, jct_p95_s, adjustments and end_s; the other members become 0: a
- * history does not tell them. Tells `events` (may be NULL) the same as sim_run() does. 0 or
+ * Sets util_5h, util, jct_mean_s, jct_p95_s, adjustments and end_s; the other members become 0,
+ * because a history does not contain them. Calls `events` (may be NULL) as sim_run() does. 0 or
  * -ENOMEM.
  */
 int sim_real(const struct trace *t, const struct real *real, const struct sim_events *events,

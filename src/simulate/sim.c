@@ -10,16 +10,17 @@
 
 static const double FIRST_HOURS_S = 5 * 3600;
 static const double SAMPLE_FIRST_S = 300, SAMPLE_EVERY_S = 600;
-/* A level counts as reached if less than this is missing. */
+/* A level counts as reached this much before its exact value. */
 static const double LEVEL_SLACK_S = 1e-9;
-/* A job that is held back for the costs of resizes has surely waited for long enough by then. */
+/* Added to the time at which a job that waits because of the costs of resizes may start, against
+ * rounding errors. */
 static const double AGAIN_SLACK_S = 1e-3;
 
 /* A job of the trace in the simulation. */
 struct live {
     double left;       /* work */
     double rate;       /* work in a second with the containers that it has */
-    double rate_fixed; /* ... with its fixed number of containers */
+    double rate_fixed; /* the same with its fixed number of containers */
     double share;      /* dominant share of one container */
     double use;        /* utilization of one container */
     double attained;   /* integral of the dominant share */
@@ -38,8 +39,10 @@ struct sim {
     const struct sim_options *o;
     struct sim_result *r;
     struct estimates *estimates; /* NULL: none are made */
-    double *began_s, *left_s;    /* for estimates: of each job of the trace; of each slot */
-    uint32_t n_arrived, n_asked; /* jobs that have arrived; that were estimated, or passed over */
+    /* for estimates: the start of each job of the trace; the work left of each slot */
+    double *began_s, *left_s;
+    /* jobs that have arrived; jobs whose start was estimated or skipped */
+    uint32_t n_arrived, n_asked;
     struct part_options options;
     struct part_decision decision;
 
@@ -65,7 +68,7 @@ struct sim {
     double loss_sum, loss_now;
     uint64_t samples;
     bool loss_known;
-    double learnt_s; /* what a resize costs, once a job has been resized; 0 before */
+    double learnt_s; /* the cost of a resize, known after the first one; 0 before */
 };
 
 /* ---- the list of jobs present ---- */
@@ -114,7 +117,7 @@ static void remove_job(struct sim *s, uint32_t job)
 
 /* ---- time ---- */
 
-/* The loss of fairness over all jobs present, also those that wait. */
+/* Compute the loss of fairness over all present jobs, also those that wait. */
 static int find_loss(struct sim *s)
 {
     size_t n = s->end - s->first;
@@ -133,7 +136,7 @@ static double overlap(double from, double to, double limit)
     return MAX(0.0, MIN(to, limit) - MIN(from, limit));
 }
 
-/* Time passes until t: account for [now, t). */
+/* Advance the time to t, and add [now, t) to the metrics. */
 static int pass(struct sim *s, double t)
 {
     double horizon = s->t->horizon_s, next;
@@ -158,7 +161,7 @@ static int pass(struct sim *s, double t)
     return 0;
 }
 
-/* When will a running job reach the next level of attained service? */
+/* The time at which a running job reaches the next level of attained service. */
 static double next_level(const struct sim *s, const struct live *j)
 {
     for (uint32_t v = 0; v < s->t->n_levels; v++)
@@ -167,7 +170,7 @@ static double next_level(const struct sim *s, const struct live *j)
     return INFINITY;
 }
 
-/* The next event of the running jobs. It is never before now; levels are always after now. */
+/* The next event of the running jobs. The result is not before now; levels are always after now. */
 static double next_event(const struct sim *s, bool levels)
 {
     double t = INFINITY;
@@ -182,7 +185,7 @@ static double next_event(const struct sim *s, bool levels)
 
 /* ---- what happens ---- */
 
-/* Job has kept the same containers from held_since until now. */
+/* Report that the job had the same containers from held_since until now. */
 static void tell_held(struct sim *s, uint32_t job)
 {
     const struct sim_events *ev = s->o->events;
@@ -224,7 +227,7 @@ static void end_jobs(struct sim *s)
     }
 }
 
-/* Fill in what the policy is told about running jobs. */
+/* Fill in the policy's input about running jobs. */
 static void describe_running(struct sim *s)
 {
     for (size_t i = 0; i < s->n_running; i++) {
@@ -241,7 +244,7 @@ static void describe_running(struct sim *s)
         s->slots[i].waited_s = s->now - s->t->jobs[s->job_of[i]].arrival_s;
 }
 
-/* Job gets what the decision says. */
+/* Carry out the decision for the job. */
 static int apply_one(struct sim *s, uint32_t job, const struct part_share *share)
 {
     struct live *j = &s->live[job];
@@ -279,7 +282,7 @@ static int apply_one(struct sim *s, uint32_t job, const struct part_share *share
 
 static int apply(struct sim *s)
 {
-    /* Removing a job moves others to new slots, so that is done last. */
+    /* Removing a job moves other jobs to new slots, so jobs are removed last. */
     size_t n = s->decision.n, never = 0;
     s->n_running = 0;
     for (size_t i = 0; i < n; i++) {
@@ -306,7 +309,7 @@ static int apply(struct sim *s)
     return 0;
 }
 
-/* The run time of each job present, from now on: what the estimates must guess. */
+/* Set left_s: the true remaining run time of each present job, which the estimates do not know. */
 static void fill_left(struct sim *s)
 {
     for (size_t slot = s->first; slot < s->end; slot++) {
@@ -422,7 +425,8 @@ static void prepare(struct sim *s)
             s->live[i].use += part;
         }
     }
-    /* All at once: each call looks at all nodes. No job is present yet, so the slots are free. */
+    /* One call for all jobs, because each call reads all nodes. No job is present yet, so the
+     * slots are free. */
     for (size_t i = 0; i < s->t->n_jobs; i++)
         s->slots[i] = (struct part_job){ .demand = s->t->jobs[i].demand,
                                          .min = s->t->jobs[i].min,

@@ -10,7 +10,7 @@
  *
  * A start takes no time. A job whose places change, or that starts again after it was stopped,
  * makes no progress for resize_s, while it holds its containers. The policy does not know that time
- * in advance: with payback_s it counts it from the first adjustment on.
+ * in advance: with payback_s it uses the time from the first adjustment on.
  */
 #ifndef TONY_SIMULATE_SIMULATE_H
 #define TONY_SIMULATE_SIMULATE_H
@@ -28,16 +28,17 @@ struct sim_result {
     double jct_p95_s;     /* its 95th percentile, by the nearest rank */
     double loss;          /* of fairness, over all jobs present: mean of samples every 10 minutes */
     uint64_t adjustments; /* changes of running jobs; stopping one counts, too */
-    double overhead_percent; /* of the container-seconds held, how many were without progress */
+    double overhead_percent; /* part of the held container-seconds that were without progress */
     uint64_t decisions;
-    double decide_s;                   /* time spent in decisions, if a clock was given */
-    double longest_s;                  /* ... in the longest */
-    size_t never;                      /* jobs that can never run; they are in no other number */
-    double end_s;                      /* of the last job */
+    double decide_s;  /* time of all decisions, if a clock was given */
+    double longest_s; /* time of the longest decision */
+    /* jobs that can never run; the other members do not count them */
+    size_t never;
+    double end_s;                      /* end of the last job */
     struct estimates_result estimates; /* all 0 unless they were asked for */
 };
 
-/* What happens, for charts. All may be NULL. `job` is an index into the trace. */
+/* Callbacks for charts. Each may be NULL. `job` is an index into the trace. */
 struct sim_events {
     void (*used)(void *ctx, double at_s, double utilization);
     void (*held)(void *ctx, size_t job, double from_s, double to_s, uint32_t containers);
@@ -55,7 +56,7 @@ struct sim_options {
     const struct part_solver *solver;
 };
 
-/* Run all jobs to their end. 0; -EINVAL: the trace and the policy do not go together; -ENOMEM. */
+/* Run all jobs to their end. 0; -EINVAL: the policy cannot run this trace; -ENOMEM. */
 int sim_run(const struct trace *t, const struct part_policy *policy, const struct sim_options *o,
             struct sim_result *out, struct err *e);
 

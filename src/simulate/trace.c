@@ -30,7 +30,7 @@ static int no_memory(const struct reader *r)
     return err_set(r->e, ENOMEM, "%s: cannot read it: %m", r->what);
 }
 
-/* Put the place in front of the error. */
+/* Put the name of the text and the line number in front of the error. */
 static int at_line(const struct reader *r, int rc)
 {
     return rc < 0 ? err_wrap(r->e, rc, "%s:%u", r->what, r->line) : rc;
@@ -69,7 +69,7 @@ static int read_real(const struct reader *r, struct span s, const char *name, do
     return at_line(r, trace_real(s, name, min, max, out, r->e));
 }
 
-/* The words of a line, separated by blanks. More than `max` words: max + 1. */
+/* Split a line at blanks. Returns the number of words; max + 1 if there are more than `max`. */
 static size_t split_words(struct span s, struct span *words, size_t max)
 {
     struct span rest = span_trim(s), word;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * CRC-32C (Castagnoli), the checksum of the journal's lines. It is computed by the processor's own
- * instruction where there is one (SSE 4.2), else with a table.
+ * CRC-32C (Castagnoli), the checksum of the journal's lines. If the processor has an instruction
+ * for it (SSE 4.2), that is used, else a table.
  */
 #ifndef TONY_STORAGE_CRC32C_H
 #define TONY_STORAGE_CRC32C_H

@@ -267,8 +267,8 @@ int journal_sync_dir(struct journal *j)
     return 0;
 }
 
-/* Compare the rewritten bytes with the file. The page cache is dropped first, so that read() gets
- * them from the disk or the server. */
+/* Compare the rewritten bytes with the file. Drop the page cache first, so that read() gets the
+ * bytes from the disk or the server. */
 static int verify_rewritten(struct journal *j, struct err *e)
 {
     char got[VERIFY_CHUNK];

@@ -224,7 +224,7 @@ static int next_line(struct journal_reader *r, struct span *out, size_t *out_ski
     }
 }
 
-/* Does the journal go on behind the next `skip` bytes? 1, 0 or -errno. */
+/* Do more bytes follow the next `skip` bytes of the journal? 1, 0 or -errno. */
 static int more_follows(struct journal_reader *r, size_t skip, struct err *e)
 {
     int rc = 0;

@@ -57,7 +57,7 @@ static int segment_error(const struct journal *j, int num, struct err *e)
 
 /* Create and lock the new file. This process has the journal's lock, so an existing file of that
  * name is the rest of a failed attempt of its own. The new file is locked before it becomes the
- * journal: so at no moment can another process open the journal for writing. */
+ * journal, so that no other process can open the journal for writing. */
 static int create_new_file(const struct journal *j, struct segment *s)
 {
     s->name = str_printf("%s.new", j->name);
@@ -100,8 +100,8 @@ static int write_records(const struct journal *j, struct segment *s, const struc
     return rc;
 }
 
-/* Rename the new file over the journal. A network file system may rename a file and report a
- * failure all the same. So after an error, check which file has the journal's name. */
+/* Rename the new file over the journal. A network file system may rename a file and still report a
+ * failure. So after an error, check which file has the journal's name. */
 static int rename_over(struct journal *j, const struct segment *s)
 {
     struct stat renamed, named;

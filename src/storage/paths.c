@@ -41,7 +41,7 @@ void paths_done(struct paths *p)
     *p = (struct paths){ 0 };
 }
 
-/* FNV-1a and a final mixing step. It only has to be different for the few homes of one user. */
+/* FNV-1a and a final mixing step. The hash only has to differ between the few homes of one user. */
 static void home_hash(const char *home, char out[HASH_DIGITS + 1])
 {
     uint64_t h = 0xcbf29ce484222325u;
@@ -409,7 +409,7 @@ char *paths_program(const char *name)
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     if (n > 0) {
         /* If an upgrade replaced the running program, the kernel adds " (deleted)" to its name. The
-         * directory is right all the same. */
+         * directory is still right. */
         self[n] = '\0';
         char *slash = strrchr(self, '/');
         char *found = slash ? program_in(self, (size_t)(slash - self), name) : NULL;

@@ -43,9 +43,9 @@ static struct span base_name(struct span path, struct span *out_dir)
     return slash ? span_mem(path.p + at + 1, path.len - at - 1) : path;
 }
 
-/* Does the script want the environment's interpreter? command: the command of its "#!" line. If
- * yes, *out_name is the name of the interpreter, which is in the same directory (bin), and
- * *out_args are its arguments. */
+/* Does the script use the environment's interpreter? command: the command of its "#!" line. If yes,
+ * *out_name is the name of the interpreter, which is in the same directory (bin), and *out_args are
+ * its arguments. */
 static bool own_interpreter(int bin, struct span command, struct span *out_name,
                             struct span *out_args)
 {
@@ -65,7 +65,7 @@ static bool own_interpreter(int bin, struct span command, struct span *out_name,
         (void)span_split(&rest, ' ', &name);
     } else if (span_eqs(dir, "/usr/bin") || span_eqs(dir, "/bin") ||
                span_eqs(dir, "/usr/local/bin")) {
-        return false; /* the script wants the machine's own interpreter */
+        return false; /* the script uses the machine's own interpreter */
     }
     AUTO(free_p) char *interpreter = is_python(name) ? span_dup(name) : NULL;
     struct stat st;

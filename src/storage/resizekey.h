@@ -45,7 +45,7 @@ struct arbiter_key { /* private or public */
 void arbiter_key_text(const struct arbiter_key *k, char out[ARBITER_KEY_HEX]);
 int arbiter_key_parse(struct span text, struct arbiter_key *out, struct err *e);
 
-/* Compute the public key of a private one. -EIO: mbedTLS has failed, for example for want of
+/* Compute the public key of a private one. -EIO: mbedTLS has failed, for example because of missing
  * memory. */
 int arbiter_key_public(const struct arbiter_key *secret, struct arbiter_key *out, struct err *e);
 

@@ -178,8 +178,8 @@ static int entry_exists(const struct put *p, const char *entry)
 static int set_item_entry(struct put *p, const char *entry, uint64_t bytes, uint32_t n_files)
 {
     struct ship_item *item = p->item;
-    /* Set the time of the last use. This may fail in a read-only store, whose entries are valid all
-     * the same. */
+    /* Set the time of the last use. This may fail in a read-only store, whose entries are
+     * nevertheless valid. */
     (void)utimensat(p->s->fd, entry, NULL, AT_SYMLINK_NOFOLLOW);
     char *digest = str_dup(entry + 2), *path = fs_join(p->s->dir, entry);
     if (!digest || !path) {
