@@ -11,7 +11,7 @@ static const char *const type_names[CLAIM_TYPES] = { "memory_mib", "gpus" };
 
 /* The nodes as part_divide() gets them. */
 struct problem {
-    struct part_amount *free; /* by node: what nothing holds */
+    struct part_amount *free; /* by node: the free amounts */
     struct part_amount *nodes;
 };
 
@@ -28,7 +28,8 @@ static int problem_alloc(struct problem *p, size_t n_nodes)
     return p->free && p->nodes ? 0 : -ENOMEM;
 }
 
-/* Without a known node for each container, a running job cannot be described to the policies. */
+/* Is the node of each container known? If not, a running job cannot be described to the
+ * policies. */
 static bool is_placed(const struct part_claim *c, size_t n_nodes)
 {
     for (uint32_t k = 0; k < c->n_at; k++)
@@ -39,7 +40,7 @@ static bool is_placed(const struct part_claim *c, size_t n_nodes)
 
 /* ---- nodes ---- */
 
-/* What the jobs hold on each node is part of its capacity, even where a node is overfull. */
+/* Add the containers of the jobs to the capacity of their nodes, even where a node is overfull. */
 static void add_held(struct problem *p, const struct part_claim *claims, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -58,7 +59,8 @@ static void find_free(struct problem *p, const struct claims_node *nodes, size_t
                 MAX(nodes[i].capacity.v[t] - nodes[i].taken.v[t] - p->nodes[i].v[t], INT64_C(0));
 }
 
-/* Add as much of the free amounts of one type as the limit leaves, in proportion. */
+/* Add the free amounts of one type, all reduced by the same factor if the limit is smaller than
+ * their sum. */
 static void add_free(struct problem *p, size_t n_nodes, int type, const struct part_amount *limit)
 {
     int64_t held = 0, free_in_all = 0;

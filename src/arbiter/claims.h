@@ -5,16 +5,16 @@
  * partition/partition.h.
  *
  * The cluster owns every container and starts every job. claims_decide() decides only sizes. So a
- * waiting job needs no permission: it starts when the others have made room.
+ * waiting job needs no permission: it starts when other jobs have given back enough.
  *
- * What the policies may divide is, for each node, its capacity without
- *   - what other applications hold, and
- *   - what the running jobs hold beside the containers of their elastic roles.
+ * The policies divide the capacity of each node without
+ *   - the containers of other applications, and
+ *   - the containers of running jobs that do not belong to their elastic roles.
  * If the queue may have less than all nodes together, the free part of each node counts only in
  * proportion.
  *
- * A job that waits is one whose containers are not all there. What it holds already counts as
- * taken (partition/claim.h).
+ * A job waits until all its containers run. Containers that it holds already count as taken
+ * (partition/claim.h).
  */
 #ifndef TONY_ARBITER_CLAIMS_H
 #define TONY_ARBITER_CLAIMS_H
@@ -35,13 +35,13 @@ enum { CLAIM_MEMORY_MIB, CLAIM_GPUS, CLAIM_TYPES };
 struct claims_node {
     const char *name;            /* "host:port" of its node manager; borrowed */
     struct part_amount capacity; /* of the whole node */
-    struct part_amount taken;    /* by what no decision can give back: see above */
+    struct part_amount taken;    /* amounts that no decision can free: see above */
 };
 
 /*
  * Decide. claims: their amounts are of the types above; the fixed part counts only of a job that
- * waits (that of a job that runs is in `taken`).
- * limit: what the containers of the claims may have in all; NULL = as much as the nodes have.
+ * waits (that of a job that runs is in `taken`). limit: the most that all containers of the claims
+ * may hold; NULL = the capacity of the nodes.
  *
  * A running job that has more containers than its max, or fewer than its min, is pinned. If a node
  * is fuller than its capacity, nothing is free there.

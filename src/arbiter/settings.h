@@ -13,7 +13,7 @@ struct policy_settings {
     const struct part_policy *policy; /* NULL = fifo: no policy divides */
     struct part_options options;
     int64_t interval_ms, resize_limit_ms, time_limit_ms;
-    int64_t resize_cost_ms; /* of a job of which nothing else is known */
+    int64_t resize_cost_ms; /* for a job whose cost is unknown */
 };
 
 /* The configuration has checked the values: a policy of another name than those of

@@ -22,7 +22,7 @@ static uint64_t round_up(uint64_t mib, int64_t unit)
 int share_needs_of(const struct job_spec *s, uint64_t master_mib, int64_t unit_mib,
                    struct share_needs *out)
 {
-    struct job_spec rounded = *s; /* it shares all but the roles with s */
+    struct job_spec rounded = *s; /* a copy of *s with roles of its own */
     struct job_elastic x;
     rounded.roles = calloc(s->n_roles + 1, sizeof *rounded.roles);
     if (!rounded.roles)
@@ -48,9 +48,9 @@ int share_needs_of(const struct job_spec *s, uint64_t master_mib, int64_t unit_m
     return is_elastic;
 }
 
-/* The numbers of a tag, in its order; the budget follows. */
+/* The numbers of a tag, in the order of the tag; the budget follows them. */
 enum { N, MIN_N, MAX_N, EACH_MIB, EACH_GPUS, CONTAINERS, MIB, GPUS, MASTER_MIB, WEIGHT, N_FIELDS };
-enum { MEMORY_MAX_MIB = 1 << 30 }; /* of one container, and of all fixed ones: 1 PiB */
+enum { MEMORY_MAX_MIB = 1 << 30 }; /* limit for one container, and for all fixed ones: 1 PiB */
 
 static const struct {
     const char *what;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The knowledge of an arbiter about one job: its needs, from its specification or a tag of its
- * application, and its state, from its master. No I/O.
+ * An arbiter's knowledge about one job. Its needs come from its specification or a tag of its
+ * application, its state from its master. No I/O.
  */
 #ifndef TONY_ARBITER_SHARE_H
 #define TONY_ARBITER_SHARE_H
@@ -19,7 +19,7 @@ struct share_needs {
     uint32_t n;        /* of the elastic role, as submitted */
     uint32_t min, max; /* 1 <= min < max */
     uint32_t each_gpus, fixed_gpus;
-    uint32_t fixed_containers; /* all others, without the master's */
+    uint32_t fixed_containers; /* containers of all other roles, without the master's */
     uint64_t each_mib, fixed_mib, master_mib;
     uint32_t weight;
     double budget; /* 0 = the weight */
@@ -35,8 +35,8 @@ int share_needs_of(const struct job_spec *s, uint64_t master_mib, int64_t unit_m
  *
  *   tony-size:n:min:max:each_mib:each_gpus:fixed_containers:fixed_mib:fixed_gpus:master_mib:weight:budget
  *
- * The tag is written by the client of another user. share_needs_read() takes no value that the
- * policies cannot compute with.
+ * The client of another user writes the tag. share_needs_read() accepts only values that the
+ * policies can compute with.
  */
 #define SHARE_TAG "tony-size:"
 enum { SHARE_TAG_MAX = 101 };
@@ -45,14 +45,14 @@ int share_needs_read(const char *tag, struct share_needs *out, struct err *e);
 
 /* The answer of a master to SHARE; docs/json.md "share". */
 struct share_state {
-    bool runs;       /* all containers of the elastic role are there */
-    bool changing;   /* it is being resized, or some containers end */
+    bool runs;       /* all containers of the elastic role run */
+    bool changing;   /* a resize is under way, or containers end */
     uint32_t n;      /* instances of the elastic role */
     int64_t left_ms; /* -1 = unknown */
     int64_t cost_ms; /* of a resize; -1 = unknown */
 };
-/* node: called for each node that has containers of the elastic role. Its name ends before the
- * callback returns. 0, -ENOMEM (from node), -EINVAL. */
+/* node: called for each node that has containers of the elastic role. The name is valid during the
+ * call only. 0, -ENOMEM (from node), -EINVAL. */
 int share_state_read(struct span json, struct share_state *out,
                      int (*node)(const char *name, uint32_t n, void *arg), void *arg,
                      struct err *e);

@@ -9,7 +9,8 @@
 
 /* ---- claims ---- */
 
-/* A job whose size may be decided now. Of all others, what they hold counts as taken. */
+/* May a decision change the size of this job now? The containers of all other jobs count as
+ * taken. */
 static bool may_change(const struct arbiter_job *j)
 {
     return j->is_elastic && !j->changing;
@@ -30,7 +31,7 @@ static struct part_claim claim_of(const struct arbiter_job *j, size_t arrival, i
     double waited_ms = (double)(clock_wall_ms() - j->submitted_ms);
     return (struct part_claim){ .id = j->id,
                                 .runs = j->runs,
-                                .pinned = j->runs && now < j->leave_until_ms,
+                                .pinned = j->runs && now < j->left_alone_until_ms,
                                 .fixed = amount(x->fixed_mib + master_mib, x->fixed_gpus),
                                 .each = amount(x->each_mib, x->each_gpus),
                                 .min = x->min,
@@ -48,8 +49,9 @@ static struct part_claim claim_of(const struct arbiter_job *j, size_t arrival, i
                                 .waited_s = j->runs ? 0 : MAX(waited_ms, 0.0) / 1000 };
 }
 
-/* What no decision can give back: all that is used, without the containers of the claims. A job
- * that waits may hold some of its containers already; they are room for it. */
+/* Set the amounts that no decision can free: all that is used, without the containers of the
+ * claims. A waiting job may hold some of its containers already; these do not count as used,
+ * because the job can use them. */
 static void set_taken(struct arbiter *a)
 {
     for (size_t i = 0; i < a->nodes.n; i++)
@@ -69,7 +71,7 @@ static void set_taken(struct arbiter *a)
             a->nodes.v[i].taken.v[t] = MAX(a->nodes.v[i].taken.v[t], INT64_C(0));
 }
 
-/* Leave of the queue's limit what its applications do not use beside the containers of claims. */
+/* Subtract from the queue's limit all that its applications use beside the containers of claims. */
 static void set_limit(struct arbiter *a)
 {
     for (int t = 0; t < CLAIM_TYPES; t++) {
@@ -78,7 +80,7 @@ static void set_limit(struct arbiter *a)
             const struct arbiter_job *j = &a->jobs.v[i];
             int64_t each =
                 t == CLAIM_GPUS ? (int64_t)j->needs.each_gpus : (int64_t)j->needs.each_mib;
-            others -= may_change(j) ? each * (int64_t)j->held : 0;
+            others -= may_change(j) ? each * (int64_t)j->n_containers : 0;
         }
         a->limit.v[t] = MAX(a->limit.v[t] - MAX(others, INT64_C(0)), INT64_C(0));
     }
@@ -120,8 +122,8 @@ static int make_claims(struct arbiter *a, struct round *r)
 
 /* ---- asking the masters ---- */
 
-/* Look at the jobs that were asked before. true: one of them still changes. */
-static bool someone_changes(struct arbiter *a)
+/* Check the jobs that were asked in earlier rounds. true: one of them still changes. */
+static bool some_job_changes(struct arbiter *a)
 {
     int64_t now = clock_mono_ms();
     bool changes = false;
@@ -134,10 +136,10 @@ static bool someone_changes(struct arbiter *a)
             changes = true;
             continue;
         }
-        if (j->changing || j->n != j->asked) {
+        if (j->changing || j->n != j->asked_n) {
             client_note("job %s did not follow%s; it is not asked again for %lld s", j->id,
                         is_late ? " in time" : "", (long long)a->settings.resize_limit_ms / 1000);
-            j->leave_until_ms = now + a->settings.resize_limit_ms;
+            j->left_alone_until_ms = now + a->settings.resize_limit_ms;
         }
         j->asked_ms = 0;
     }
@@ -153,24 +155,24 @@ static void ask_job(struct arbiter *a, struct arbiter_job *j, const struct part_
     int64_t now = clock_mono_ms();
     if (a->dry || !why)
         return;
-    j->asked = t->n;
+    j->asked_n = t->n;
     j->asked_ms = now;
     if (arbiter_ask_wish(a, j, t->n, why, &e) == 0)
         return;
     client_note("job %s stays as it is: %s", j->id, e.msg);
     j->asked_ms = 0;
-    j->leave_until_ms = now + a->settings.resize_limit_ms;
+    j->left_alone_until_ms = now + a->settings.resize_limit_ms;
 }
 
 /* ---- one round ---- */
 
-/* What was said of the job in the last round is not said again. */
+/* Print the target of the job, unless the last round printed the same. */
 static void print_change(struct arbiter_job *j, const struct part_target *t)
 {
-    bool is_new = !j->said || j->said_n != t->n || j->said_verdict != t->verdict;
-    j->said = true;
-    j->said_n = t->n;
-    j->said_verdict = t->verdict;
+    bool is_new = !j->was_printed || j->printed_n != t->n || j->printed_verdict != t->verdict;
+    j->was_printed = true;
+    j->printed_n = t->n;
+    j->printed_verdict = t->verdict;
     if (t->verdict == PART_KEEPS || !is_new)
         return;
     if (j->runs)
@@ -203,8 +205,8 @@ static int print_json(const struct arbiter *a, const struct round *r)
     return 0;
 }
 
-/* Is a job to start that is not there yet? Then room must stay free for it. */
-static bool someone_starts(const struct round *r)
+/* Will a waiting job start by this decision? Then the freed resources must stay free for it. */
+static bool some_job_starts(const struct round *r)
 {
     for (size_t i = 0; i < r->n; i++)
         if (!r->jobs[i]->runs && r->decision.jobs[i].n)
@@ -214,13 +216,13 @@ static bool someone_starts(const struct round *r)
 
 static void carry_out(struct arbiter *a, struct round *r)
 {
-    bool room_is_kept = someone_starts(r);
+    bool room_is_kept = some_job_starts(r);
     int64_t now = clock_mono_ms();
     for (size_t i = 0; i < r->n; i++) {
         struct arbiter_job *j = r->jobs[i];
         const struct part_target *t = &r->decision.jobs[i];
         bool grows = t->n > j->n;
-        if (!t->n || t->n == j->n || !j->has_master || now < j->leave_until_ms ||
+        if (!t->n || t->n == j->n || !j->has_master || now < j->left_alone_until_ms ||
             (grows && (room_is_kept || !j->runs)))
             continue;
         ask_job(a, j, t);
@@ -247,7 +249,7 @@ static int run_round(struct arbiter *a, struct err *e)
 {
     AUTO(round_done) struct round r = { 0 };
     int rc = arbiter_observe(a, e);
-    if (rc == 0 && someone_changes(a))
+    if (rc == 0 && some_job_changes(a))
         return 0;
     if (rc == 0 && make_claims(a, &r) < 0)
         rc = err_set(e, ENOMEM, "cannot divide the queue: %m");
@@ -300,7 +302,7 @@ static int read_key(struct arbiter *a, struct err *e)
     return rc;
 }
 
-/* Until it is killed; what it knows of the cluster is asked anew in each round. */
+/* Run rounds until the process is killed. Each round asks for the state of the cluster again. */
 static int run_rounds(struct arbiter *a, bool once, struct err *e)
 {
     for (bool first = true;; first = false) {

@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `tony arbiter`: decides over the sizes of the jobs in one queue of YARN, and asks their masters
- * to follow.
+ * `tony arbiter`: decides the sizes of the jobs in one queue of YARN, and asks their masters to
+ * resize them.
  *
- * It keeps nothing. In each round it asks the ResourceManager for the nodes and the applications of
- * the queue, and each job's master for its state. So it may be killed and started again at any
- * time, and without it all jobs run on as they are. YARN stays the owner of every container.
+ * The arbiter stores no state. In each round it asks the ResourceManager for the nodes and the
+ * applications of the queue, and each job's master for the state of the job. So it may be killed
+ * and restarted at any time, and jobs run without it. YARN remains the owner of every container.
  *
- *   Who    Jobs of all users that were registered for its key at their submission
- *          (storage/resizekey.h), and the jobs of its own user that are not registered for any
- *          arbiter. It speaks to the first with the resize key, to the second with the client's
- * key. All other applications are room that is taken. Order  A job that waits is never told to
- * start; YARN starts it when there is room. While such a job is to start, the arbiter offers no
- * other job more containers, since YARN would give the room to whoever asks first. Again  If a job
- * refuses, or does not follow within tony.pool.policy.resize-limit, the arbiter does not ask it
- * again for the same time. Turns  While a job that was asked still changes, nothing is decided.
+ *   Which    The arbiter resizes jobs of all users that were registered for its key at their
+ *   jobs     submission (storage/resizekey.h); it speaks to their masters with the resize key. It
+ *            also resizes jobs of its own user that are registered for no arbiter, with the
+ *            client's key. The resources of all other applications count as taken.
+ *   Starts   The arbiter does not start waiting jobs: YARN does that when resources are free. While
+ *            such a job should start, the arbiter lets no other job grow, because YARN would give
+ *            the free resources to the first job that asks.
+ *   Retries  If a job refuses, or does not follow within tony.pool.policy.resize-limit, the arbiter
+ *            does not ask it again during another resize-limit.
+ *   Rounds   While a job that was asked is still changing, the arbiter decides nothing.
  */
 #ifndef TONY_CLIENT_ARBITER_H
 #define TONY_CLIENT_ARBITER_H
@@ -30,37 +32,39 @@
 #include "codec/tls.h"
 #include "storage/resizekey.h"
 
-/* What is known of one application of the queue. */
+/* The arbiter's knowledge about one application of the queue. */
 struct arbiter_job {
     char id[APP_ID_MAX];
     bool present;       /* in the last answer of the ResourceManager */
-    bool registered;    /* for this arbiter; else it is a job of its own user */
+    bool registered;    /* for this arbiter; false: a job of the arbiter's own user */
     struct tls_key key; /* len 0 = not known yet */
     bool is_known;      /* job.conf or the tag was read. If not, its containers count as taken */
     bool is_elastic;    /* it has needs */
     struct share_needs needs;
-    int64_t silent_until_ms; /* its master did not answer: do not ask it before */
-    int64_t leave_until_ms;  /* it has refused, or was too slow */
-    int64_t asked_ms;        /* when it was last asked; 0 = it has followed since */
-    uint32_t asked;          /* for so many containers */
+    int64_t silent_until_ms; /* its master did not answer: ask it again only after this time */
+    /* the job has refused or was too slow: ask it again only after this time */
+    int64_t left_alone_until_ms;
+    /* time of the last request to the master; 0 = the job has followed it */
+    int64_t asked_ms;
+    uint32_t asked_n; /* the number of instances in that request */
 
-    bool said; /* a round has printed the next two */
-    uint32_t said_n;
-    enum part_verdict said_verdict;
+    bool was_printed; /* the next two are valid: an earlier round has printed them */
+    uint32_t printed_n;
+    enum part_verdict printed_verdict;
 
     /* In this round: */
     int64_t submitted_ms;
     bool has_master, runs, changing;
-    bool had_master; /* YARN starts another master; the containers of the job are still there */
+    bool had_master; /* YARN starts another master; the containers of the job still run */
     char host[256];  /* of the master */
     uint16_t port;
     struct part_amount used;   /* by the application, as the ResourceManager says */
     uint32_t n;                /* instances of the elastic role */
-    VEC(struct part_place) at; /* where its containers are, in the order of the nodes */
-    uint32_t held;             /* their number */
+    VEC(struct part_place) at; /* the nodes of its containers, in the order of the nodes */
+    uint32_t n_containers;     /* the number of these containers */
     int priority;
     double remaining_s; /* run time left; INFINITY = unknown */
-    double resize_s;    /* what a resize costs it: measured, or else as the settings say */
+    double resize_s;    /* cost of a resize: measured, else from the settings */
 };
 
 struct arbiter {
@@ -80,14 +84,15 @@ struct arbiter {
     struct part_amount queue_used; /* by all applications of the queue */
 };
 
-/* arbiter_observe.c: what is there. 0 or -errno. */
+/* arbiter_observe.c: reads the state of nodes, queue and jobs. 0 or -errno. */
 int arbiter_observe(struct arbiter *a, struct err *e);
-void arbiter_forget(struct arbiter *a); /* free all that it knows */
+void arbiter_forget(struct arbiter *a); /* free all that arbiter_observe() has stored */
 
-/* arbiter_masters.c: what a master is asked. 0 or -errno. */
-/* Its share, as JSON for share_state_read(). The caller ends *out. */
+/* arbiter_masters.c: the two requests to a master. 0 or -errno. */
+/* Ask for the state of the job, as JSON for share_state_read(). The caller ends *out. */
 int arbiter_ask_share(struct arbiter *a, struct arbiter_job *j, struct buf *out, struct err *e);
-/* To have n instances of the elastic role. On failure e says why the job does not follow. */
+/* Ask the job to have n instances of its elastic role. On failure e says why the job does not
+ * follow. */
 int arbiter_ask_wish(struct arbiter *a, struct arbiter_job *j, uint32_t n, const char *why,
                      struct err *e);
 

@@ -2,10 +2,10 @@
 /*
  * The arbiter as an application of its own: an ordinary tony job of one task, which ships the
  * static program `tony-arbiter`, the site files of the cluster and the site's file of tony. YARN
- * and the job's master restart what dies. docs/decisions/0017-the-arbiter-is-a-job.md has the
- * reasons.
+ * restarts the job's master, and the master restarts the task.
+ * docs/decisions/0017-the-arbiter-is-a-job.md has the reasons.
  *
- * It is found by its type, its user and its name.
+ * Commands find the application by its type, its user and its name.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,11 +30,11 @@ enum { APPS_MAX = 1000, EXIT_NONE = 1, STOP_LIMIT_MS = 60000, STOP_PAUSE_MS = 10
 
 struct search {
     struct yarn_join join;
-    const char *queue, *not_id; /* not_id: an application to pass over; NULL = none */
+    const char *queue, *not_id; /* not_id: an application to skip; NULL = none */
     struct yarn_report found;   /* id "" = none */
 };
 
-/* Of several, keep the one that was submitted first. */
+/* Of several applications, keep the one that was submitted first. */
 static void consider(struct search *s, const Hadoop__ApplicationReport *from)
 {
     struct yarn_report r;
@@ -147,7 +147,7 @@ static json_t *job_doc(struct yarn *y, const char *queue, const char *policy, co
                   "on-failure", "max-restarts", -1, "restart-delay", 1000, "no-retry-on",
                   EXIT_MISUSE, "resize", "never", "env", "HADOOP_CONF_DIR", CONF_DIR,
                   "TONY_CONF_DIR", CONF_DIR, "HADOOP_USER_NAME", y->user, "TONY_HOME", "home");
-    /* The budgets for ends that the arbiter did not cause are as large as the keys allow. */
+    /* The retry budgets for ends that the arbiter did not cause are as large as the keys allow. */
     json_t *conf =
         json_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:i}", "tony.application.type", APP_TYPE,
                   "tony.yarn.queue", queue, "tony.am.memory", "128m", "tony.am.max-attempts", 1000,
@@ -206,7 +206,8 @@ static int refuse_if_present(struct yarn *y, const char *queue, struct err *e)
     return rc;
 }
 
-/* Two commands of the user may have started one each. The one that was submitted first stays. */
+/* Two commands of the user may each have started an arbiter. Keep the one that was submitted
+ * first. */
 static int yield_to_earlier(struct client *c, struct yarn *y, const char *queue, const char *id,
                             struct err *e)
 {
@@ -268,7 +269,7 @@ static int say_started(struct client *c, const char *queue, const char *id)
 {
     if (options_has(&c->o, OPT_JSON))
         return client_print_json(json_pack("{s:s, s:s}", "queue", queue, "application_id", id));
-    client_note("the arbiter of queue '%s' is %s; tony logs %s shows what it says", queue, id, id);
+    client_note("the arbiter of queue '%s' is %s; tony logs %s shows its output", queue, id, id);
     (void)printf("%s\n", id);
     return client_flush_stdout();
 }
@@ -297,7 +298,7 @@ int arbiter_start(struct client *c, const char *queue)
     if (rc == 0)
         rc = submit(c, y, queue, dir, id, &e);
     if (dir)
-        (void)fs_remove_tree(AT_FDCWD, dir, NULL); /* what is left there does no harm */
+        (void)fs_remove_tree(AT_FDCWD, dir, NULL); /* files that remain there are never read */
     if (rc < 0)
         return client_fail(e.num == EINVAL || e.num == EEXIST ? EXIT_MISUSE : EXIT_CLUSTER, &e);
     return say_started(c, queue, id);
@@ -321,8 +322,8 @@ static int open_and_find(struct client *c, const char *queue, struct yarn_report
     return client_fail(EXIT_NONE, &e);
 }
 
-/* The verdict is known before the application is over. Wait for that, so that the queue may get
- * another arbiter at once. */
+/* The verdict is known before the application is over. Wait for the end of the application, so that
+ * the queue can get another arbiter at once. */
 static int await_end(struct client *c, const char *id)
 {
     struct err e = { 0 };
@@ -366,7 +367,7 @@ static int print_status(struct client *c, const char *queue, const struct yarn_r
                                            "url", r->url ? r->url : ""));
     local_time(r->submitted_ms, since, sizeof since);
     (void)printf("the arbiter of queue '%s' is %s: %s, submitted %s\n", queue, r->id, state, since);
-    (void)printf("what it says: tony logs %s\n", r->id);
+    (void)printf("output: tony logs %s\n", r->id);
     if (r->state != HADOOP__YARN_APPLICATION_STATE__RUNNING && r->diagnostics && r->diagnostics[0])
         (void)printf("%s\n", r->diagnostics);
     return client_flush_stdout();

@@ -84,7 +84,7 @@ int arbiter_secret_read(struct yarn *y, struct arbiter_key *out, struct err *e)
     return rc < 0 ? err_wrap(e, rc, "cannot read the arbiter's key '%s' in HDFS", path) : 0;
 }
 
-/* Make the key, unless another command has made it meanwhile. */
+/* Make the key, unless another command has made one meanwhile. */
 static int make_secret(struct yarn *y, struct arbiter_key *out, struct err *e)
 {
     AUTO(free_p) char *path = secret_path(y, e);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The questions of the arbiter to the masters of the jobs. A master of another user may be hostile:
- * it gets little time and room.
+ * The questions of the arbiter to the masters of the jobs. A master of another user may be hostile,
+ * so its answers are limited in time and bytes.
  */
 #include <errno.h>
 
@@ -13,11 +13,13 @@
 #include "storage/jobkey.h"
 
 enum {
-    SHARE_MS = 3000,        /* for the answer about the state; and for a connection to a stranger */
-    WISH_MS = 10000,        /* for the answer to a wish: the master writes its journal before it */
+    /* for the answer about the state; also for connecting to a master of another user */
+    SHARE_MS = 3000,
+    /* for the answer to a wish: the master writes its journal before it answers */
+    WISH_MS = 10000,
     SHARE_MAX = 2 << 20,    /* bytes of an answer: 10,000 nodes need 0.4 MiB */
-    SLOW_MS = 1000,         /* if it took so long to fail, */
-    SILENT_PAUSE_MS = 30000 /* do not ask a stranger again for so long */
+    SLOW_MS = 1000,         /* if a request took this long to fail, */
+    SILENT_PAUSE_MS = 30000 /* do not ask a master of another user again for this time */
 };
 
 static const struct conn_ops no_ops = { 0 };
@@ -52,7 +54,7 @@ static int dial(struct arbiter *a, struct arbiter_job *j, struct conn **out, str
     return rc;
 }
 
-/* The text of a stranger goes to our terminal and our log. */
+/* Mask the text of a master of another user, which goes to our terminal and our log. */
 static void tame(struct err *e)
 {
     for (char *texts[] = { e->msg, e->hint }, **t = texts; t < texts + ARRAY_LEN(texts); t++)

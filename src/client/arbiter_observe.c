@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the arbiter knows: the nodes and the limit of the queue from the ResourceManager, each job's
- * wishes from its job.conf in HDFS, and its containers from its master.
+ * Reads the state that the arbiter needs: nodes and the limit of the queue from the
+ * ResourceManager, each job's needs from its job.conf in HDFS, and the job's containers from its
+ * master.
  */
 #include <errno.h>
 #include <math.h>
@@ -94,7 +95,8 @@ static const char *find_tag(const Hadoop__ApplicationReport *app, const char *pr
     return NULL;
 }
 
-/* Take what the tags of a registered job say. A job whose tags are not valid is none of ours. */
+/* Read the needs and the key from the tags of a registered job. A job with invalid tags is not
+ * resized. */
 static int read_tags(const struct arbiter *a, const Hadoop__ApplicationReport *app,
                      struct arbiter_job *out)
 {
@@ -190,12 +192,12 @@ static void on_nodes(const Hadoop__GetClusterNodesResponse *r, const struct rpc_
     yarn_join_end(&l->join, e ? &e->err : &err);
 }
 
-/* The queue among all queues of the cluster. */
+/* The search for the queue among all queues of the cluster. */
 struct queue_search {
     const char *wanted; /* a whole path, or the last part of one */
     double share;       /* of the cluster that the queue may have: its limit times those above it */
     unsigned n_found;
-    char path[QUEUE_PATH_MAX]; /* of the last one that was found */
+    char path[QUEUE_PATH_MAX]; /* the whole path of the last match */
 };
 
 /* above: the path of the queue above, "" for root. */
@@ -314,8 +316,7 @@ static int ask_rm(struct arbiter *a, struct err *e)
 
 /* ---- each job ---- */
 
-/* Read job.conf, once. A job that cannot be read now, since its client is still writing it, is read
- * in the next round. */
+/* Read job.conf once. If the client is still writing it, read it in the next round. */
 static void read_spec(struct arbiter *a, struct arbiter_job *j)
 {
     struct job_spec *spec = NULL;
@@ -343,7 +344,7 @@ static uint32_t find_node(const struct arbiter *a, const char *name)
 struct placing {
     const struct arbiter *a;
     struct arbiter_job *j;
-    bool lost; /* it has containers on a node that the ResourceManager does not name */
+    bool lost; /* a container is on a node that the ResourceManager does not name */
 };
 
 static int place(const char *node, uint32_t n, void *arg)
@@ -354,7 +355,7 @@ static int place(const char *node, uint32_t n, void *arg)
         p->lost = true;
         return 0;
     }
-    p->j->held += n;
+    p->j->n_containers += n;
     return vec_push(&p->j->at, at);
 }
 
@@ -364,19 +365,21 @@ static int by_node(const void *x, const void *y)
     return a->node < b->node ? -1 : a->node > b->node;
 }
 
-/* Does the ResourceManager know that the job holds as much as its master says? */
+/* Is the master's report credible? By the ResourceManager's figures, the job must hold at least
+ * as much. */
 static bool is_credible(const struct arbiter_job *j)
 {
     const struct share_needs *x = &j->needs;
-    return j->held <= j->n && x->each_mib * j->held <= (uint64_t)j->used.v[CLAIM_MEMORY_MIB] &&
-           (uint64_t)x->each_gpus * j->held <= (uint64_t)j->used.v[CLAIM_GPUS];
+    return j->n_containers <= j->n &&
+           x->each_mib * j->n_containers <= (uint64_t)j->used.v[CLAIM_MEMORY_MIB] &&
+           (uint64_t)x->each_gpus * j->n_containers <= (uint64_t)j->used.v[CLAIM_GPUS];
 }
 
-/* Leave the job as it is in this round; what it holds counts as taken. */
+/* Do not change the job in this round; its containers count as taken. */
 static void leave_alone(struct arbiter_job *j)
 {
     j->at.n = 0;
-    j->held = 0;
+    j->n_containers = 0;
     j->runs = false;
     j->changing = true;
 }
@@ -384,7 +387,7 @@ static void leave_alone(struct arbiter_job *j)
 static void take_state(struct arbiter_job *j, const struct share_state *s, bool lost)
 {
     j->n = s->n;
-    j->runs = s->runs && j->held == s->n;
+    j->runs = s->runs && j->n_containers == s->n;
     j->changing = s->changing || lost;
     if (s->left_ms >= 0)
         j->remaining_s = (double)s->left_ms / 1000;
@@ -402,7 +405,7 @@ static int observe_job(struct arbiter *a, struct arbiter_job *j, struct err *e)
     struct placing p = { .a = a, .j = j };
     struct share_state s;
     struct err unreachable = { 0 };
-    j->at.n = j->held = 0;
+    j->at.n = j->n_containers = 0;
     j->runs = j->changing = false;
     j->remaining_s = INFINITY;
     j->resize_s = (double)a->settings.resize_cost_ms / 1000;

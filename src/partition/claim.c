@@ -6,9 +6,9 @@
 
 #include "base/base.h"
 
-/* The input of part_decide(), in its order. */
+/* The input of part_decide(): the jobs in the order that it needs. */
 struct problem {
-    size_t *order; /* order[k]: the index of its k-th job among the claims */
+    size_t *order; /* order[k]: the index of job k among the claims */
     struct part_job *jobs;
 };
 
@@ -32,7 +32,7 @@ static int compare(const void *a, const void *b, void *arg)
     return i < k ? -1 : i > k;
 }
 
-/* One container of a job that waits: `each` and its part of the fixed part. */
+/* The demand of one container of a waiting job: `each`, and a share of the fixed part. */
 static struct part_amount with_fixed(const struct part_claim *c)
 {
     struct part_amount sum = c->each;

@@ -26,14 +26,14 @@ struct err;
 struct part_claim {
     const char *id; /* borrowed */
     bool runs;
-    bool pinned; /* it runs, and must keep n containers */
+    bool pinned; /* the job runs, and must keep n containers */
     struct part_amount fixed, each;
     uint32_t min, max;           /* 1 <= min <= max */
     uint32_t n;                  /* containers now; of a waiting job: the number in its job file */
-    const struct part_place *at; /* of a running job: how many are on which node; n in all */
+    const struct part_place *at; /* of a running job: the nodes of its n containers */
     uint32_t n_at;
     int priority;
-    uint64_t arrival; /* a smaller number came earlier */
+    uint64_t arrival; /* a job with a smaller number arrived earlier */
     uint32_t weight;
     /* As in struct part_job: */
     double budget, remaining_s, ends_in_s, attained_s, resize_s, waited_s;
@@ -43,7 +43,7 @@ struct part_claim {
 struct part_target {
     enum part_verdict verdict;
     enum part_because because;
-    uint32_t n;             /* containers; 0 = it waits */
+    uint32_t n;             /* containers; 0 = the job waits */
     uint32_t ideal;         /* the number of containers that would be its fair share */
     char why[PART_WHY_MAX]; /* a sentence without a full stop */
 };

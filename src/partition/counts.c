@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds places for wanted numbers of containers: jobs shrink first, then each in turn grows or
- * starts. */
+/* Finds nodes for the wanted number of containers of each job: first jobs shrink, then, one after
+ * the other, jobs grow or start. */
 #include <errno.h>
 #include <string.h>
 
@@ -12,9 +12,9 @@ struct plan {
     const struct part_job *jobs;
     struct part_decision *out;
     const uint32_t *caps, *want;
-    struct part_place *kept; /* the places of all jobs after they gave back what is too much */
+    struct part_place *kept; /* the places of all jobs after give_back() */
     uint32_t *n_kept;
-    enum part_because because; /* for jobs that get the wanted number */
+    enum part_because because; /* the reason for jobs that get the wanted number */
     struct part_room room;
 };
 
@@ -52,7 +52,7 @@ static void explain(struct plan *p, size_t i)
     part_say(p->out, i, because, PART_NOBODY);
 }
 
-/* Job i grows, or starts. If not even its min fits, it gives back all. */
+/* Let job i grow or start. If not even its min fits, the job gives back all containers. */
 static int grow(struct plan *p, size_t i, const struct part_place *kept)
 {
     const struct part_job *job = &p->jobs[i];

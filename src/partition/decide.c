@@ -123,7 +123,7 @@ static int check_job(const struct part_job *job, struct err *e)
     return 0;
 }
 
-/* Check the places of a running job, and subtract what it holds from `free`. */
+/* Check the places of a running job, and subtract its containers from `free`. */
 static int check_places(const struct part_cluster *c, const struct part_job *job,
                         struct part_amount *free, struct err *e)
 {
@@ -202,8 +202,8 @@ static int check(const struct part_cluster *c, const struct part_job *jobs, size
 
 /* ---- the metrics ---- */
 
-/* The number of containers that appear on a node or vanish from it. Both lists are in the order of
- * the nodes. */
+/* The number of containers of the job that appear on a node or vanish from it. Both lists are in
+ * the order of the nodes. */
 static uint64_t changed(const struct part_job *job, const struct part_share *share)
 {
     uint64_t sum = 0;
@@ -221,7 +221,8 @@ static uint64_t changed(const struct part_job *job, const struct part_share *sha
     return sum;
 }
 
-/* Ideal counts over the jobs that have containers now: first those that ran before. */
+/* Compute ideal counts over the jobs that have containers after the decision; jobs that ran
+ * before come first. */
 static int find_ideals(const struct part_cluster *c, const struct part_job *jobs,
                        struct part_decision *out)
 {
@@ -281,7 +282,7 @@ static int measure(const struct part_cluster *c, const struct part_job *jobs,
     return rc;
 }
 
-/* ---- who is in the way ---- */
+/* ---- the jobs that hold missing resources ---- */
 
 /* For each type of resource: the amount that is free after the decision, and the job that holds
  * most of it. */
@@ -309,7 +310,7 @@ static void find_holders(const struct part_cluster *c, const struct part_job *jo
     }
 }
 
-/* The type of which a job lacks most: the one with the largest ratio of demand to free amount. */
+/* The type that the job lacks most: the type with the largest ratio of demand to free amount. */
 static uint32_t scarcest(const struct part_cluster *c, const struct part_job *job,
                          const struct holders *h)
 {

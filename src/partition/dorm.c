@@ -7,28 +7,30 @@
 
 #include "base/util.h"
 
-/* Steps of the parts of a search, and of all together: some 20 ms. */
+/* Limits in steps for the parts of a search; all parts together take about 20 ms. */
 enum {
     STEPS_ALL = 2000000,
-    STEPS_TINY = 2500000, /* of all on few nodes with few jobs, which should be proved */
+    /* all parts, for few jobs on few nodes, where the result should be proved */
+    STEPS_TINY = 2500000,
     STEPS_TINY_EXACT = 1800000,
-    TINY = 48,            /* jobs * nodes */
-    STEPS_LARGE = 500000, /* of all on many nodes, where the first allocations are good already */
-    LARGE = 20000,        /* jobs * nodes */
+    TINY = 48, /* jobs * nodes */
+    /* all parts, for many nodes, where the first allocations are already good */
+    STEPS_LARGE = 500000,
+    LARGE = 20000,           /* jobs * nodes */
     STEPS_FEASIBLE = 300000, /* to find out whether one more job of the queue can be admitted */
     STEPS_FIRST = 100000,    /* before the proof */
     STEPS_EXACT = 600000,
     STEPS_POLISH = 100000,
 };
 
-/* The longest prefix of the queue whose minima could fit if the adjust_bound jobs that can give
- * back most of a type gave it back. */
 static int falling(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return x > y ? -1 : x < y;
 }
 
+/* The longest prefix of the queue whose minima could fit if the adjust_bound jobs that can give
+ * back most of a type gave it back. */
 static uint32_t longest_prefix(struct dorm_problem *p)
 {
     int64_t *give = dorm_alloc(p, p->n_running, sizeof(*give));
@@ -60,7 +62,7 @@ static uint32_t longest_prefix(struct dorm_problem *p)
     return best;
 }
 
-/* The parts of the search, as long as steps are left for them. */
+/* Run the parts of the search while steps are left for them. */
 static void search_more(struct dorm_search *s, uint64_t steps, bool until_feasible)
 {
     uint64_t before = s->p->work.steps;
@@ -76,7 +78,8 @@ static enum dorm_proof prove(struct dorm_search *s, uint64_t steps)
     return proof;
 }
 
-/* Can so many of the queue be admitted? If so, s->best is one way. */
+/* Can the first `queued` jobs of the queue be admitted? If so, s->best is an allocation for
+ * them. */
 static bool admit(struct dorm_search *s, uint32_t queued)
 {
     if (s->p->failed || dorm_problem_admit(s->p, queued) < 0) {
@@ -93,9 +96,10 @@ static bool admit(struct dorm_search *s, uint32_t queued)
     return !(s->best.score.bad > 0);
 }
 
-/* The longest prefix of the queue that can be admitted; s->best is a way. False: not even an empty
- * prefix is possible. From the top, the steps down become longer until a prefix is possible; then
- * the prefixes between that and the next longer one that was tried are searched by bisection. */
+/* Find the longest prefix of the queue that can be admitted; s->best is an allocation for it.
+ * False: not even the empty prefix is possible. The function first tries the longest prefix, then
+ * shorter ones with growing steps until one is possible. Then it searches between that one and the
+ * shortest impossible one by bisection. */
 static bool climb(struct dorm_search *s, uint32_t *admitted)
 {
     uint32_t impossible = longest_prefix(s->p) + 1, step = 1, n = impossible - 1;
@@ -124,7 +128,7 @@ static bool climb(struct dorm_search *s, uint32_t *admitted)
 static bool climb_on(struct dorm_search *s, bool found, uint32_t *admitted,
                      const struct part_solver *solver)
 {
-    uint32_t known = found ? *admitted + 1 : 0; /* prefixes shorter than this need no try */
+    uint32_t known = found ? *admitted + 1 : 0; /* prefixes shorter than this are possible */
     if (longest_prefix(s->p) < known)
         return true;
     struct dorm_plan best = s->best;
@@ -133,7 +137,7 @@ static bool climb_on(struct dorm_search *s, bool found, uint32_t *admitted,
         if (dorm_problem_admit(s->p, n) < 0)
             s->p->failed = true;
         else if (!dorm_search_start(s) && !s->prices.impossible)
-            (void)dorm_solve(s, solver); /* s->best says what it found */
+            (void)dorm_solve(s, solver); /* the result is in s->best */
         if (s->p->failed || !s->best.any || s->best.score.bad > 0)
             continue;
         *admitted = n;
@@ -152,7 +156,7 @@ static int by_node(const void *a, const void *b)
     return x->node < y->node ? -1 : x->node > y->node;
 }
 
-/* The places of the jobs in the state become the answer. */
+/* Write the places of the jobs in the state to the answer. */
 static void give_places(struct dorm_search *s, const struct part_job *jobs)
 {
     struct dorm_problem *p = s->p;
@@ -175,7 +179,8 @@ static void give_places(struct dorm_search *s, const struct part_job *jobs)
     }
 }
 
-/* Answer for all jobs as if nothing were possible; the jobs that take part get theirs later. */
+/* Write an answer without containers for all jobs. Later calls replace it for the jobs that take
+ * part. */
 static void give_nothing(const struct dorm_problem *p, const struct part_job *jobs, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -189,7 +194,7 @@ static void give_nothing(const struct dorm_problem *p, const struct part_job *jo
         p->out->jobs[p->jobs[i].index].verdict = PART_WAITS;
 }
 
-/* Make s->best as good as the steps and the solver allow. True: it is the best there is. */
+/* Make s->best as good as the steps and the solver allow. True: no allocation is better. */
 static bool improve(struct dorm_search *s, const struct part_solver *solver)
 {
     if (s->p->n == 0)

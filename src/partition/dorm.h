@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of the policy `dorm` share. Private to them. docs/partition.md explains the
- * algorithm.
+ * Declarations that the files of the policy `dorm` share. Private to these files. docs/partition.md
+ * explains the algorithm.
  *
  * dorm.c           which jobs take part, how many of the queue are admitted, the answer
  * dorm_problem.c   node classes, limits of the jobs, the count of work
@@ -35,7 +35,8 @@ enum {
 #define DORM_LOSS_EPS 1e-9  /* a loss up to the bound + this is within the bound */
 #define DORM_UTIL_EPS 1e-10 /* utilizations that differ by less are equal */
 
-/* Elementary steps: about one look at a job on a node or on a class of nodes each. */
+/* Counts elementary steps. One step is about the time to read the entry of one job on one node
+ * or class of nodes. */
 struct dorm_work {
     uint64_t steps, end, ask_at;
     bool (*stop)(void *ctx);
@@ -46,27 +47,29 @@ struct dorm_work {
 enum dorm_kind { DORM_FIXED, DORM_COUNTED, DORM_LOOSE };
 
 struct dorm_job {
-    uint32_t index; /* in the list of the caller */
+    uint32_t index; /* index of the job in the caller's list */
     enum dorm_kind kind;
     int64_t d[PART_TYPES_MAX]; /* of one container, in amounts */
-    double dn[PART_TYPES_MAX]; /* the same divided by the capacity of the cluster */
+    double dn[PART_TYPES_MAX]; /* the same, divided by the capacity of the cluster */
     double u, D;
-    uint32_t lo, hi; /* hi: at most what fits into the empty cluster */
-    uint32_t now;    /* containers it has */
+    /* limits of the count; hi: at most the number that fits into the empty cluster */
+    uint32_t lo, hi;
+    uint32_t now; /* containers that the job has now */
     uint32_t ideal;
     bool runs;
     const struct part_place *at;
     uint32_t n_at;
 };
 
-/* Nodes of equal capacity. If there are more than DORM_CLASSES_MAX capacities, of similar ones. */
+/* A class: nodes of equal capacity. If the cluster has more than DORM_CLASSES_MAX capacities,
+ * nodes of similar capacity. */
 struct dorm_class {
     uint32_t size;
     double share[PART_TYPES_MAX]; /* capacity of the class divided by that of the cluster */
 };
 
 struct dorm_problem {
-    struct part_decision *out; /* its memory is used */
+    struct part_decision *out; /* lends its memory (dorm_alloc()) */
     const struct part_cluster *cluster;
     uint32_t m;                    /* types of which the cluster has something */
     uint32_t type[PART_TYPES_MAX]; /* their indexes in the cluster */
@@ -77,11 +80,11 @@ struct dorm_problem {
     uint32_t *class_of;
     struct dorm_class *classes;
 
-    uint32_t n_running, n_all; /* the running jobs stand first, then the queue in its order */
+    uint32_t n_running, n_all; /* first the running jobs, then the queue in its order */
     uint32_t n;                /* the first n jobs take part now */
     struct dorm_job *jobs;
     uint32_t *fit_class;       /* [job][class]: containers that fit into the empty class */
-    uint32_t *at_class;        /* [job][class]: containers it has there now */
+    uint32_t *at_class;        /* [job][class]: containers that the job has there now */
     uint32_t *big_first;       /* the jobs by falling D */
     struct part_job *drf_jobs; /* the jobs in our order, for part_drf() */
     uint32_t *drf_caps, *drf_counts;
@@ -101,7 +104,7 @@ int dorm_problem_init(struct dorm_problem *p, const struct part_cluster *c,
                       struct part_decision *out);
 /* The running jobs and `queued` others take part: set n and the ideal counts. 0 or -ENOMEM. */
 int dorm_problem_admit(struct dorm_problem *p, uint32_t queued);
-/* The loss if all keep what they have, and the others have nothing. */
+/* The loss if all running jobs keep their containers, and the others get none. */
 double dorm_loss_now(const struct dorm_problem *p);
 /* Memory of the decision. NULL sets failed. */
 void *dorm_alloc(struct dorm_problem *p, size_t n, size_t size);
@@ -159,13 +162,15 @@ static inline double dorm_uniform(uint64_t *seed)
 /* ---- dorm_bound.c */
 
 struct dorm_prices {
-    double *node; /* [class][m]: what the whole of a type in the cluster would cost there */
+    /* [class][m]: the price of the cluster's whole capacity of a type, at the prices of the
+     * class */
+    double *node;
     double loss;
-    double enough;   /* in: stop when the bound is below */
+    double enough;   /* input: stop when the bound is below this */
     double upper;    /* no feasible allocation has more utilization */
     bool impossible; /* proved: there is no feasible allocation at all */
     double *want;    /* [job][class]: containers in the mean of the later rounds */
-    double *gain;    /* of each job: what changing it is worth, in the same mean */
+    double *gain;    /* of each job: the value of changing it, in the same mean */
     struct dorm_bound_memory *memory;
 };
 
@@ -197,7 +202,7 @@ struct dorm_change {
     int32_t n;
 };
 
-/* One allocation, and how good it is. */
+/* One allocation, and its metrics. */
 struct dorm_state {
     struct dorm_problem *p;
     struct dorm_entry *entries;
@@ -227,11 +232,11 @@ struct dorm_state {
 #define DORM_END UINT32_MAX
 
 int dorm_state_init(struct dorm_problem *p, struct dorm_state *s);
-/* All jobs have what they have now. */
+/* Set the allocation in which all jobs keep their present containers. */
 void dorm_state_keep(struct dorm_state *s);
-/* n < 0: take away. The amounts must be there. */
+/* Add n containers of the job on the node; n < 0 removes -n. The free amounts must suffice. */
 void dorm_put(struct dorm_state *s, uint32_t job, uint32_t node, int32_t n);
-/* Undo what was put since the log had n_log entries. */
+/* Undo all changes since the log had n_log entries. */
 void dorm_undo(struct dorm_state *s, uint32_t n_log);
 static inline void dorm_forget(struct dorm_state *s)
 {
@@ -244,20 +249,20 @@ static inline const int64_t *dorm_free(const struct dorm_state *s, uint32_t node
 uint32_t dorm_on(const struct dorm_state *s, uint32_t job, uint32_t node);
 void dorm_take_all(struct dorm_state *s, uint32_t job);
 
-/* How good an allocation is: less is better in each member but util, the first that differs
- * decides. */
+/* The quality of an allocation. Smaller is better in each member except util. The first member that
+ * differs decides. */
 struct dorm_score {
-    double bad; /* 0: all bounds are kept and nobody lacks a container */
+    double bad; /* 0: all bounds are kept, and no job lacks a container for its min */
     double util;
     uint32_t adjusted;
     uint64_t changed;
 };
 
 struct dorm_score dorm_score(const struct dorm_state *s);
-/* > 0: a is better. */
+/* Returns a positive number if a is better. */
 int dorm_compare(const struct dorm_score *a, const struct dorm_score *b);
 
-/* A copy of the places of those that changed. */
+/* A copy of the places of the jobs that changed. */
 struct dorm_plan {
     struct dorm_score score;
     bool any;
@@ -272,15 +277,15 @@ void dorm_plan_load(const struct dorm_plan *plan, struct dorm_state *s);
 
 /* How the next node for a container is chosen. */
 struct dorm_style {
-    bool home;     /* first where the job has containers now */
+    bool home;     /* first the nodes on which the job has containers now */
     bool tight;    /* the node with the fewest free units of scarce types */
     bool worst;    /* the node whose free amounts are least like the demand, not most */
-    bool anywhere; /* do not look at the prices */
+    bool anywhere; /* ignore the prices */
     double jitter; /* 0: none; 1: much */
     uint64_t salt;
 };
 
-/* A node on which room is left, and what that is worth. */
+/* A node with free resources, and their value. */
 struct dorm_gap {
     uint32_t node;
     double worth;
@@ -295,45 +300,47 @@ struct dorm_search {
     uint64_t seed;
     struct dorm_candidate *candidates; /* [node] */
     struct dorm_gap *gaps;             /* [node] */
-    bool *picked;                      /* of each job: it may change */
+    bool *picked;                      /* of each job: may it change? */
     double
         *cost; /* [job][class]: of one container at these prices, in hundredths of its u, rounded */
     uint32_t *order;
     double *key;
     /* Sets of counted jobs (bit i: job i) that could be adjusted, best bound first. dorm_exact()
-     * finds them if it cannot look at all sets to the end. */
+     * fills them in if it cannot search all sets completely. */
     uint32_t sets[DORM_SETS_MAX];
     double set_bounds[DORM_SETS_MAX];
     uint32_t n_sets;
-    uint64_t steps_left; /* for all that comes after the first allocations */
+    uint64_t steps_left; /* for all steps after the first allocations */
 };
 
 int dorm_search_init(struct dorm_problem *p, struct dorm_search *s);
-/* After a change of the prices. */
+/* Call this after a change of the prices. */
 void dorm_price_places(struct dorm_search *s);
-/* Place up to n containers more. Returns how many. */
+/* Place up to n more containers of the job. Returns how many were placed. */
 uint32_t dorm_place(struct dorm_search *s, uint32_t job, uint32_t n);
-/* How many containers more the bound on the loss and the job's max allow. */
+/* The number of further containers that the bound on the loss and the job's max allow. */
 uint32_t dorm_room(const struct dorm_search *s, uint32_t job);
-/* Is it loose, already adjusted, or is one more adjustment left? */
+/* May the job change? Yes if it is loose or already adjusted, or if the bound allows one more
+ * adjustment. */
 bool dorm_may_change(const struct dorm_search *s, uint32_t job);
-/* Bring the loss under its bound: shrink jobs above their ideal count, grow jobs below. */
+/* Bring the loss under its bound: shrink jobs above their ideal count, grow jobs below it. */
 void dorm_repair(struct dorm_search *s);
 /* Grow the jobs in this order as far as the bounds allow. */
 void dorm_fill(struct dorm_search *s, const uint32_t *order, uint32_t n);
-/* A new allocation in which only the picked jobs, and the loose ones, change. */
+/* Build a new allocation in which only the picked jobs and the loose jobs change. */
 void dorm_build(struct dorm_search *s);
 /* Order s->order[0..n) by s->key[job], largest first. */
 void dorm_sort(struct dorm_search *s, uint32_t n);
 
 /* ---- dorm_search.c */
 
-/* Find prices, and first allocations for the jobs that take part: s->best. False: none of them is
- * feasible. */
+/* Find prices, and first allocations for the jobs that take part; the best one is s->best. False:
+ * none of them is feasible. */
 bool dorm_search_start(struct dorm_search *s);
 /* Improve s->best. */
 void dorm_search_more(struct dorm_search *s, uint64_t steps, bool until_feasible);
-/* The same utilization with fewer adjusted jobs and fewer moved containers, where that is easy. */
+/* Reduce the numbers of adjusted jobs and moved containers at equal utilization, where that is
+ * easy. */
 void dorm_polish(struct dorm_search *s, uint64_t steps);
 
 /* ---- dorm_swap.c */
@@ -344,18 +351,18 @@ void dorm_swap(struct dorm_search *s);
 /* ---- dorm_exact.c */
 
 enum dorm_proof {
-    DORM_UNKNOWN,   /* too large, or the steps did not suffice */
-    DORM_BEST_USE,  /* s->best has the most utilization there is */
-    DORM_BEST,      /* s->best is the best there is */
+    DORM_UNKNOWN,   /* the problem is too large, or there were too few steps */
+    DORM_BEST_USE,  /* no allocation has more utilization than s->best */
+    DORM_BEST,      /* no allocation is better than s->best */
     DORM_IMPOSSIBLE /* there is no feasible allocation */
 };
 
-/* Improve s->best until it is the best there is. */
+/* Improve s->best until no allocation is better. */
 enum dorm_proof dorm_exact(struct dorm_search *s, uint64_t steps);
 
 /* ---- dorm_solve.c */
 
-/* Let a solver improve s->best until it is the best there is. Lowers prices.upper as well. */
+/* Let a solver improve s->best until no allocation is better. Also lowers prices.upper. */
 enum dorm_proof dorm_solve(struct dorm_search *s, const struct part_solver *solver);
 
 /* ---- dorm_why.c */

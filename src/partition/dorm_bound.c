@@ -2,13 +2,13 @@
 /*
  * Prices for the capacity of each class of nodes, and for the loss of fairness.
  *
- * Each job pays for what it uses of the capacity of the classes and of the bound on the loss. These
- * prices replace the constraints (Lagrangian relaxation). Then each job can choose alone: its best
- * count, in its cheapest classes. The sum of these best values, plus the price of all capacity and
- * of the whole bound, is an upper bound: no feasible allocation has more utilization, whatever the
- * prices are. The prices change step by step so that this bound falls: a price rises where jobs
- * want more than there is, else it falls (subgradient method). The limit on adjustments remains a
- * constraint: only the jobs that gain most change.
+ * Each job pays for the capacity of the classes that it uses, and for its part of the bound on the
+ * loss. These prices replace the constraints (Lagrangian relaxation). Then each job can choose
+ * alone: its best count, in its cheapest classes. The sum of these best values, plus the price of
+ * all capacity and of the whole bound, is an upper bound: no feasible allocation has more
+ * utilization, whatever the prices are. The prices change step by step so that this bound falls: a
+ * price rises where the jobs want more than the capacity, else it falls (subgradient method). The
+ * limit on adjustments remains a constraint: only the jobs that gain most change.
  */
 #include "partition/dorm.h"
 
@@ -71,7 +71,7 @@ static void price_job(const struct dorm_problem *p, struct dorm_bound_memory *b,
     }
 }
 
-/* The best count of a job, and where. Sets x; returns its value. */
+/* Choose the best count of a job and its classes. Sets x; returns the value of that choice. */
 static double best_of_job(const struct dorm_problem *p, struct dorm_bound_memory *b, uint32_t i,
                           double mu)
 {
@@ -140,7 +140,7 @@ static double select_largest(double *v, size_t n, size_t q)
     return v[want];
 }
 
-/* The adjust_bound jobs that gain most may change. */
+/* Choose the adjust_bound jobs that gain most: they may change. */
 static void choose(const struct dorm_problem *p, struct dorm_bound_memory *b)
 {
     size_t n = 0;

@@ -18,7 +18,7 @@
 /* A group of nodes on which a container could be placed. */
 struct dorm_candidate {
     double score;
-    uint32_t node; /* the first of the group */
+    uint32_t node; /* the first node of the group */
     uint32_t size;
 };
 
@@ -42,7 +42,8 @@ int dorm_search_init(struct dorm_problem *p, struct dorm_search *s)
 
 /* ---- one job */
 
-/* Place containers on the nodes where the job has containers now. Returns how many. */
+/* Place up to n containers on the nodes where the job has containers now. Returns how many were
+ * placed. */
 static uint32_t place_home(struct dorm_search *s, uint32_t i, uint32_t n)
 {
     const struct dorm_job *job = &s->p->jobs[i];
@@ -143,8 +144,8 @@ void dorm_price_places(struct dorm_search *s)
         }
 }
 
-/* The classes in the order in which job i prefers them: first those in which the prices want more
- * of it, then by cost. Classes of about equal cost get equal keys. */
+/* The classes in the order in which job i prefers them: first the classes in which the prices want
+ * more of its containers, then by cost. Classes of about equal cost get equal keys. */
 static void rank_classes(const struct dorm_search *s, uint32_t i, double *key, uint32_t *order)
 {
     const struct dorm_problem *p = s->p;
@@ -160,7 +161,8 @@ static void rank_classes(const struct dorm_search *s, uint32_t i, double *key, u
     }
 }
 
-/* Place at most n containers, at most one on each node. Returns how many; 0: none fits anywhere. */
+/* Place at most n containers, at most one on each node. Returns how many were placed; 0: no node
+ * has room for one. */
 static uint32_t place_sweep(struct dorm_search *s, uint32_t i, uint32_t n)
 {
     const struct dorm_problem *p = s->p;
@@ -247,7 +249,8 @@ static bool too_unfair(const struct dorm_search *s)
     return s->state.loss > s->p->loss_bound + DORM_LOSS_EPS;
 }
 
-/* Take containers away, from the highest node down, until the job has n or the loss is low. */
+/* Remove containers, from the highest node down, until the job has n or the loss is within its
+ * bound. */
 static void shrink(struct dorm_search *s, uint32_t i, uint32_t n)
 {
     struct dorm_state *state = &s->state;
@@ -296,7 +299,7 @@ void dorm_fill(struct dorm_search *s, const uint32_t *order, uint32_t n)
     dorm_work(&s->p->work, n / 4 + 1);
 }
 
-/* The picked jobs, sorted by falling D, are order[0 .. n). */
+/* Write the picked jobs to order, sorted by falling D. Returns their number. */
 static uint32_t list_picked(struct dorm_search *s)
 {
     uint32_t n = 0;

@@ -17,19 +17,20 @@ enum {
     CELLS_MAX = 400,   /* jobs * nodes */
     COUNTS_MAX = 4096, /* sum over the jobs of max - min */
     SET_ROUNDS = 60,   /* of the prices of one set */
-    SET_STEPS = 30000, /* for one set, when all sets are looked at for the first time */
+    SET_STEPS = 30000, /* for one set, in the first pass over all sets */
 };
 
 struct exact {
     struct dorm_search *s;
     struct dorm_problem *p;
-    struct dorm_problem sub; /* the loose jobs and those of the set, on what is left */
+    /* the loose jobs and the jobs of the set, on the capacity that the other jobs leave */
+    struct dorm_problem sub;
     struct dorm_prices prices;
     struct pack pack;
     uint64_t end;     /* limit of steps for the whole search; pack.end: for the present set */
-    bool cut;         /* the search left something out */
-    bool set_cut;     /* the search left out a part of the present set */
-    bool some_cut;    /* the search left out a part of at least one set */
+    bool cut;         /* the search was not complete */
+    bool set_cut;     /* the search of the present set was not complete */
+    bool some_cut;    /* the search of at least one set was not complete */
     uint64_t per_set; /* limit of steps for one set */
     bool ties;        /* search also for equal utilization with fewer adjusted jobs or moves */
 
@@ -48,7 +49,7 @@ struct exact {
     double *values;
 };
 
-/* ---- what a set has to beat */
+/* ---- when a set is good enough */
 
 static bool has_best(const struct exact *x)
 {
@@ -95,8 +96,8 @@ static void save(struct exact *x)
     dorm_forget(state);
 }
 
-/* All counts are chosen. If they can be better than the best allocation, find the places with the
- * fewest moves. */
+/* All counts are chosen. If they can be better than the best allocation, find places for them with
+ * the fewest moves. */
 static void leaf(struct exact *x, double util, uint64_t moves)
 {
     const struct dorm_score *best = &x->s->best.score;
@@ -117,7 +118,7 @@ static void leaf(struct exact *x, double util, uint64_t moves)
     }
 }
 
-/* Do the counts that are chosen so far fit, if all other jobs get their min? */
+/* Do the counts that were chosen so far fit if all other jobs get their min? */
 static bool rest_fits(struct exact *x, uint32_t t)
 {
     for (uint32_t i = t + 1; i < x->pack.n_jobs; i++)
@@ -161,7 +162,7 @@ static void choose_count(struct exact *x, uint32_t t, double value, double loss,
 /* ---- one set */
 
 /* List the jobs of the set and the loose jobs: running jobs first, each part by falling D. Compute
- * what the other jobs leave of the nodes. */
+ * the capacity that the other jobs leave on the nodes. */
 static void list_jobs(struct exact *x)
 {
     struct dorm_problem *p = x->p;
@@ -203,8 +204,8 @@ static void list_jobs(struct exact *x)
     }
 }
 
-/* Make a problem of these jobs, in which each node is a class of its own; it is for the prices.
- * False: a min does not fit. */
+/* Make a problem of these jobs, in which each node is a class of its own, to find prices. False: a
+ * min does not fit. */
 static bool make_sub(struct exact *x)
 {
     struct dorm_problem *sub = &x->sub;
@@ -300,7 +301,7 @@ static void search_set(struct exact *x)
 
 /* ---- all sets */
 
-/* The local search continues with the sets that have the best bounds. */
+/* Store the sets with the best bounds, with which the local search continues. */
 static void remember_set(const struct exact *x)
 {
     struct dorm_search *s = x->s;
@@ -351,7 +352,7 @@ static void choose_set(struct exact *x, uint32_t from, uint32_t more, double bou
     }
 }
 
-/* Search all sets of these sizes. True: nothing was left out. */
+/* Search all sets of these sizes. True: the search was complete. */
 static bool look(struct exact *x, uint32_t least, uint32_t most, uint64_t per_set, bool ties)
 {
     x->per_set = per_set;

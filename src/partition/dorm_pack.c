@@ -35,7 +35,7 @@ static uint64_t task_number(const struct pack *k, uint32_t t, uint32_t detours)
     return mix(sum, jobs) | 1;
 }
 
-/* Is it clear that one of the jobs from t on does not fit? */
+/* Does a quick check show that one of the jobs from t on does not fit? */
 static bool hopeless(const struct pack *k, uint32_t t)
 {
     int64_t left[PART_TYPES_MAX] = { 0 };
@@ -101,7 +101,7 @@ static bool spread(struct pack *k, const struct spread *s, uint32_t j, uint32_t 
         uint32_t detour = !bounded ? 0 : grows ? (was > x ? was - x : 0) : (x > was ? x - was : 0);
         if (spent + detour > s->detours) {
             if (grows)
-                break; /* fewer containers here are a longer detour */
+                break; /* with fewer containers here, more containers have to move */
             continue;
         }
         for (uint32_t a = 0; a < k->m; a++)
@@ -130,7 +130,7 @@ static bool pack_job(struct pack *k, uint32_t t, uint32_t detours)
         return false;
     if (hopeless(k, t))
         return false;
-    struct spread s; /* cleared by hand: it is large */
+    struct spread s; /* not initialized as a whole, because it is large */
     s.t = t;
     s.job = job_at(k, t);
     s.detours = detours;

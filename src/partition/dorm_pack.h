@@ -11,25 +11,27 @@
 enum {
     PACK_NODES_MAX = 32,
     PACK_JOBS_MAX = 32,
-    PACK_MEMORY = 1 << 14, /* dead ends that are remembered */
+    PACK_MEMORY = 1 << 14, /* stored dead ends */
 };
 
 struct pack {
     struct dorm_work *work;
     uint64_t end; /* steps */
-    bool cut;     /* there were too few steps: false of pack_fits() means nothing */
+    /* there were too few steps: if pack_fits() returns false, the answer is unknown */
+    bool cut;
 
     uint32_t m, n_nodes, n_jobs;
     int64_t free[PACK_NODES_MAX][PART_TYPES_MAX];
-    /* First the jobs that run, whose containers should stay where they are; then new ones. */
+    /* First the running jobs, whose containers should stay on their nodes; then the new jobs. */
     const struct dorm_job *jobs[PACK_JOBS_MAX];
     uint32_t was[PACK_JOBS_MAX][PACK_NODES_MAX];
     uint32_t n[PACK_JOBS_MAX]; /* containers to place */
     uint32_t n_running;
     uint32_t big_first[PACK_JOBS_MAX]; /* the jobs by falling D */
-    bool by_size;                      /* internal: this is the order in which they are placed */
+    bool by_size;                      /* internal: place the jobs in the order of big_first */
 
-    uint32_t x[PACK_JOBS_MAX][PACK_NODES_MAX]; /* the way that was found */
+    /* the containers of each job on each node, if pack_fits() returned true */
+    uint32_t x[PACK_JOBS_MAX][PACK_NODES_MAX];
     uint64_t dead[PACK_MEMORY];
 };
 

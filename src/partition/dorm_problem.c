@@ -10,7 +10,7 @@
 #include "partition/drf.h"
 
 enum {
-    ASK_EVERY = 1024, /* steps between two questions to `stop`: a few microseconds */
+    ASK_EVERY = 1024, /* steps between two calls of `stop`: a few microseconds */
     FEW_UNITS = 16,
     LEVELS = 5, /* see shorten() */
 };
@@ -39,7 +39,7 @@ void dorm_work_ask(struct dorm_work *w)
 
 /* ---- classes of nodes */
 
-/* Distinct capacities: the nodes order[first .. first + n). */
+/* One distinct capacity: that of the nodes order[first .. first + n). */
 struct kind {
     uint32_t first, n, class;
 };
@@ -62,8 +62,8 @@ static int by_key(const void *a, const void *b, void *ctx)
 }
 
 /* Round an amount down, so that similar nodes fall into one class. Level 0 keeps the amount, level
- * 1 its three leading bits, level 2 two of them. Level 3 keeps only whether there is any, and the
- * levels above keep nothing. */
+ * 1 its three leading bits, level 2 two of them. Level 3 keeps only whether the amount is above 0,
+ * and higher levels keep nothing. */
 static int64_t shorten(int64_t v, unsigned level)
 {
     if (level == 0 || v == 0)
@@ -108,7 +108,7 @@ static void add_classes(struct dorm_problem *p, const uint32_t *order, const str
     }
 }
 
-/* *kinds: the distinct capacities. Returns how many; 0: no memory. */
+/* List the distinct capacities in *kinds. Returns their number; 0: no memory. */
 static uint32_t classify(struct dorm_problem *p, struct kind **kinds, uint32_t *order)
 {
     size_t n = p->n_nodes;

@@ -12,14 +12,16 @@
 #include "base/util.h"
 
 enum {
-    ROUNDS = 150,     /* of the prices */
-    LOCAL_FROM = 256, /* with more nodes, a shake refills only the nodes that it emptied */
+    ROUNDS = 150, /* of the prices */
+    /* with more nodes than this, a shake refills only the nodes that it emptied */
+    LOCAL_FROM = 256,
     NODES_SHAKEN = 5,
     STALE = 30, /* shakes without gain before a new start */
 };
 
-#define CLOSE_ENOUGH 2e-4 /* of the bound: a large instance is not searched any further */
-#define SMALL_CELLS 4096  /* jobs * nodes: a smaller one is searched until the bound is reached */
+/* The search of a large instance ends at this relative distance from the bound. */
+#define CLOSE_ENOUGH 2e-4
+#define SMALL_CELLS 4096 /* jobs * nodes: a smaller one is searched until the bound is reached */
 
 static double uniform(struct dorm_search *s)
 {
@@ -48,7 +50,7 @@ static bool save_if_better(struct dorm_search *s)
 
 /* ---- which jobs may be adjusted */
 
-/* Pick the adjust_bound jobs with the largest keys, of those above `least`. */
+/* Pick the adjust_bound jobs with the largest keys above `least`. */
 static void pick(struct dorm_search *s, double least)
 {
     const struct dorm_problem *p = s->p;
@@ -102,7 +104,7 @@ static void empty_node(struct dorm_search *s, uint32_t node)
     dorm_work(&s->p->work, 8);
 }
 
-/* A node where a job that may change has containers; else any. */
+/* A random node on which a job that may change has containers; if there is none, any node. */
 static uint32_t random_node(struct dorm_search *s)
 {
     const struct dorm_state *state = &s->state;
@@ -138,7 +140,7 @@ static bool evict(struct dorm_search *s, uint32_t i, uint32_t node, uint32_t n)
     return true;
 }
 
-/* Give the job exactly the places that it has in the cluster now. */
+/* Give the job exactly its present places in the cluster. */
 static bool send_home(struct dorm_search *s, uint32_t i)
 {
     const struct dorm_job *job = &s->p->jobs[i];
@@ -152,8 +154,8 @@ static bool send_home(struct dorm_search *s, uint32_t i)
     return true;
 }
 
-/* A random counted job: changed = true: one that is adjusted; false: one that is not. DORM_END:
- * none was found. */
+/* A random counted job. changed: it must be adjusted (true) or not adjusted (false). DORM_END: none
+ * was found. */
 static uint32_t random_counted(struct dorm_search *s, bool changed)
 {
     uint32_t found = DORM_END, seen = 0;
@@ -281,7 +283,7 @@ static void refill(struct dorm_search *s, const uint32_t *nodes, uint32_t n_node
         place_minima(s);
     dorm_repair(s);
     if (s->state.lacking > 0)
-        return; /* the room is needed for the minima */
+        return; /* the free resources are needed for the minima */
     static const enum growth ways[] = { BY_NOISY_USE, BY_NOISY_USE, BY_USE_FOR_LOSS, BY_CHANCE };
     uint32_t n = list_growing(s, ways[dorm_below(&s->seed, ARRAY_LEN(ways))], nodes, n_nodes);
     if (uniform(s) < 0.5) /* below the ideal count, more containers mean less loss */
@@ -303,7 +305,7 @@ static void refill(struct dorm_search *s, const uint32_t *nodes, uint32_t n_node
     }
 }
 
-/* Change something; undo it if the result is worse. */
+/* Make a random change, and undo it if the result is worse. */
 static void shake(struct dorm_search *s, bool all_members)
 {
     struct dorm_score before = dorm_score(&s->state);
@@ -332,7 +334,7 @@ static void shake(struct dorm_search *s, bool all_members)
 
 /* ---- the search */
 
-/* Start anew: pick other jobs than the best allocation adjusts. */
+/* Build a new allocation that adjusts other jobs than the best one. */
 static void build_another(struct dorm_search *s)
 {
     double top = 1e-9;
@@ -364,7 +366,7 @@ void dorm_search_more(struct dorm_search *s, uint64_t steps, bool until_feasible
         double before = now.util;
         shake(s, false);
         now = dorm_score(&s->state);
-        /* A copy of a large allocation is expensive. The search never goes to a worse one. */
+        /* Copying a large allocation is expensive. The search never continues from a worse one. */
         bool better = is_small(s) && save_if_better(s);
         stale = better || now.util > before + DORM_UTIL_EPS ? 0 : stale + 1;
         if (stale < STALE)

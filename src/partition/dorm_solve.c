@@ -196,7 +196,7 @@ static void limit_adjustments(struct model *m, const struct dorm_state *best, ui
     }
 }
 
-/* ---- what the programs before this one have found */
+/* ---- rows that keep the results of the earlier programs */
 
 static void keep_use(struct model *m, double use)
 {
@@ -224,7 +224,7 @@ static void count_moved(struct model *m, const struct dorm_state *best)
 
 /* ---- a program and its answer */
 
-/* From entries in any order to columns. */
+/* Sort the entries, which have any order, into columns. */
 static void sort_entries(struct model *m)
 {
     size_t n = m->lo.n;
@@ -252,7 +252,7 @@ static bool too_large(const struct dorm_problem *p)
     return (uint64_t)p->n * p->n_nodes > CELLS_MAX;
 }
 
-/* The model in which the loaded state, if it is feasible, is the guess. */
+/* Make the model. If the loaded state is feasible, it becomes the guess. */
 static void model_make(struct model *m, struct dorm_search *s)
 {
     struct dorm_problem *p = s->p;
@@ -321,7 +321,7 @@ static bool take(struct dorm_search *s, const struct model *m, const double *x)
     return good;
 }
 
-/* Solve one program. bound: of its cost. */
+/* Solve one program. bound: a lower bound of its cost. */
 static enum part_solved solve(struct dorm_search *s, const struct part_solver *solver, enum aim aim,
                               double *bound)
 {

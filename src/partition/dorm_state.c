@@ -309,7 +309,8 @@ int dorm_state_init(struct dorm_problem *p, struct dorm_state *s)
     return 0;
 }
 
-/* Sums without the rounding errors of many small changes, and with the present ideal counts. */
+/* Compute the sums again, without the rounding errors of many small changes, and with the
+ * present ideal counts. */
 static void sum_up(struct dorm_state *s)
 {
     s->loss = s->util = s->lack = 0;

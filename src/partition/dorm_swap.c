@@ -21,7 +21,7 @@
 enum {
     SWEEPS = 3,
     GAPS_MAX = 256,
-    PARTNERS_MAX = 200, /* nodes that are looked at for one gap */
+    PARTNERS_MAX = 200, /* nodes that are tried for one gap */
 };
 
 /* Exchanges and gaps of at most this worth are not tried. The unit is that of utilization. */
@@ -107,7 +107,7 @@ static struct blocked find_blocked(const struct dorm_search *s, uint32_t node, u
     return found;
 }
 
-/* Look at all exchanges of a container of job `out` in the gap with one node. */
+/* Rate all exchanges of a container of job `out` between the gap and one node. */
 static void look_at(struct dorm_search *s, uint32_t gap, const struct blocked *blocked,
                     uint32_t out, uint32_t to, struct exchange *best)
 {
@@ -117,7 +117,8 @@ static void look_at(struct dorm_search *s, uint32_t gap, const struct blocked *b
     const int64_t *room = dorm_free(state, to), *gap_room = dorm_free(state, gap);
     uint32_t e = state->node_head[to], in = DORM_END;
     for (;;) {
-        int64_t less[PART_TYPES_MAX]; /* what becomes free in the gap, and is used on the node */
+        /* amounts that become free in the gap and are used on the node */
+        int64_t less[PART_TYPES_MAX];
         bool fits = true;
         for (uint32_t k = 0; k < p->m; k++) {
             less[k] = leaves->d[k] - (in == DORM_END ? 0 : p->jobs[in].d[k]);

@@ -19,7 +19,7 @@ static bool fits_somewhere(const struct dorm_state *state, const struct dorm_job
     return false;
 }
 
-/* Why does this job have the number of containers that it has? It has at least one. */
+/* The reason for the number of containers of this job, which has at least one. */
 static enum part_because why_this_many(const struct dorm_search *s, uint32_t i,
                                        const struct part_job *from)
 {
@@ -41,8 +41,7 @@ static enum part_because why_this_many(const struct dorm_search *s, uint32_t i,
     return PART_BECAUSE_ROOM;
 }
 
-/* Suppose that all jobs may change except pinned ones. Would the minima of all jobs that take part
- * fit? */
+/* Would the minima of all jobs that take part fit if all jobs except pinned ones could change? */
 static bool minima_fit(struct dorm_search *s)
 {
     const struct dorm_problem *p = s->p;
@@ -59,7 +58,8 @@ static bool minima_fit(struct dorm_search *s)
     return true;
 }
 
-/* Why does the first job of the queue wait? Changes s->state, and the set of jobs that take part.
+/* The reason why the first job of the queue waits. Changes s->state, and the set of jobs that take
+ * part.
  */
 static enum part_because why_not(struct dorm_search *s, uint32_t queued)
 {

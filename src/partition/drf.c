@@ -80,8 +80,7 @@ static bool take(struct filling *f, const struct part_amount *demand, uint32_t n
 /* Level p stands for the level p / 2^LEVEL_BITS. All levels are shares, so at most 1. */
 enum { LEVEL_BITS = 59 };
 
-/* How many containers does the job have once all jobs below level p have got containers until they
- * reached it? */
+/* The number of containers of the job when all jobs have got containers up to level p. */
 static uint32_t count_at(const struct filler *f, uint64_t p)
 {
     u128 over = (u128)p * f->den;            /* < 2^127 */
@@ -92,8 +91,8 @@ static uint32_t count_at(const struct filler *f, uint64_t p)
     return MAX(n, f->n);
 }
 
-/* Do all containers that the jobs get up to level p fit into what is left? apply: if they fit, give
- * them to the jobs. */
+/* Do all containers that the jobs get up to level p fit into the rest of the pool? apply: if they
+ * fit, give them to the jobs. */
 static bool fill_to(struct filling *f, uint64_t p, bool apply)
 {
     struct part_amount left = f->left;
@@ -113,7 +112,7 @@ static bool fill_to(struct filling *f, uint64_t p, bool apply)
 }
 
 /* Give many containers at once. If all containers up to a level fit, none of them would be refused
- * one by one. So the result is the same as that of single steps up to this level. */
+ * one by one. So the result equals that of single steps up to this level. */
 static void fill_bulk(struct filling *f)
 {
     uint64_t fits = 0, fails = (UINT64_C(1) << LEVEL_BITS) + 1;
@@ -237,7 +236,7 @@ static int want_counts(const struct part_cluster *c, const struct part_job *jobs
 int drf_decide(const struct part_cluster *c, const struct part_job *jobs, size_t n,
                const struct part_options *o, struct part_decision *out)
 {
-    (void)o; /* there is nothing to choose */
+    (void)o; /* this policy has no options */
     uint32_t *caps = part_alloc(out, n * sizeof *caps + 1);
     uint32_t *want = part_alloc(out, n * sizeof *want + 1);
     if (!caps || !want)

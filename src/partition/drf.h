@@ -5,10 +5,10 @@
  * These counts are a policy of their own, and the ideal shares of all others.
  *
  * The rule. All capacity is one pool. Each job in turn takes its `min` if it can ever run and this
- * still fits. Jobs that could not take part no further. Then, again and again: of the jobs below
- * their cap, the one with the lowest dominant share divided by weight (ties: the earlier one) takes
- * one container more; if that does not fit into the pool, it gets no more. The cap is `max`, or
- * what fits on the nodes one by one, whichever is less.
+ * still fits. A job whose `min` does not fit gets nothing. Then repeatedly: of the jobs below their
+ * cap, the job with the lowest dominant share divided by weight takes one more container (ties: the
+ * earlier job). If that container does not fit into the pool, the job gets no more. The cap is
+ * `max`, or the number of containers that fit on the nodes one by one, if that is less.
  *
  * Shares are compared exactly, as fractions. The result does not depend on rounding.
  */

@@ -13,10 +13,11 @@
 /* STRICT: the longest times, and the policy `static`. */
 enum { LOW, LIKELY, HIGH, STRICT, RUNS };
 
-/* Less work than this counts as done: rounding leaves such rests. */
+/* Less work than this counts as done, because of rounding errors. */
 static const double WORK_SLACK_S = 1e-6;
 
-/* A job that is held back for the costs of resizes has surely waited for long enough by then. */
+/* Added to the time at which a job that waits because of the costs of resizes may start, against
+ * rounding errors. */
 static const double AGAIN_SLACK_S = 1e-3;
 
 /* One simulated run of the policy. Arrays have one entry for each job that is present. */
@@ -113,7 +114,8 @@ static void drop(struct forward *f, bool never)
     f->n = kept;
 }
 
-/* While a running job is resized it does nothing, as if it had so much more work. */
+/* While a running job is resized it does no work. Add the work that it would have done in that
+ * time. */
 static void add_resize(struct forward *f, size_t i, uint32_t n)
 {
     struct part_job *j = &f->jobs[i];
@@ -171,15 +173,15 @@ static void pass(struct forward *f, double s)
     }
 }
 
-/* The time until the next decision can change something: a job ends, or one that the costs of
- * resizes hold back has waited for long enough. */
+/* The time until the next decision can change something: when a job ends, or when a job that waits
+ * because of the costs of resizes has waited long enough. */
 static double next_change(const struct forward *f)
 {
     return MIN(next_end(f), f->decision.metrics.again_s + AGAIN_SLACK_S);
 }
 
-/* Run until all jobs have started, or nothing more is known. *out_reached: no job that has not
- * started starts before. */
+/* Run until all jobs have started, or no further end is known. *out_reached: the remaining jobs do
+ * not start before this time. */
 static int run(struct forward *f, const struct part_horizon *until, double *out_reached,
                struct err *e)
 {

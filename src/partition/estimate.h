@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * When will the jobs that wait start? Pure: no clock, no I/O.
+ * Estimates when waiting jobs will start. Pure: no clock, no I/O.
  *
  * The run times are known only as ranges. So the policy is run forward in simulated time three
  * times: each job takes its shortest time, its likely time, and its longest time. After each end of
@@ -8,12 +8,13 @@
  * runs; `early` is the smallest of the three times, and `late` the largest.
  *
  * - An unknown run time has low = 0 and high = INFINITY: the job may end at any moment, or never.
- * So a job that must wait for it has an early start ("not before") and no late one.
- * - No job is expected to arrive. With `static`, a later job goes first only by its priority. With
- *   all other policies, later jobs may overtake or take room. So there a job that does not start at
- *   once gets, as its late start, at least the one that `static` would give it.
- * - n containers do n times the work of one. While a job is resized, it does nothing for `resize_s`.
- * - The policy knows of each job only what part_job says, not the range: `ends_in_s` and
+ * So a job that must wait for its end has an early start ("not before") and no late one.
+ * - No job is expected to arrive. With `static`, a later job overtakes only by its priority. With
+ *   all other policies, later jobs may also take free resources. So there a job that does not start
+ *   at once gets, as its late start, at least the one that `static` would give it.
+ * - n containers do n times the work of one. While a job is resized, it does nothing for
+ * `resize_s`.
+ * - The policy knows only the members of part_job, not the range of the run time: `ends_in_s` and
  *   `remaining_s` count down with the simulated time.
  * - A run ends after `decisions` decisions. Jobs that have not started then start no earlier than
  *   the time that was reached, and their likely and late starts are unknown.
@@ -36,17 +37,17 @@ struct part_range {
     double low, likely, high;
 };
 
-/* When a job starts. A job that runs: all are 0. */
+/* The start of a job. For a running job all members are 0. */
 struct part_start {
-    struct part_range in_s; /* from now on */
-    bool never;             /* it does not even fit into the empty cluster */
+    struct part_range in_s; /* seconds from now */
+    bool never;             /* the job does not fit even into the empty cluster */
 };
 
-/* How far a run goes. */
+/* The limits of a run. */
 struct part_horizon {
     uint32_t decisions;
     uint32_t only;     /* stop when this job has started; PART_NOBODY: all jobs */
-    double interval_s; /* least time between two decisions; one was just made */
+    double interval_s; /* least time between two decisions; the last one was made just now */
 };
 
 /*

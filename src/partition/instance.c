@@ -219,7 +219,7 @@ static int read_places(struct instance *in, const json_t *list, const char *path
     return 0;
 }
 
-/* The members that not all policies read. */
+/* Read the members that only some policies use. */
 static int read_extras(struct instance *in, const json_t *row, const char *path,
                        struct part_job *job, struct err *e)
 {
@@ -359,7 +359,7 @@ static void add_key(struct buf *b, const char *key)
     (void)buf_adds(b, ": ");
 }
 
-/* The bytes so far tell whether an entry needs a comma. A failed append is seen at the end. */
+/* Add a comma before each entry but the first. A failed append is reported at the end. */
 static void add_comma(struct buf *b, bool *first)
 {
     if (!*first)

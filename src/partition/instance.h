@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A question to the policies as JSON, and the answer as JSON: what `tony allocate` reads and
- * writes. docs/allocate.md has the format.
+ * An instance for the policies, and their answer, as JSON: the input and output of `tony allocate`.
+ * docs/allocate.md has the format.
  *
  *   {"kind": "allocate", "resources": [...], "nodes": [{"count": 2, "capacity": [...]}],
  *    "apps": [{"id": "A", "demand": [...], "weight": 1, "min": 1, "max": 8, "at": [[node, n]],
@@ -20,10 +20,10 @@ struct err;
 struct part_solver;
 
 /*
- * Append the answer to the instance in `text` to `answer`. `what` names the text in errors.
- * policy: the policy to ask; NULL = the policy that the kind names. limit: when the search ends.
- * solver: for `dorm`; NULL = none. 0; -EINVAL: the text is not an instance, `e` says which line or
- * member is wrong and why; -ENOMEM.
+ * Append the answer to the instance in `text` to `answer`. `what` names the text in errors. policy:
+ * the policy to ask; NULL = the policy that the kind names. limit: of the search. solver: for
+ * `dorm`; NULL = none. 0; -EINVAL: the text is not an instance, `e` says which line or member is
+ * wrong and why; -ENOMEM.
  */
 int instance_answer(const char *what, struct span text, const struct part_policy *policy,
                     const struct part_limit *limit, const struct part_solver *solver,

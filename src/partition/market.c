@@ -10,15 +10,16 @@
 #include "partition/drf.h"
 #include "partition/part_int.h"
 
-/* Price of a machine on which nobody else bids: a best answer must exist. */
+/* The price of a machine on which no other user bids: without a price, no best answer would
+ * exist. */
 static const double PRICE_MIN = 1e-12;
 static const double MOVE_MIN =
-    1e-12; /* times the largest budget: smaller changes of bids are none */
+    1e-12; /* times the largest budget: smaller changes of bids are ignored */
 enum { ROUNDS_PURE = 20 };
-static const double WORK_MAX = 1e9; /* steps for one number of the result */
+static const double WORK_MAX = 1e9; /* limit of steps for one number of the result */
 
 struct wish {
-    double ratio; /* worth by price */
+    double ratio; /* worth divided by price */
     size_t machine;
 };
 
@@ -29,7 +30,7 @@ struct answer {
     double *bids;  /* the answer */
     double *trial;
     double *before; /* the reserve, and the bids of the users who have answered in this round */
-    bool *chosen;   /* machines that count */
+    bool *chosen;   /* machines on which the user may bid */
     struct wish *wishes;
     size_t n_wishes;
 };
@@ -52,9 +53,9 @@ static void sort_wishes(struct answer *a, const double *worth)
     qsort(a->wishes, a->n_wishes, sizeof *a->wishes, by_ratio);
 }
 
-/* The best bids on the chosen machines. With prices y of the others, the first k machines by ratio
- * get sqrt(w y) / S * (budget + Y) - y each, where S and Y are the sums of sqrt(w y) and y over
- * these k, and k is the largest number with which the last bid is not negative. Returns the
+/* Compute the best bids on the chosen machines. With prices y of the others, the first k machines
+ * by ratio get sqrt(w y) / S * (budget + Y) - y each, where S and Y are the sums of sqrt(w y) and y
+ * over these k, and k is the largest number with which the last bid is not negative. Returns the
  * utility. */
 static double best_bids(const struct answer *a, const double *worth, double budget, double *bids)
 {
@@ -236,7 +237,7 @@ static int find_optimum(const struct market *m, double *out)
     }
     if (!finite)
         return 0;
-    /* Machines that nobody can use are assigned to columns without an owner. */
+    /* Machines that no user can use are assigned to columns without an owner. */
     size_t columns = slots + n;
     if ((double)n * (double)n * (double)columns > WORK_MAX) {
         *out = NAN;
@@ -311,9 +312,9 @@ static void sum_prices(const struct market *m, const double *bids, double *price
     }
 }
 
-/* The bids of users before i are in a->before, those of users after i in after. Sums, rather than
- * differences from the sum of all: a machine on which only user i bids must have others' bids of
- * exactly 0. Returns how far the bids of user i move at most. */
+/* The bids of users before i are in a->before, those of users after i in after. Add these bids
+ * instead of subtracting from the total: if only user i bids on a machine, the bids of the others
+ * must be exactly 0. Returns the largest change of a bid of user i. */
 static double take_turn(struct answer *a, size_t i, unsigned round, double *bids,
                         const double *after)
 {
@@ -389,10 +390,10 @@ int market_equilibrium(const struct market *m, double *bids, struct market_resul
 
 /*
  * Each job is a user, and each class of equal nodes is one machine, worth as many containers as fit
- * there. What the bids buy is rounded down to whole containers; what is left of the cluster goes to
- * the jobs with the largest fractions. Of the running jobs, no more than the bound on adjustments
- * allows are changed: those whose share is farthest from what they have. (How the paper's shares
- * become containers is our own choice.)
+ * there. The containers that the bids buy are rounded down to whole numbers; the rest of the
+ * cluster goes to the jobs with the largest fractions. Only as many running jobs change as the
+ * bound on adjustments allows: those whose share is farthest from their present number. (How the
+ * paper's shares become containers is our own choice.)
  */
 struct trade {
     const struct part_cluster *c;
@@ -466,7 +467,8 @@ static int buy(struct trade *t, double reserve)
     return 0;
 }
 
-/* Whole containers; then one more for the largest fractions while the pool has room. */
+/* Round down to whole containers; then give one more to the jobs with the largest fractions
+ * while the pool has room. */
 static int round_down(struct trade *t)
 {
     AUTO(free_p) struct order *fractions = malloc(t->n * sizeof *fractions + 1);
@@ -500,7 +502,7 @@ static int round_down(struct trade *t)
     return 0;
 }
 
-/* Running jobs beyond the bound on adjustments want what they have. */
+/* Let running jobs beyond the bound on adjustments keep their containers. */
 static int keep_others(struct trade *t, const struct part_options *o)
 {
     AUTO(free_p) struct order *moves = malloc(t->n * sizeof *moves + 1);

@@ -2,10 +2,10 @@
 /*
  * The fixed-budget market (Feldman, Lai, Zhang, EC'05): users divide their budgets into bids on
  * divisible machines, and each machine is shared in proportion to the bids on it. Each user in turn
- * answers the others' bids with the best bids of its own, until the bids move no more.
+ * answers the others' bids with the best bids of its own, until the bids no longer change.
  *
- * The best answers can go in circles. So from round 21 on a user takes the mean of its old and its
- * new bids, and after MARKET_ROUNDS_MAX rounds the last bids count.
+ * The best answers can repeat in a cycle. So from round 21 on, a user takes the mean of its old and
+ * its new bids. After MARKET_ROUNDS_MAX rounds the last bids are the result.
  */
 #ifndef TONY_PARTITION_MARKET_H
 #define TONY_PARTITION_MARKET_H
@@ -20,15 +20,15 @@ struct market {
     size_t n_users, n_machines;
     const double *weights; /* [user][machine], >= 0: the worth of a whole machine to a user */
     const double *budgets; /* > 0, one for each user */
-    double reserve;        /* part of the price that nobody pays, >= 0 */
+    double reserve;        /* part of the price that no user pays, >= 0 */
     const uint32_t
-        *parallel; /* NULL, or of each user: on how many machines it can work at a time */
+        *parallel; /* the number of machines that each user can use at the same time; NULL = all */
 };
 
-/* How good an equilibrium is. A number is NAN where to compute it would take too long: above some
- * 10^9 steps. */
+/* The quality of an equilibrium. A number is NAN if computing it would take more than about 10^9
+ * steps. */
 struct market_result {
-    double efficiency; /* the users' utility divided by the most that is possible */
+    double efficiency; /* the users' utility divided by the largest possible utility */
     double uniformity; /* the least utility divided by the largest */
     double envy;       /* the least ratio of a user's utility to what it would get from another
                         * user's shares; 1 or more: there is no envy */

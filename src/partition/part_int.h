@@ -28,8 +28,8 @@ part_decide_fn static_decide, fifo_decide, drf_decide, dorm_decide, market_decid
 
 /* ---- memory ---- */
 
-/* Start a decision: out->jobs gets n_jobs entries, not set. Memory of the decision before is used
- * again. Only part_decide() calls it. 0 or -ENOMEM. */
+/* Start a decision: out->jobs gets n_jobs entries, not set. The memory of the earlier decision is
+ * reused. Only part_decide() calls it. 0 or -ENOMEM. */
 int part_begin(struct part_decision *out, size_t n_jobs);
 
 /* Memory that lives until the next decision with *out, not zeroed; NULL: ENOMEM. */
@@ -84,7 +84,7 @@ double part_share_of_one(const struct part_amount *demand, const struct part_amo
 /* The containers that a job has now. */
 uint32_t part_count(const struct part_job *job);
 
-/* The containers that a policy which does not resize gives to the job. */
+/* The number of containers that policies without resizes give to the job. */
 uint32_t part_fixed(const struct part_job *job);
 
 /* ---- classes of nodes: what fits into the empty cluster ---- */
@@ -109,7 +109,7 @@ uint32_t part_classes_fit(const struct part_classes *cl, const struct part_amoun
 
 /* The free amounts of the nodes, with bounds that reject most demands, or most nodes, at once: the
  * largest free amounts of all nodes, and of each block of nodes. They may be larger than the exact
- * ones, and become exact when a search was in vain. */
+ * amounts, and become exact after a search without a result. */
 enum { PART_ROOM_BLOCK = 32 };
 
 struct part_room {
@@ -120,7 +120,7 @@ struct part_room {
     struct part_amount largest;
     struct part_amount *blocks;
     uint32_t n_blocks;
-    struct part_place *got; /* what part_room_find() found */
+    struct part_place *got; /* the result of part_room_find() */
     uint32_t n_got;
 };
 
@@ -156,13 +156,13 @@ const struct part_place *part_room_places(struct part_room *r, const struct part
  * first; 0 for the others. */
 #define PART_IDEAL_UNSET UINT32_MAX
 
-/* Job i gets these places, which must be in the order of the nodes and live as long as the decision
+/* Give job i these places, which must be in the order of the nodes and live as long as the decision
  * (part_alloc(), or the job's own `at`). Sets n, at, n_at and, by comparison with what the job has,
  * verdict; the caller sets because and other. */
 void part_give(struct part_decision *out, const struct part_job *jobs, size_t i,
                const struct part_place *at, uint32_t n_at);
 
-/* Job i keeps what it has, if anything. */
+/* Let job i keep its containers, if it has any. */
 void part_keep(struct part_decision *out, const struct part_job *jobs, size_t i,
                enum part_because because);
 
@@ -172,12 +172,13 @@ void part_say(struct part_decision *out, size_t i, enum part_because because, ui
 
 /* Give each job the wanted count: jobs shrink first, from their highest node down; then, in the
  * order of the jobs, they grow or start by first fit. A job that does not get even its min gives
- * all back. Sets all of out->jobs; `because` is for jobs that get what they want. 0 or -ENOMEM. */
+ * back all containers. Sets all of out->jobs; `because` is the reason for jobs that get the wanted
+ * count. 0 or -ENOMEM. */
 int part_apply(const struct part_cluster *c, const struct part_job *jobs, size_t n,
                const uint32_t *caps, const uint32_t *want, enum part_because because,
                struct part_decision *out);
 
-/* Job i can never run. */
+/* Set the answer for job i, which can never run. */
 void part_never(struct part_decision *out, const struct part_job *jobs, size_t i);
 
 #endif

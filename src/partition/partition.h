@@ -2,20 +2,21 @@
 /*
  * Divides a cluster among jobs: which job gets how many containers, and on which nodes.
  *
- * A policy is a pure function. Its inputs are the nodes, the jobs with what they hold now, and the
- * options. It has no clock, does no I/O, and draws random numbers only from a seed in the options.
- * The same inputs give the same decision, unless `stop` in the options ends a search earlier.
+ * A policy is a pure function. Its inputs are the nodes, the jobs with their present containers,
+ * and the options. It has no clock, does no I/O, and draws random numbers only from a seed in the
+ * options. The same inputs give the same decision, unless `stop` in the options ends a search
+ * earlier.
  *
  * The model, for all policies:
  * - An amount is one integer for each type of resource (cores, memory, GPUs, ...). A type of which
  *   the cluster has nothing does not count anywhere.
- * - All containers of a job are alike: `demand` is what one of them needs.
+ * - All containers of a job are equal: `demand` is the need of one of them.
  * - A node is never given more than its capacity, in any type.
  * - A job that runs has between `min` and `max` containers. A job whose `min` cannot fit even into
- *   the empty cluster never runs. It is passed over, and takes part in no sum.
- * - The share of a job in a type is what it holds divided by what the cluster has. Its dominant
- *   share is the largest of these. Its ideal share is the dominant share that weighted dominant
- *   resource fairness would give it (drf.h).
+ *   the empty cluster never runs. It is skipped, and no sum includes it.
+ * - The share of a job in a type is the amount that it holds divided by the capacity of the
+ *   cluster. Its dominant share is the largest of these. Its ideal share is the dominant share that
+ *   weighted dominant resource fairness would give it (drf.h).
  *
  * The order of the jobs is their order of arrival. Where a policy prefers running jobs, it sorts
  * them before the others itself.
@@ -70,25 +71,26 @@ struct part_job {
      * has n_at > 0, and then min <= containers <= max. */
     const struct part_place *at;
     uint32_t n_at;
-    bool pinned; /* it runs, and must not be changed */
+    bool pinned; /* the job runs, and must not be changed */
     bool lost;   /* it runs, and lost containers with a node: it restarts anyway, so a change of it
                   * does not count as an adjustment */
 
     double remaining_s; /* run time left with `fixed` containers; INFINITY: unknown */
     double ends_in_s;   /* of a running job: when it ends if nothing changes; INFINITY: unknown */
-    double attained_s;  /* las: the integral of its dominant share over time */
+    double attained_s;  /* for las: the integral of its dominant share over time */
     double budget;      /* market: > 0; 0: its weight */
 
     /* For payback_s of the options. */
     double
         resize_s; /* of a running job: if it is adjusted, its containers do nothing for this time */
-    double waited_s; /* of a job that waits: for how long it has waited */
+    double waited_s; /* of a waiting job: how long it has waited */
 };
 
-/* How the search of `dorm` ends, whichever comes first. */
+/* The limits of the search of `dorm`; the first one that is reached ends it. */
 struct part_limit {
-    uint64_t steps;          /* elementary steps; 0: as many as the policy finds useful */
-    bool (*stop)(void *ctx); /* asked often (every few microseconds of work or so); NULL: never */
+    uint64_t steps; /* elementary steps; 0: as many as the policy finds useful */
+    /* called about every few microseconds of work; true ends the search; may be NULL */
+    bool (*stop)(void *ctx);
     void *ctx;
 };
 
@@ -108,34 +110,35 @@ struct part_options {
 
     double reserve; /* market: the reserve price, >= 0 */
 
-    /* Policies that resize: no resize that costs more than it gains within this time (worth.h). 0:
-     * the costs do not count. */
+    /* Policies that resize: make no resize that costs more than it gains within this time
+     * (worth.h). 0: ignore the costs. */
     double payback_s;
 
     /* For simulations, where the caller knows that its inputs are right and needs only `verdict`,
      * `n` and `at`. The inputs are not checked; `ideal`, `other` of PART_BECAUSE_FULL, and the
-     * metrics are not computed, but for those that only the policy knows. With a queue of thousands
-     * of jobs all this takes longer than a decision by static or fifo. */
+     * metrics are not computed, except those that only the policy knows. With a queue of thousands
+     * of jobs these computations take longer than a decision by static or fifo. */
     bool quick;
 };
 
 /* theta1 = theta2 = 0.1, no absolute bounds, no limit, no levels, no payback_s. */
 extern const struct part_options part_defaults;
 
-/* What a decision does with a job. */
+/* The decision about a job. */
 enum part_verdict {
-    PART_WAITS,   /* it has nothing, and gets nothing */
+    PART_WAITS,   /* it has no containers, and gets none */
     PART_NEVER,   /* its min does not fit into the empty cluster */
-    PART_STARTS,  /* it had nothing */
+    PART_STARTS,  /* it had no containers */
     PART_KEEPS,   /* nothing changes */
     PART_CHANGES, /* it gets another number of containers, or other nodes */
-    PART_STOPS,   /* it held something, and loses all of it: it waits again */
+    PART_STOPS,   /* it loses all its containers, and waits again */
 };
 
-/* Why. The sentence is made by part_why(). */
+/* The reason for the decision about a job. part_why() makes a sentence of it. */
 enum part_because {
-    PART_BECAUSE_ROOM,     /* there was room for what it gets */
-    PART_BECAUSE_FULL,     /* no room for its least number: `other` holds most of what it lacks */
+    PART_BECAUSE_ROOM, /* its containers fit */
+    /* its least number does not fit: `other` holds most of the missing resource */
+    PART_BECAUSE_FULL,
     PART_BECAUSE_BEHIND,   /* it waits behind `other`, and must not overtake it */
     PART_BECAUSE_RESERVED, /* it would take what `other` needs at its start */
     PART_BECAUSE_FAIR,     /* its fair share is this many containers */
@@ -161,8 +164,8 @@ struct part_share {
     const struct part_place *at; /* n_at places in the order of the nodes; owned by the decision */
     uint32_t n_at;
     uint32_t ideal; /* containers by weighted dominant resource fairness (drf.h) */
-    /* With PART_BECAUSE_COST: what the change would cost and gain, in seconds of the work of all
-     * containers that this job has, or that it would start with. */
+    /* With PART_BECAUSE_COST: the cost and the gain of the change, in seconds of the work of all
+     * containers that this job has, or would start with. */
     double cost_s, gain_s;
 };
 
@@ -175,19 +178,19 @@ struct part_metrics {
     uint32_t adjusted; /* running jobs, not lost, whose places change */
     uint64_t changed;  /* containers that appear or vanish on a node, of running jobs */
     uint32_t admitted; /* jobs that start */
-    bool relaxed;      /* dorm: not even keeping all as it is was within the bound on the loss; then
-                        * the bound is the loss of keeping */
+    bool relaxed;      /* dorm: even without any change, the loss is above the bound; so the bound
+                        * is that loss */
     double loss_bound; /* dorm; else INFINITY */
     int64_t adjust_bound; /* dorm; else -1 */
     double upper_bound; /* dorm: no allocation that admits as many has more utilization; else NAN */
     bool proved;        /* dorm: utilization is the best possible */
-    /* If jobs wait because of payback_s: after this time they have waited for long enough, unless
-     * something changes before. Else INFINITY. */
+    /* If jobs wait because of payback_s: the time after which they have waited long enough to
+     * start, unless the input changes before. Else INFINITY. */
     double again_s;
 };
 
-/* The caller zeroes it once, may use it for many decisions one after the other, since its memory is
- * used again, and ends it with part_decision_done(). */
+/* The caller zeroes it once and ends it with part_decision_done(). In between it may be used for
+ * many decisions, which reuse its memory. */
 struct part_decision {
     struct part_share *jobs; /* one for each job, in the order of the jobs */
     size_t n;
@@ -198,10 +201,10 @@ struct part_decision {
 struct part_policy {
     const char *name;
     const char *text; /* one sentence for the help */
-    bool resizes;     /* it gives running jobs another number of containers */
-    bool preempts;    /* it takes everything from running jobs */
-    /* Fill in verdict, because, other, n, at and n_at. metrics are computed from these, but for the
-     * ones that only the policy knows. 0 or -ENOMEM. */
+    bool resizes;     /* the policy may give running jobs another number of containers */
+    bool preempts;    /* the policy may take all containers from running jobs */
+    /* Fill in verdict, because, other, n, at and n_at. The metrics are computed from these, except
+     * those that only the policy knows. 0 or -ENOMEM. */
     int (*decide)(const struct part_cluster *c, const struct part_job *jobs, size_t n,
                   const struct part_options *o, struct part_decision *out);
 };
@@ -220,8 +223,8 @@ int part_decide(const struct part_policy *policy, const struct part_cluster *c,
                 const struct part_job *jobs, size_t n, const struct part_options *o,
                 struct part_decision *out, struct err *e);
 
-/* Write a sentence, without a full stop, on what job i got and why. jobs: the same as in
- * part_decide().
+/* Write a sentence, without a full stop, about the decision for job i and its reason. jobs: the
+ * same as in part_decide().
  */
 void part_why(const struct part_decision *d, const struct part_cluster *c,
               const struct part_job *jobs, size_t i, char out[PART_WHY_MAX]);

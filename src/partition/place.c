@@ -64,7 +64,7 @@ int part_begin(struct part_decision *out, size_t n_jobs)
     if (!out->memory && !(out->memory = calloc(1, sizeof *out->memory)))
         return -ENOMEM;
 
-    /* Only the newest chunk is kept: it is the largest, at least half of all. */
+    /* Keep only the newest chunk, which is the largest: at least half of all memory. */
     struct chunk *ch = out->memory->chunks;
     if (ch) {
         chunks_free(ch->next);

@@ -29,10 +29,11 @@ struct contest {
     struct part_classes classes;
     struct rank *ranks;
     size_t n;
-    bool *runs;        /* of each job: it ran, and is not stopped */
+    bool *runs;        /* of each job: it ran, and was not stopped */
     uint32_t *stopped; /* jobs that were stopped for the one that is being placed */
     uint32_t n_stopped;
-    uint32_t *failed; /* jobs that did not fit; none of them needs at least as much as another */
+    /* jobs that did not fit; jobs that need at least as much as one of these are left out */
+    uint32_t *failed;
     uint32_t n_failed;
 };
 
@@ -194,7 +195,7 @@ int las_decide(const struct part_cluster *c, const struct part_job *jobs, size_t
 int srtf_decide(const struct part_cluster *c, const struct part_job *jobs, size_t n,
                 const struct part_options *o, struct part_decision *out)
 {
-    (void)o; /* there is nothing to choose */
+    (void)o; /* this policy has no options */
     double *keys = part_alloc(out, n * sizeof *keys + 1);
     if (!keys)
         return -ENOMEM;

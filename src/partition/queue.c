@@ -13,7 +13,7 @@
  * no job starts before the head. A job whose own run time is unknown never starts before the head.
  *
  * A queue can have many thousands of jobs at each decision. So the code must reject a job that does
- * not fit without a look at the nodes: by the bounds in struct part_room, or because a job with the
+ * not fit without reading the nodes: by the bounds in struct part_room, or because a job with the
  * same demand did not fit earlier in this decision.
  */
 #include <errno.h>
@@ -25,10 +25,10 @@
 
 enum { MEMO_SIZE = 512 };
 
-/* What is known of all jobs whose containers have the same demand. */
+/* The known facts about all jobs whose containers have the same demand. */
 struct memo {
     struct part_amount demand;
-    uint32_t fits;      /* at most this many containers fit now */
+    uint32_t fits;      /* no more than this many containers fit now */
     uint32_t ever;      /* this many containers fit into the empty cluster */
     uint32_t reserved;  /* this many containers, or more, need a reserved place; valid only ... */
     uint32_t at_starts; /* ... while queue.starts has this value */
@@ -254,8 +254,8 @@ static double find_shadow(struct queue *q, const struct part_job *head, struct e
     return shadow;
 }
 
-/* May the job start on the places in q->room.got? Only if the head does not start later because of
- * it. */
+/* May the job start on the places in q->room.got? Only if this does not delay the start of the
+ * head. */
 static bool leaves_head_alone(struct queue *q, struct memo *m, const struct part_job *job,
                               double shadow, struct part_room *then)
 {

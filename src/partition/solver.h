@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A solver of integer programs, as the policy `dorm` uses one. The library has none: the program
- * tony-exact brings one and passes it in the options of a decision.
+ * The interface to a solver of integer programs, for the policy `dorm`. The library has no solver:
+ * the caller passes one in the options of a decision.
  *
  * An integer program: find x with lo <= x <= hi and row_lo <= A x <= row_hi that makes the sum of
  * cost * x as small as possible. Some of the x must be whole numbers. A is given by columns: the
@@ -20,11 +20,11 @@ struct part_program {
     const int *start;              /* [n_cols + 1] */
     const int *row;
     const double *value;
-    const double *guess; /* [n_cols]: x that keeps all limits; NULL: none is known */
+    const double *guess; /* [n_cols]: an x that keeps all limits; NULL: none is known */
 };
 
 enum part_solved {
-    PART_SOLVED_NOT,        /* nothing is known: the time or the memory did not suffice */
+    PART_SOLVED_NOT,        /* no answer: the time or the memory was too short */
     PART_SOLVED_IMPOSSIBLE, /* proved: no x keeps all limits */
     PART_SOLVED_SOME,       /* x keeps all limits */
     PART_SOLVED_BEST,       /* proved: no x is better than this one */

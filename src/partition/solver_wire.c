@@ -46,7 +46,7 @@ int program_encode(const struct part_program *p, struct buf *out)
     return 0;
 }
 
-/* The next `len` bytes; NULL: there are not so many. */
+/* The next `len` bytes; NULL: there are fewer. */
 static const void *take(struct span *rest, size_t len)
 {
     const char *p = rest->p;

@@ -23,9 +23,9 @@ struct worth {
     struct part_decision *out;
     struct member *members;
     uint32_t n;
-    struct part_amount *free; /* of each node, after the decision as it is now */
+    struct part_amount *free; /* of each node, after the present decision */
     uint32_t *held_back;      /* scratch: members of a group that gain */
-    uint32_t first_held;      /* the first new job that is held back; NONE */
+    uint32_t first_held;      /* the first new job that must wait; NONE */
     bool any_held;            /* the rule has changed the decision */
 };
 
@@ -100,7 +100,8 @@ static double gain_of(const struct worth *w, const struct member *m, double unti
     return m->u * (s->n - was) * (horizon - resize_s(job));
 }
 
-/* The job keeps what it has. cost and gain are those of the whole change that is not made. */
+/* Let the job keep its containers. cost and gain are those of the whole change that is
+ * cancelled. */
 static void hold_back(struct worth *w, const struct member *m, double cost, double gain)
 {
     const struct part_job *job = &w->jobs[m->job];
@@ -118,7 +119,7 @@ static void hold_back(struct worth *w, const struct member *m, double cost, doub
     s->gain_s = one_second > 0 ? gain / one_second : 0;
 }
 
-/* Is there room for what the job has now, as the decision is now? */
+/* Do the job's present containers still fit beside the present decision? */
 static bool can_keep(const struct worth *w, const struct member *m)
 {
     const struct part_job *job = &w->jobs[m->job];
@@ -150,8 +151,8 @@ static void join(struct worth *w, uint32_t a, uint32_t b)
     w->members[MAX(x, y)].parent = MIN(x, y);
 }
 
-/* Put all members that change on a node into one group, if what they add is more than what is free
- * there now. 0 or -ENOMEM. */
+/* Put all members that change on a node into one group if they add more than is free there now. 0
+ * or -ENOMEM. */
 static int find_groups(struct worth *w)
 {
     struct part_amount *left = part_free_now(w->c, w->jobs, w->out->n, w->out);
@@ -192,7 +193,7 @@ static int find_groups(struct worth *w)
     return 0;
 }
 
-/* The time until the last of those ends that give containers back; INFINITY: none gives any. */
+/* The time until the last member that gives containers back ends; INFINITY: no member does. */
 static double givers_end_s(const struct worth *w, uint32_t root)
 {
     double end_s = -1;
@@ -216,10 +217,9 @@ static void weigh(const struct worth *w, uint32_t root, double *cost, double *ga
     }
 }
 
-/* Running jobs that change for others keep what they have if nobody needs it. If the group has lost
- * jobs that gain, this holds also for changes that cost nothing. */
-static void keep_what_nobody_needs(struct worth *w, uint32_t root, bool has_lost, double cost,
-                                   double gain)
+/* Let running jobs that shrink or move for others keep their containers if no other job needs
+ * these. If jobs that gain have left the group, this also holds for changes without a cost. */
+static void keep_unclaimed(struct worth *w, uint32_t root, bool has_lost, double cost, double gain)
 {
     for (uint32_t i = root; i != NONE; i = w->members[i].next) {
         const struct member *m = &w->members[i];
@@ -246,7 +246,7 @@ static uint32_t list_gainers(struct worth *w, uint32_t root)
     return n;
 }
 
-/* When will the new jobs of the group have waited for long enough? */
+/* Note the time after which the new jobs of the group have waited long enough to start. */
 static void note_again(struct worth *w, uint32_t root, double missing)
 {
     double rate = 0;
@@ -261,7 +261,7 @@ static void note_again(struct worth *w, uint32_t root, double missing)
         w->out->metrics.again_s = MIN(w->out->metrics.again_s, missing / rate);
 }
 
-/* Give up changes of the group until it is worth its costs. */
+/* Cancel changes of the group until its gains cover its costs. */
 static void judge(struct worth *w, uint32_t root)
 {
     double cost, gain, least_cost, least_gain;
@@ -277,7 +277,7 @@ static void judge(struct worth *w, uint32_t root)
             if (can_keep(w, m))
                 hold_back(w, m, cost, gain);
         }
-        keep_what_nobody_needs(w, root, true, cost, gain);
+        keep_unclaimed(w, root, true, cost, gain);
         weigh(w, root, &least_cost, &least_gain);
         if (least_cost <= least_gain)
             return;
@@ -294,7 +294,8 @@ static void judge_all(struct worth *w)
             judge(w, i);
 }
 
-/* New jobs behind one that is held back wait, too. true: there was one that would have started. */
+/* Let new jobs behind a job that must wait wait, too. true: at least one of them would have
+ * started. */
 static bool hold_back_behind(struct worth *w)
 {
     uint32_t first = w->first_held;
@@ -310,14 +311,14 @@ static bool hold_back_behind(struct worth *w)
     }
     for (uint32_t i = 0; i < w->n && any; i++)
         if (w->members[i].parent == i)
-            keep_what_nobody_needs(w, i, true, 0, 0);
+            keep_unclaimed(w, i, true, 0, 0);
     return any;
 }
 
-/* ---- room that is left over ---- */
+/* ---- containers that no job takes ---- */
 
-/* The places of a job that gives containers back, where it keeps as many of them as nobody takes.
- * Returns how many these are. */
+/* Compute the places of a job that gives containers back, if it keeps those that no other job
+ * takes. Returns the number of kept containers. */
 static uint32_t keep_leftovers(struct worth *w, const struct part_job *job,
                                const struct part_share *s, struct part_place *out, uint32_t *n_out)
 {
@@ -342,7 +343,8 @@ static uint32_t keep_leftovers(struct worth *w, const struct part_job *job,
     return kept;
 }
 
-/* Jobs that shrink for others keep what nobody takes any more: they are adjusted anyway. */
+/* Jobs that shrink keep the containers that no other job takes any more, because these jobs are
+ * adjusted anyway. */
 static int share_leftovers(struct worth *w)
 {
     for (uint32_t i = 0; i < w->n; i++) {
@@ -363,7 +365,7 @@ static int share_leftovers(struct worth *w)
 
 /* ---- the decision ---- */
 
-/* Is there a change that costs anything? */
+/* Does any change of the decision have a cost? */
 static bool any_costs(const struct part_job *jobs, const struct part_decision *d)
 {
     for (size_t i = 0; i < d->n; i++)
@@ -401,7 +403,8 @@ static int begin(struct worth *w)
     return 0;
 }
 
-/* Running jobs that only gain containers, and not enough: rule 1. They are no members any more. */
+/* Rule 1: running jobs that only gain containers, and gain too little, keep their containers.
+ * They are no longer members. */
 static void judge_alone(struct worth *w)
 {
     uint32_t kept = 0;
@@ -432,9 +435,10 @@ int part_worth(const struct part_cluster *c, const struct part_job *jobs, size_t
     judge_alone(&w);
     if (find_groups(&w) < 0)
         return -ENOMEM;
-    for (uint32_t i = 0; i < w.n; i++) /* a job that gives up what nobody takes keeps it */
+    /* a job keeps containers that it gives back and no job takes */
+    for (uint32_t i = 0; i < w.n; i++)
         if (w.members[i].parent == i)
-            keep_what_nobody_needs(&w, i, false, 0, 0);
+            keep_unclaimed(&w, i, false, 0, 0);
     do {
         judge_all(&w);
     } while (hold_back_behind(&w));

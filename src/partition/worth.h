@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Takes resizes back that cost more than they gain. Private to src/partition: part_decide() applies
+ * Cancels resizes that cost more than they gain. Private to src/partition: part_decide() applies
  * this rule to the decision of any policy that resizes. docs/partition.md explains it for users.
  *
  * Costs and gains are in shares times seconds. u_i, the share of one container of job i, is the sum
@@ -15,7 +15,8 @@
  *   gain of job i    u_i * (n'_i - n_i) * (H_i - c_i), if n'_i > n_i and H_i > c_i; else 0.
  *
  * If a job shrinks, the containers that it loses do not count as a cost: the policy has decided
- * that other jobs use them better. This rule only asks if the transfer pays.
+ * that other jobs use them better. This rule only checks whether the transfer gains more than it
+ * costs.
  *
  * 1. A running job that only gains containers is judged alone. If its cost is larger than its gain,
  *    it keeps what it has.
@@ -26,14 +27,14 @@
  *    last one: first running jobs, then new jobs, and in steps of 1, 2, 4, ... jobs. If no other
  *    job of the group needs the containers that a job gives back, that job keeps them. This ends
  *    when the gains cover the costs, or when all jobs of the group keep what they have.
- * 4. If a new job is held back, all new jobs behind it are held back, too: no job overtakes it. No
- *    job is held back for ever, because the time for which it has waited is part of its gain.
+ * 4. If a new job must wait, all new jobs behind it wait, too: no job overtakes it. No job waits
+ *    for ever, because the time for which it has waited is part of its gain.
  * 5. If a job still shrinks, it keeps those containers that no other job takes any more. The job is
  *    adjusted anyway, and these containers would be idle.
  *
  * After these steps, the containers on each node still fit:
  *   - What a job adds without the help of other jobs fits into the free room.
- *   - A group is kept or given up together with the containers that it gives back.
+ *   - A group is kept or cancelled together with the containers that it gives back.
  * Each job keeps at least its min. There are fewer adjustments than before, so the bounds on them
  * hold. The loss of fairness may be larger than the bound of `dorm`.
  */
