@@ -25,7 +25,8 @@
 enum { CAUSE_LINE_MAX = 400 }; /* bytes of a line that is kept: fills five rows of a terminal */
 
 struct cause {
-    /* One word, such as "missing_module". It is in journals and scripts, so it must not change. */
+    /* A single word, such as "missing_module". Journals and scripts use it, so it must not
+     * change. */
     const char *name;
     const char *what;   /* a part of a sentence that calls the task "it": "its node is gone" */
     const char *remedy; /* what to try; may contain "<role>": see cause_remedy() */

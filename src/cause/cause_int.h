@@ -101,8 +101,8 @@ struct found {
     struct span line; /* the line that shows it, trimmed; may be empty */
 };
 
-/* What the last lines of a program say about its end. text may be NULL. exit_code: with 2 or 64, a
- * usage message is taken for wrong arguments; 0 if there is none. */
+/* Find the cause that the last lines of a program show. text may be NULL. exit_code: with 2 or 64,
+ * a usage message is taken for wrong arguments; 0 if there is none. */
 struct found read_last_lines(const char *text, int exit_code);
 /* Does the line begin as an exception of Python or of another language does? */
 bool line_is_exception(struct span line);

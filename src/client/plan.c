@@ -432,9 +432,8 @@ static int plan_json(struct client *c, struct client_job *j, json_t **out, bool 
 static json_t *when_json(struct client *c, const struct client_job *j)
 {
     if (j->yarn)
-        return json_pack(
-            "{s:s}", "unknown",
-            "on YARN the ResourceManager's scheduler decides, and it does not tell when");
+        return json_pack("{s:s}", "unknown",
+                         "on YARN the ResourceManager's scheduler decides, and it gives no time");
     struct forecast *f = forecast_load(c);
     json_t *when = f ? forecast_plan(f, j->spec) : NULL;
     forecast_free(f);

@@ -116,7 +116,7 @@ static int fail(struct tls *t, int rc, struct err *e)
     t->failed = true;
     if (t->unknown_identity)
         return err_set(e, EACCES, "unknown identity '%s'", t->identity);
-    /* Each module of mbedTLS has its own code for this, and some hide it. So look at errno, too. */
+    /* Each module of mbedTLS has its own code for this, and some hide it. So check errno, too. */
     if (errno == ENOMEM || rc == MBEDTLS_ERR_SSL_ALLOC_FAILED)
         return err_set(e, ENOMEM, "cannot go on with TLS: %m");
     if (rc == MBEDTLS_ERR_SSL_FATAL_ALERT_MESSAGE)
@@ -237,7 +237,7 @@ void tls_freep(struct tls **t)
 
 /* ---- data ---- */
 
-/* 1: go on; 0: more input is needed; -errno. */
+/* 1: continue; 0: more input is needed; -errno. */
 static int handshake_some(struct tls *t, struct err *e)
 {
     int rc = mbedtls_ssl_handshake(&t->ssl);

@@ -41,7 +41,7 @@ enum conf_type {
     CT_COUNT
 };
 
-/* What setting the key does in this release; `tony doctor --keys` prints it. */
+/* The effect of setting the key in this release; `tony doctor --keys` prints it. */
 enum conf_effect {
     CE_NONE = 0,
     CE_ACTS,  /* the key has its effect */
@@ -360,8 +360,8 @@ struct job_elastic {
     uint32_t fixed_gpus, fixed_vcores;
     uint32_t fixed_containers;
 };
-/* false: no role, or more than one, may be resized by a policy; or an instance does not need the
- * same at any size, since roles of different stages share their room. */
+/* false: a policy may resize no role, or more than one; or the needs of an instance depend on the
+ * size, because roles of different stages use the same resources one after the other. */
 bool job_spec_elastic(const struct job_spec *s, struct job_elastic *out);
 
 /* "SRC[::NAME][#archive]" */

@@ -11,7 +11,7 @@
 #include "runtime/frameworks.h"
 
 /* clang-format off */
-#define YEARS_MS 315360000000 /* ten years: more makes no sense, and sums of such times cannot overflow */
+#define YEARS_MS 315360000000 /* ten years: enough for any job, and sums of such times cannot overflow */
 #define YEARS_S 315360000
 #define COUNT_MAX 100000 /* tasks of one job */
 #define MEM_MAX 67108864 /* 64 TiB in MiB */
@@ -77,7 +77,7 @@ static const struct conf_key keys[] = {
     STR("tony.application.tensorboard-log-dir", NULL, CE_ACTS, TONY, "Adds a sidecar role 'tensorboard' that shows this directory."),
     STR("tony.application.node-label", NULL, CE_YARN, TONY, "Node label for all containers."),
     STR("tony.application.acl-view", "*", CE_YARN, OURS, "Who may see the job: 'user1,user2 group1,group2', or * for all; the owner always may."),
-    STR("tony.application.acl-modify", "", CE_YARN, OURS, "Who may kill the job besides its owner: 'user1,user2 group1,group2'; empty means nobody."),
+    STR("tony.application.acl-modify", "", CE_YARN, OURS, "Who may kill the job besides its owner: 'user1,user2 group1,group2'; empty means no other user."),
     STR("tony.application.placement-spec", NULL, CE_REFUSED, TONY5, NO_PLACEMENT),
     INT("tony.application.num-client-rm-connect-retries", "3", 0, 1000000, "", CE_YARN, TONY, "How many retry intervals (yarn.resourcemanager.connect.retry-interval.ms, taken as 5 s at most) the client waits for a ResourceManager that does not answer."),
     BOOL("tony.application.security.enabled", "true", CE_YARN, TONY, "Demand a secure cluster; the default accepts an insecure one."),
@@ -205,9 +205,9 @@ static const struct conf_key keys[] = {
     INT("tony.pool.policy.adjust-max", NULL, 0, 1000000, "jobs", CE_ACTS, OURS, "dorm: a decision adjusts at most this number of running jobs, instead of theta2."),
     REAL("tony.pool.policy.reserve", "0", 0, 1000000, CE_ACTS, OURS, "market: the lowest price of the whole machine."),
     INT("tony.pool.policy.payback", "1800000", 0, 31536000000, "ms", CE_ACTS, OURS, "drf, dorm, market: no resize that costs more than it gains within this time (docs/partition.md). 0: costs do not count."),
-    INT("tony.pool.policy.resize-cost", "10000", 0, 86400000, "ms", CE_ACTS, OURS, "What a resize costs a job that has not been resized yet, and of whose name no other job has been: the job does no new work for this time."),
-    INT("tony.pool.policy.interval", "10000", 0, 86400000, "ms", CE_ACTS, OURS, "The pool waits at least this long between two decisions of a policy. What happens in between is decided together."),
-    INT("tony.pool.policy.resize-limit", "300000", 1000, 86400000, "ms", CE_ACTS, OURS, "A running job has this time to follow a decision. A job that has not done so keeps its size, and the policy does not change it for the same time again."),
+    INT("tony.pool.policy.resize-cost", "10000", 0, 86400000, "ms", CE_ACTS, OURS, "The expected cost of a resize if neither the job nor another job of its name has been resized: the job does no new work for this time."),
+    INT("tony.pool.policy.interval", "10000", 0, 86400000, "ms", CE_ACTS, OURS, "The pool waits at least this long between two decisions of a policy. One decision covers all changes in between."),
+    INT("tony.pool.policy.resize-limit", "300000", 1000, 86400000, "ms", CE_ACTS, OURS, "A running job has this time to follow a decision. After that it keeps its size, and the policy does not change it during the same time once more."),
     INT("tony.pool.policy.time-limit", "500", 1, 60000, "ms", CE_ACTS, OURS, "dorm: the search for a better division ends after this time."),
     INT("tony.yarn.cache-age", "2592000000", 3600000, YEARS_MS, "ms", CE_YARN, OURS, "Content in <home>/.tony/cache in HDFS that no job has used for this time is removed."),
     INT("tony.store.max-age", "604800000", 0, YEARS_MS, "ms", CE_ACTS, OURS, "Content that no live job uses is removed from the store after this time."),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which role of a job a policy may resize, and what the job needs at each size. */
+/* Finds the role of a job that a policy may resize, and the needs of the job at each size. */
 #include "base/util.h"
 #include "conf/spec_int.h"
 

@@ -36,7 +36,7 @@ int64_t build_role(const struct build *b, const char *name);
 int build_role_of(struct build *b, const char *key, const char *name, uint32_t *out);
 
 int build_roles(struct build *b); /* sizes, commands, kinds, resources, environment */
-/* What follows the end of a task: restart, restart-scope and so on. */
+/* Read the keys about restarts of tasks: restart, restart-scope and so on. */
 int build_restart(struct build *b, struct role_spec *r);
 int build_stages(struct build *b); /* waits_for and gates; checks that there is no cycle */
 /* tony.<role>.depends-on, .stops and .ready. The stages must have been built before. */

@@ -24,7 +24,7 @@
 #include "executor/workdir.h"
 #include "proto/tony.pb-c.h"
 
-/* What an executor knows when it starts. In a forked executor the strings are in its copy of the
+/* The settings of an executor at its start. In a forked executor the strings are in its copy of the
  * keeper's memory. */
 struct executor_config {
     const char *application_id, *container_id, *job_dir, *spare_dir, *master_socket;

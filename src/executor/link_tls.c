@@ -25,7 +25,7 @@ enum {
 
 static void set(int fd, int level, int option, int value)
 {
-    /* If it fails, the connection works all the same. */
+    /* If it fails, the connection still works. */
     (void)setsockopt(fd, level, option, &value, sizeof value);
 }
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the executor learns from the task: lines that its code sends on the socket TONY_TASK_SOCKET
- * (docs/task-socket.md), and what the executor sees in its logs and in the directory of its
- * checkpoints.
+ * The information that the executor gets from the task: lines that the task's program sends on the
+ * socket TONY_TASK_SOCKET (docs/task-socket.md), its logs, and the directory of its checkpoints.
  *
  * A task can run without using any of it. A task cannot block the executor with it: lines,
  * connections and bytes per second are limited, and answers that the task does not read are

@@ -649,8 +649,8 @@ int rpc_conn_feed(struct rpc_conn *c, struct span bytes)
     return 0;
 }
 
-/* Handle one frame of `in`. 1 = *out is filled, 2 = go on with the next frame, 0 = more bytes are
- * needed. */
+/* Handle one frame of `in`. 1 = *out is filled, 2 = continue with the next frame, 0 = more bytes
+ * are needed. */
 static int next_from(struct rpc_conn *c, struct buf *in, struct rpc_reply *out)
 {
     uint32_t n = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Private to the RPC client: a list of calls, at most one connection, and one timer for everything
- * that is due. A callback may free the client: code looks at `dead` after each callback.
+ * that is due. A callback may free the client: check `dead` after each callback.
  */
 #ifndef TONY_HADOOP_RPC_CLIENT_INT_H
 #define TONY_HADOOP_RPC_CLIENT_INT_H

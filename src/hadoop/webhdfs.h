@@ -97,7 +97,7 @@ int webhdfs_mkdirs(struct webhdfs *w, const char *path, mode_t mode, webhdfs_don
 /* -EEXIST: `to` exists; -ENOENT: `from` does not exist. */
 int webhdfs_rename(struct webhdfs *w, const char *from, const char *to, webhdfs_done_fn *done,
                    void *arg, struct webhdfs_op **out, struct err *e);
-/* It is no error if the path does not exist: see `changed`. */
+/* A missing path is no error: see `changed`. */
 int webhdfs_delete(struct webhdfs *w, const char *path, bool recursive, webhdfs_done_fn *done,
                    void *arg, struct webhdfs_op **out, struct err *e);
 int webhdfs_settimes(struct webhdfs *w, const char *path, int64_t mtime_ms, int64_t atime_ms,

@@ -63,7 +63,7 @@ struct job_checkpoints {
     struct checkpoint_step steps[CHECKPOINT_STEPS];
 };
 
-/* What one task reported. */
+/* A report of one task. */
 struct checkpoint_report {
     uint64_t step;
     uint32_t generation; /* in which it was saved; for a sidecar, the timeline at that time */

@@ -40,7 +40,7 @@
 #include "job/resize.h"
 #include "job/restart.h"
 
-/* What follows the end of a slot's attempt. */
+/* The restart that follows the end of a slot's attempt. */
 struct restart_decision {
     uint32_t slot, attempt;   /* attempt 0 and plan.whole: the failed job restarts as a whole */
     struct restart_plan plan; /* without taken_ms */

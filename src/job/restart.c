@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What follows the end of an attempt or a container: carries out the decision of restart_rules.c.
- * If tasks restart, their slots get the inputs for that here, and mend.c brings them to their next
- * attempt.
+ * Carries out the decision of restart_rules.c after the end of an attempt or a container. If tasks
+ * restart, their slots get the inputs for that here, and mend.c brings them to their next attempt.
  */
 #include <errno.h>
 #include <string.h>

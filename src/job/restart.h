@@ -49,7 +49,7 @@ struct tally {
 /* Make room for the times of n restarts. 0 or -ENOMEM. */
 int tally_reserve(struct tally *t, const struct role_spec *r, uint32_t n);
 
-/* What restarted: a task, a role, the gang or the job. */
+/* The part of the job that restarted: a task, a role, the gang or the whole job. */
 #define RESTART_KINDS(X)                                                                           \
     X(RESTARTED_TASK, "task", "restarted")                                                         \
     X(RESTARTED_ROLE, "role", "its role restarted")                                                \

@@ -83,7 +83,7 @@ void line_close(struct conn *c); /* called by conn_close() */
 size_t line_queued(const struct conn *c);
 void line_write(struct conn *c);
 int line_read(struct conn *c, char *p, size_t n, struct err *e);
-void line_eof(struct conn *c, struct err *e); /* sets e to what the end of the stream means */
+void line_eof(struct conn *c, struct err *e); /* sets e to the meaning of the end of the stream */
 /* Handle the end of a connection before its handshake has finished. false: conn.c handles it. */
 bool line_report(struct conn *c, const struct err *e);
 void line_finish(struct conn *c);

@@ -88,7 +88,7 @@ static void dial_done(struct dial *d, int fd, const struct err *e)
 void socket_tune(int fd)
 {
     const int on = 1, idle_s = 60, between_s = 20, probes = 3;
-    /* If setting an option fails, the connection works all the same. */
+    /* If setting an option fails, the connection still works. */
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);

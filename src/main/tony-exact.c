@@ -6,15 +6,15 @@
  *
  *   tony-exact TIME_MS SEARCH_MS MEMORY_MIB < INSTANCE
  *
- * TIME_MS: the solver ends after this time. SEARCH_MS: our own search ends after this part of it.
- * MEMORY_MIB: the address space of the process. TONY_CBC names another library, for tests. Exit
- * codes: 0; 1 no library, no memory or no standard output; 2 wrong arguments or instance. After a
- * failure one line on standard error says why.
+ * TIME_MS: the solver ends after this time. SEARCH_MS: the part of TIME_MS after which our own
+ * search ends. MEMORY_MIB: the address space of the process. TONY_CBC names another library, for
+ * tests. Exit codes: 0; 1 no library, no memory or no standard output; 2 wrong arguments or
+ * instance. After a failure one line on standard error says why.
  *
  *   tony-exact --program TIME_MS MEMORY_MIB < PROGRAM
  *
  * solves one integer program (partition/solver_wire.h) and writes the answer. `tony simulate
- * --exact` asks so, once or several times for each decision.
+ * --exact` runs this once or several times for each decision.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -125,7 +125,7 @@ static enum part_solved solve(void *ctx, const struct part_program *p, double *x
     cbc.set_parameter(m, "allowableGap", "0");
     if (p->guess)
         set_start(m, p);
-    (void)cbc.solve(m); /* the questions below say what it found */
+    (void)cbc.solve(m); /* the status is read below */
     enum part_solved solved = PART_SOLVED_NOT;
     const double *best = cbc.best(m);
     if (cbc.impossible_proved(m)) {
@@ -146,8 +146,8 @@ static bool past_search(void *ctx)
     return clock_mono_us() >= *(int64_t *)ctx;
 }
 
-/* CBC prints on standard output also when it is told not to. Point that at /dev/null, and return a
- * descriptor for the answer. */
+/* CBC prints to standard output even with its log switched off. Redirect standard output to
+ * /dev/null, and return a descriptor for the answer. */
 static int keep_stdout(void)
 {
     int out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
@@ -201,7 +201,7 @@ int main(int argc, char **argv)
     int64_t time_ms = 0, search_ms = 0, memory_mib = 0, began_us = clock_mono_us();
     bool program = argc == 4 && str_eq(argv[1], "--program");
     struct err e = { 0 };
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* without the parent nobody reads the answer */
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* without the parent no process reads the answer */
     if (argc != 4)
         return fail(EXIT_WRONG, (err_set(&e, EINVAL,
                                          "usage: tony-exact TIME_MS SEARCH_MS MEMORY_MIB "

@@ -58,7 +58,7 @@ int share_decide(const struct part_policy *policy, const struct part_options *o,
                  const struct admission_amount *capacity, const struct share_job *jobs, size_t n,
                  struct part_division *out, struct err *e);
 
-/* What would change the decision, without a full stop; "" = nothing to say. */
+/* A hint what would change the decision, without a full stop; "" = no hint. */
 const char *share_hint(enum part_verdict verdict, enum part_because because);
 
 /* fixed + n * each. A sum that does not fit becomes the largest number. */

@@ -79,7 +79,7 @@ static void on_bytes(struct server_peer *p, const char *bytes, size_t n)
     case PMI_BARRIER:
         barrier_out(s); /* ranks in a barrier send nothing, so no input is left */
         break;
-    case PMI_ABORT: /* the rank waits until it is killed */
+    case PMI_ABORT: /* the rank waits until the executor kills it */
         if (s->on_abort)
             s->on_abort((uint32_t)x->rank.rank, code, s->arg);
         break;

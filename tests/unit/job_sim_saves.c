@@ -307,7 +307,7 @@ static void begin_timeline(struct sim *m, uint32_t generation)
     s->gave_up = false;
 }
 
-/* What the slot has reported about steps after the newest whole one does not count any longer. */
+/* Drop the slot's reports about steps after the newest whole one. */
 static void undo_newer(struct saves *s, uint32_t slot)
 {
     for (size_t i = 0; i < s->reports.n; i++) {

@@ -75,7 +75,7 @@ static void half_for_the_one_that_waits(void **state)
     assert_true(d.jobs[1].why[0]);
 }
 
-/* It would grow from 4 to 8 containers, with 80 s to go. */
+/* The job would grow from 4 to 8 containers, with 80 s of run time left. */
 static void a_resize_that_costs_too_much(void **state)
 {
     struct part_claim one = running("a", 4);

@@ -322,7 +322,7 @@ static void make(struct world *w, uint32_t n_nodes, uint32_t n_jobs, uint32_t si
         w->o.loss_max = 0.1 * below(8);
 }
 
-/* What must hold for each decision. */
+/* The conditions that each decision must meet. */
 static void check(const struct world *w, const struct part_decision *d)
 {
     struct part_amount free[RANDOM_NODES];

@@ -23,7 +23,7 @@
 
 enum { LONG_MS = 60000 };
 
-/* What UNTIL waits for; the conditions of world_until() take no argument. */
+/* The state for which UNTIL waits: the conditions of world_until() take no argument. */
 static struct {
     uint64_t mib;
     uint32_t heard, n;

@@ -83,7 +83,7 @@ static void test_order_and_final(void **state)
     assert_true(str_ends(site_origin(s, "b"), "core-site.xml:3"));
 }
 
-/* What is written reads back with the same values, and has no variables of this machine. */
+/* A written file reads back with the same values, and has no variables of this machine. */
 static void test_write(void **state)
 {
     (void)state;

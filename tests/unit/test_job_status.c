@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What clients see of a job: the status document, the views, and when followers are notified of a
- * change. */
+/* The information that clients get about a job: the status document, the views, and when followers
+ * are notified of a change. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -465,7 +465,7 @@ static void check_costs(struct world *w, const struct part_policy *p,
     }
     HOLDS(isinf(out->metrics.again_s) == (first_held == PART_NOBODY) || first_held == PART_NOBODY);
 
-    /* Who has waited for long enough starts. */
+    /* A job that has waited long enough starts. */
     for (size_t i = 0; i < w->n; i++)
         w->jobs[i].waited_s = 1e7;
     decide(p, w, out);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a pool finds of earlier pools, and the rests of finished jobs. */
+/* A new pool finds the jobs of earlier pools, and removes the remaining files of finished jobs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

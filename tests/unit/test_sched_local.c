@@ -42,7 +42,7 @@ struct stage {
     bool refuse_late;  /* it refuses the first demand after the master has sent the second one */
     unsigned n_wanted;
     bool finish_done;
-    /* What the master does after it has registered; NULL = a whole job. */
+    /* The calls of the master after it has registered; NULL = those of a whole job. */
     void (*script)(struct stage *s);
     bool in_parts; /* the keeper's answer to the registration has two parts */
     /* The journal has the ends when the back-end asks for the n-th time; 0 = never. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the pool asks a policy, and what it makes of the answer. */
+/* The translation between the pool's jobs and the input and answer of a policy. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -120,7 +120,7 @@ static void fill(const struct row *rows, size_t n, struct share_job *out)
                                      .ends_in_s = INFINITY };
 }
 
-/* What the jobs hold after the decision. */
+/* The resources that the jobs hold after the decision. */
 static struct admission_amount held(const struct share_job *jobs, const struct part_division *d)
 {
     struct admission_amount sum = { 0 };
@@ -159,8 +159,8 @@ static void test_cases(void **state)
     }
 }
 
-/* Whatever the jobs are: no more is given than there is, pinned jobs keep their number, and each
- * number is within its bounds. */
+/* For any jobs: the decision gives no more than the capacity, pinned jobs keep their number, and
+ * each number is within its bounds. */
 static void test_random(void **state)
 {
     static const char *const policies[] = { "static", "fifo", "backfill", "drf", "dorm", "market" };

@@ -54,7 +54,7 @@ struct yarn_resource {
     enum yarn_visibility visibility;
 };
 
-/* What the containers of a role need in addition to job.conf. The entry with the name "" is for all
+/* The needs of a role's containers in addition to job.conf. The entry with the name "" is for all
  * roles; the entry of a role itself overrides it. */
 struct yarn_role {
     char *name;
