@@ -45,52 +45,52 @@ static enum cause_id of_signal(int signal)
     }
 }
 
-/* With these exit codes a shell says that it could not run the command. `said` is the cause that
+/* With these exit codes a shell says that it could not run the command. `shown` is the cause that
  * stderr shows; it is used if it is more exact. */
-static enum cause_id of_code(int code, enum cause_id said)
+static enum cause_id of_code(int code, enum cause_id shown)
 {
-    if (code == CODE_NOT_FOUND && (!said || said == CAUSE_WRONG_PATH || said == CAUSE_EXCEPTION))
+    if (code == CODE_NOT_FOUND && (!shown || shown == CAUSE_WRONG_PATH || shown == CAUSE_EXCEPTION))
         return CAUSE_COMMAND_NOT_FOUND;
     if (code == CODE_NOT_EXECUTABLE &&
-        (!said || said == CAUSE_PERMISSION || said == CAUSE_WRONG_PATH))
+        (!shown || shown == CAUSE_PERMISSION || shown == CAUSE_WRONG_PATH))
         return CAUSE_NOT_EXECUTABLE;
-    return said ? said : CAUSE_EXIT_CODE;
+    return shown ? shown : CAUSE_EXIT_CODE;
 }
 
-static enum cause_id of_exit(const struct cause_end *end, struct found *said)
+static enum cause_id of_exit(const struct cause_end *end, struct found *shown)
 {
     bool by_shell =
         !end->signal && end->exit_code > SHELL_SIGNAL && end->exit_code < SHELL_SIGNAL + SIGNALS;
     int signal = by_shell ? end->exit_code - SHELL_SIGNAL : end->signal;
 
-    *said = read_last_lines(end->tail, end->exit_code);
+    *shown = read_last_lines(end->tail, end->exit_code);
     if (!signal)
-        return of_code(end->exit_code, said->id);
+        return of_code(end->exit_code, shown->id);
     /* The program sends SIGABRT to itself, so what it printed before is the reason. If no rule
      * knows that text (a failed assertion, for example), "aborted" says more than "exception". */
-    if (signal == SIGABRT && said->id)
-        return said->id == CAUSE_EXCEPTION && !line_is_exception(said->line) ? CAUSE_ABORTED
-                                                                             : said->id;
-    if (signal == SIGBUS && (said->id == CAUSE_SHARED_MEMORY || said->id == CAUSE_DISK_FULL))
-        return said->id;
+    if (signal == SIGABRT && shown->id)
+        return shown->id == CAUSE_EXCEPTION && !line_is_exception(shown->line) ? CAUSE_ABORTED
+                                                                               : shown->id;
+    if (signal == SIGBUS && (shown->id == CAUSE_SHARED_MEMORY || shown->id == CAUSE_DISK_FULL))
+        return shown->id;
     /* Other signals come without a message from the program: what it printed before need not be the
      * reason. */
     enum cause_id id = of_signal(signal);
-    if (said->id != id)
-        said->line = span_mem("", 0);
+    if (shown->id != id)
+        shown->line = span_mem("", 0);
     return id;
 }
 
 /* The cause of a program that was never started; the executor's sentence says why. */
-static enum cause_id of_launch(const struct cause_end *end, struct found *said)
+static enum cause_id of_launch(const struct cause_end *end, struct found *shown)
 {
-    *said = read_last_lines(end->detail, 0);
-    if (said->id == CAUSE_WRONG_PATH)
+    *shown = read_last_lines(end->detail, 0);
+    if (shown->id == CAUSE_WRONG_PATH)
         return CAUSE_COMMAND_NOT_FOUND;
-    if (said->id == CAUSE_PERMISSION)
+    if (shown->id == CAUSE_PERMISSION)
         return CAUSE_NOT_EXECUTABLE;
-    bool exact = said->id && !cause_table[said->id].victim && said->id != CAUSE_EXCEPTION;
-    return exact ? said->id : CAUSE_LAUNCH_FAILED;
+    bool exact = shown->id && !cause_table[shown->id].victim && shown->id != CAUSE_EXCEPTION;
+    return exact ? shown->id : CAUSE_LAUNCH_FAILED;
 }
 
 /* Do at most STOP_LINES_AFTER_MAX lines of text follow this line, which is a part of text? */
@@ -105,19 +105,19 @@ static bool is_near_end(const char *text, struct span line)
 
 /* The cause of a program that tony stopped. It has one only if the program was failing already: its
  * last lines must show an error that the stop did not cause. */
-static enum cause_id of_stopped(const struct cause_end *end, struct found *said)
+static enum cause_id of_stopped(const struct cause_end *end, struct found *shown)
 {
     if ((!end->signal && !end->exit_code) || end->exit_code > SHELL_SIGNAL)
         return CAUSE_NONE;
-    *said = read_last_lines(end->tail, 0);
-    if (!said->id || !is_near_end(end->tail, said->line))
+    *shown = read_last_lines(end->tail, 0);
+    if (!shown->id || !is_near_end(end->tail, shown->line))
         return CAUSE_NONE;
-    bool by_the_stop = span_has(said->line, "Interrupt") || span_has(said->line, "SystemExit") ||
-                       span_has(said->line, "ignal") || span_has(said->line, "SIGTERM");
-    return by_the_stop ? CAUSE_NONE : said->id;
+    bool by_the_stop = span_has(shown->line, "Interrupt") || span_has(shown->line, "SystemExit") ||
+                       span_has(shown->line, "ignal") || span_has(shown->line, "SIGTERM");
+    return by_the_stop ? CAUSE_NONE : shown->id;
 }
 
-static enum cause_id of_end(const struct cause_end *end, struct found *said)
+static enum cause_id of_end(const struct cause_end *end, struct found *shown)
 {
     switch (end->reason) {
     case END_OUT_OF_MEMORY:
@@ -131,11 +131,11 @@ static enum cause_id of_end(const struct cause_end *end, struct found *said)
     case END_DISK_FAILED:
         return CAUSE_DISK_FAILED;
     case END_LAUNCH_FAILED:
-        return of_launch(end, said);
+        return of_launch(end, shown);
     case END_KILLED_BY_MASTER:
-        return of_stopped(end, said);
+        return of_stopped(end, shown);
     case END_EXITED:
-        return end->exit_code || end->signal ? of_exit(end, said) : CAUSE_NONE;
+        return end->exit_code || end->signal ? of_exit(end, shown) : CAUSE_NONE;
     case END_UNKNOWN:
         if (end->detail && strstr(end->detail, "executor was killed"))
             return CAUSE_EXECUTOR_LOST;
@@ -144,19 +144,19 @@ static enum cause_id of_end(const struct cause_end *end, struct found *said)
     case END_COUNT:
         break;
     }
-    *said = read_last_lines(end->tail, 0);
-    return said->id ? said->id : CAUSE_UNKNOWN;
+    *shown = read_last_lines(end->tail, 0);
+    return shown->id ? shown->id : CAUSE_UNKNOWN;
 }
 
 const struct cause *cause_find(const struct cause_end *end, struct span *out_line)
 {
-    struct found said = { .line = span_mem("", 0) };
-    enum cause_id id = of_end(end, &said);
+    struct found shown = { .line = span_mem("", 0) };
+    enum cause_id id = of_end(end, &shown);
 
     if (cause_table[id].victim && end->alone)
         id = CAUSE_NETWORK;
     if (out_line)
-        *out_line = said.line.p ? said.line : span_mem("", 0);
+        *out_line = shown.line.p ? shown.line : span_mem("", 0);
     return id ? &cause_table[id] : NULL;
 }
 

@@ -211,20 +211,20 @@ static int refuse_if_present(struct yarn *y, const char *queue, struct err *e)
 static int yield_to_earlier(struct client *c, struct yarn *y, const char *queue, const char *id,
                             struct err *e)
 {
-    struct yarn_report mine = { 0 }, other = { 0 };
+    struct yarn_report this_one = { 0 }, other = { 0 };
     struct err unknown = { 0 };
-    int rc = yarn_report(y, id, &mine, &unknown);
+    int rc = yarn_report(y, id, &this_one, &unknown);
     if (rc == 0)
         rc = find_app_of(y, queue, id, &other, &unknown);
     bool is_second = rc == 0 && other.id[0] &&
-                     (other.submitted_ms < mine.submitted_ms ||
-                      (other.submitted_ms == mine.submitted_ms && strcmp(other.id, id) < 0));
+                     (other.submitted_ms < this_one.submitted_ms ||
+                      (other.submitted_ms == this_one.submitted_ms && strcmp(other.id, id) < 0));
     rc = 0;
     if (is_second) {
         (void)yarn_cmd_kill(c, id); /* it has printed its error */
         rc = refuse_second(&other, queue, e);
     }
-    yarn_report_done(&mine);
+    yarn_report_done(&this_one);
     yarn_report_done(&other);
     return rc;
 }

@@ -331,10 +331,10 @@ static void say_without_effect(const struct conf *conf, bool yarn)
             break; /* out of memory: name only the keys found so far */
     }
     for (size_t i = 0; i < idle.n; i++) {
-        bool said = false;
+        bool is_listed = false;
         for (size_t k = 0; k < i; k++)
-            said = said || str_eq(idle.v[k].why, idle.v[i].why);
-        if (!said)
+            is_listed = is_listed || str_eq(idle.v[k].why, idle.v[i].why);
+        if (!is_listed)
             add_alike(idle.v, idle.n, idle.v[i].why, &names);
     }
     if (idle.n)

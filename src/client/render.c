@@ -183,7 +183,7 @@ bool render_resize_cost(const json_t *summary, struct buf *out)
     return true;
 }
 
-static struct role_seen *seen(struct render *r, const char *name)
+static struct role_seen *role_seen_of(struct render *r, const char *name)
 {
     for (size_t i = 0; i < r->roles.n; i++)
         if (str_eq(r->roles.v[i].name, name))
@@ -273,7 +273,7 @@ static void plain_roles(struct render *r, int64_t now, struct buf *out)
     json_t *role;
     json_array_foreach(json_object_get(r->summary, "roles"), i, role)
     {
-        struct role_seen *s = seen(r, doc_str(role, "name"));
+        struct role_seen *s = role_seen_of(r, doc_str(role, "name"));
         if (!s)
             continue;
         AUTO(buf_done) struct buf text = { 0 };
@@ -372,7 +372,7 @@ static void tty_show(struct render *r, int64_t now)
     json_t *role;
     json_array_foreach(roles, i, role)
     {
-        struct role_seen *s = i < shown ? seen(r, doc_str(role, "name")) : NULL;
+        struct role_seen *s = i < shown ? role_seen_of(r, doc_str(role, "name")) : NULL;
         if (!s)
             break;
         AUTO(buf_done) struct buf line = { 0 };

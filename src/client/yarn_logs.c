@@ -374,12 +374,12 @@ static int show_stream(struct logs *l, const json_t *task, size_t s, struct plac
 static int show_task(struct logs *l, const json_t *task, struct place *p)
 {
     int64_t attempt = doc_int(task, "attempt", 0);
-    bool again = p->attempt > 0 && attempt != p->attempt && !l->attempt;
+    bool is_new_attempt = p->attempt > 0 && attempt != p->attempt && !l->attempt;
     int rc = 0;
-    for (size_t s = 0; again && rc == 0 && s < N_STREAMS; s++)
+    for (size_t s = 0; is_new_attempt && rc == 0 && s < N_STREAMS; s++)
         if (l->want[s] && l->master && (rc = copy_rest(l, task, s, p)) > 0)
             rc = 0;
-    if (again)
+    if (is_new_attempt)
         *p = (struct place){ .slot = p->slot, .rank = p->rank, .attempt = attempt };
     p->attempt = attempt;
     for (size_t s = 0; rc >= 0 && s < N_STREAMS; s++)

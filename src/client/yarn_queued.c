@@ -319,11 +319,11 @@ int yarn_queued_resize(struct yarn *y, const char *id, const struct resize_wish 
 {
     for (int i = 0; i < TRIES; i++) {
         struct queued q = { .y = y, .id = id };
-        bool again = false;
+        bool must_retry = false;
         *e = (struct err){ 0 };
-        int rc = try_resize(&q, w, &again, e);
+        int rc = try_resize(&q, w, &must_retry, e);
         queued_done(&q);
-        if (!again)
+        if (!must_retry)
             return rc;
     }
     (void)err_set(e, EBUSY, "cannot resize job '%s': other clients resize it at the same time", id);

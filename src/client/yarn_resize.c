@@ -136,11 +136,11 @@ static int resize_queued(struct asked *k, const struct resize_wish *w, json_t **
         return rc;
     /* Without a report the answer is the same: the request is in HDFS, and the master reads it
      * there. */
-    bool seen = yarn_report(k->y, k->id, &r, &unread) == 0;
-    if (seen && yarn_app_state_is_final(r.state)) {
+    bool has_report = yarn_report(k->y, k->id, &r, &unread) == 0;
+    if (has_report && yarn_app_state_is_final(r.state)) {
         (void)err_set(e, EINVAL, "job %s is over: %s", k->id, yarn_app_state_name(r.state));
         rc = -EXIT_JOB_FAILED;
-    } else if (seen && has_master(&r)) {
+    } else if (has_report && has_master(&r)) {
         rc = ask(k, w, true, out, e);
         rc = rc == 0 ? 1 : rc;
     } else {

@@ -236,11 +236,11 @@ int yarn_status(struct yarn *y, const char *id, json_t **out, struct err *e)
     int64_t until = clock_mono_ms() + GONE_MS;
     json_t *doc = NULL;
     for (;;) {
-        bool gone = false;
-        int rc = try_status(y, id, &doc, &gone, e);
+        bool master_is_gone = false;
+        int rc = try_status(y, id, &doc, &master_is_gone, e);
         if (rc < 0)
             return rc;
-        if (!gone || clock_mono_ms() > until)
+        if (!master_is_gone || clock_mono_ms() > until)
             break;
         json_decref(TAKE(doc));
         yarn_pause(y, GONE_PAUSE_MS);

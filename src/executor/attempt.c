@@ -469,11 +469,11 @@ void attempt_save(struct executor *x, uint32_t save_ms, int signal, uint32_t gra
     /* However the attempt ends now, the reason is that its container is taken away. */
     if (reason == END_PREEMPTED && !a->exited)
         a->forced = reason;
-    bool heard = task_side_stop(x, save_ms);
+    bool is_delivered = task_side_stop(x, save_ms);
     if (x->engine)
         signal_task(x, signal);
-    heard = (x->engine ? !a->exited : proctree_signal_catchers(signal) > 0) || heard;
-    if (!heard) {
+    is_delivered = (x->engine ? !a->exited : proctree_signal_catchers(signal) > 0) || is_delivered;
+    if (!is_delivered) {
         attempt_stop(x, grace_ms, END_KILLED_BY_MASTER, "");
         return;
     }

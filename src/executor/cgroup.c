@@ -169,10 +169,10 @@ static int open_v2(struct cgroup_job *j, const char *job, struct err *e)
 
 static int open_v1(struct cgroup_job *j, const char *job, struct err *e)
 {
-    AUTO(free_p) char *own = cgroup_find("memory", e);
-    if (!own)
+    AUTO(free_p) char *memory_group = cgroup_find("memory", e);
+    if (!memory_group)
         return -ENOENT;
-    char *dir = make_job_dir(own, job, false, e);
+    char *dir = make_job_dir(memory_group, job, false, e);
     if (!dir)
         return -EACCES;
     *j = (struct cgroup_job){ .kind = CGROUP_V1, .memory = dir };

@@ -119,20 +119,20 @@ static char *working_dir(void)
 static int find_log_dirs(struct remote *r, struct err *e)
 {
     const char *list = "";
-    char own[4096];
+    char stderr_dir[4096];
     int rc = env_of("LOG_DIRS", "where the logs of this container belong", &list, e);
     if (rc < 0)
         return rc;
-    ssize_t n = readlink("/proc/self/fd/2", own, sizeof own - 1);
-    own[n > 0 ? n : 0] = '\0';
-    char *slash = strrchr(own, '/');
+    ssize_t n = readlink("/proc/self/fd/2", stderr_dir, sizeof stderr_dir - 1);
+    stderr_dir[n > 0 ? n : 0] = '\0';
+    char *slash = strrchr(stderr_dir, '/');
     if (slash)
         *slash = '\0';
     for (int pass = 0; pass < 2; pass++) {
         struct span rest = span_of(list), one;
         while (span_split(&rest, ',', &one)) {
             one = span_trim(one);
-            if (one.len == 0 || span_eqs(one, own) != (pass == 0))
+            if (one.len == 0 || span_eqs(one, stderr_dir) != (pass == 0))
                 continue;
             if (strv_take(&r->log_dirs, span_dup(one)) < 0)
                 return err_set(e, ENOMEM, "cannot read LOG_DIRS: %m");
@@ -204,10 +204,10 @@ int remote_dial(struct remote *r, struct link *l)
 
 bool remote_lost(struct remote *r, int rc, bool greeted)
 {
-    struct err said = r->why;
-    if (said.num)
-        (void)err_set(&r->why, said.num, "cannot talk to the master at %s:%u: %s", r->master_host,
-                      r->master_port, said.msg);
+    struct err reason = r->why;
+    if (reason.num)
+        (void)err_set(&r->why, reason.num, "cannot talk to the master at %s:%u: %s", r->master_host,
+                      r->master_port, reason.msg);
     else if (rc == -EPIPE)
         (void)err_set(&r->why, EPIPE, "the master at %s:%u closed the connection", r->master_host,
                       r->master_port);

@@ -130,10 +130,10 @@ bool remote_called(struct remote *r, const struct pollfd *v, size_t n, struct li
     int64_t now = clock_mono_ms();
     for (size_t i = 0; i < CALLERS_MAX; i++) {
         struct caller *c = &r->callers[i];
-        bool heard = i + 1 < n && v[i + 1].fd == c->link.fd && v[i + 1].revents;
+        bool has_input = i + 1 < n && v[i + 1].fd == c->link.fd && v[i + 1].revents;
         if (c->link.fd < 0)
             continue;
-        if ((heard && link_fill(&c->link) < 0) || now >= c->until_ms) {
+        if ((has_input && link_fill(&c->link) < 0) || now >= c->until_ms) {
             caller_done(c);
         } else if (tls_ready(c->link.tls)) {
             *out = c->link;

@@ -353,7 +353,7 @@ static void on_frame(struct executor *x, const Tony__Frame *f)
 
 static void on_link(struct executor *x)
 {
-    int gone = link_fill(&x->link);
+    int fill_rc = link_fill(&x->link);
     const Tony__Frame *f;
     struct err e = { 0 };
     int rc = 0;
@@ -361,8 +361,8 @@ static void on_link(struct executor *x)
         on_frame(x, f);
     if (rc < 0)
         executor_warn(x, "executor.bad_frame", &e);
-    if (rc < 0 || gone < 0)
-        drop(x, rc < 0 ? rc : gone);
+    if (rc < 0 || fill_rc < 0)
+        drop(x, rc < 0 ? rc : fill_rc);
 }
 
 /* ---- the loop ---- */

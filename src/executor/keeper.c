@@ -87,7 +87,7 @@ static void accept_peers(struct keeper *k)
  * this. */
 void keeper_read_frames(struct keeper *k, struct peer *p)
 {
-    int gone = link_fill(&p->link), rc = 0;
+    int fill_rc = link_fill(&p->link), rc = 0;
     const Tony__Frame *f;
     struct err e = { 0 };
     while (p->link.fd >= 0 && (rc = link_next(&p->link, &f, &e)) == 1) {
@@ -98,7 +98,7 @@ void keeper_read_frames(struct keeper *k, struct peer *p)
     }
     if (rc < 0)
         log_err(LOG_WARN, "keeper.bad_frame", &e);
-    if (rc < 0 || gone < 0)
+    if (rc < 0 || fill_rc < 0)
         link_close(&p->link);
 }
 

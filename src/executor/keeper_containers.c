@@ -381,21 +381,21 @@ void container_exited(struct keeper *k, struct container *c, int status)
  * orphans of a dead executor. Returns how many children there were. */
 static unsigned kill_orphans(struct keeper *k)
 {
-    struct pids mine = { 0 }, below = { 0 };
+    struct pids children = { 0 }, descendants = { 0 };
     unsigned n = 0;
-    proctree_children(getpid(), &mine);
-    for (size_t i = 0; i < mine.n; i++) {
-        if (mine.v[i] == k->master_pid || container_by_pid(k, mine.v[i]))
+    proctree_children(getpid(), &children);
+    for (size_t i = 0; i < children.n; i++) {
+        if (children.v[i] == k->master_pid || container_by_pid(k, children.v[i]))
             continue;
-        below.n = 0;
-        proctree_below(mine.v[i], &below);
-        (void)kill(mine.v[i], SIGKILL);
-        for (size_t b = 0; b < below.n; b++)
-            (void)kill(below.v[b], SIGKILL);
+        descendants.n = 0;
+        proctree_below(children.v[i], &descendants);
+        (void)kill(children.v[i], SIGKILL);
+        for (size_t b = 0; b < descendants.n; b++)
+            (void)kill(descendants.v[b], SIGKILL);
         n++;
     }
-    vec_done(&mine);
-    vec_done(&below);
+    vec_done(&children);
+    vec_done(&descendants);
     return n;
 }
 

@@ -108,10 +108,10 @@ static int lock_file(const char *path, struct err *e)
         int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
         if (fd == -1)
             return err_set(e, errno, "cannot open lock '%s': %m", path);
-        struct stat held, named;
+        struct stat locked, current;
         int rc = flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : -errno;
-        if (rc == 0 && fstat(fd, &held) == 0 && stat(path, &named) == 0 &&
-            held.st_ino == named.st_ino)
+        if (rc == 0 && fstat(fd, &locked) == 0 && stat(path, &current) == 0 &&
+            locked.st_ino == current.st_ino)
             return fd;
         close(fd);
         if (rc < 0 && rc != -EWOULDBLOCK)
@@ -319,9 +319,9 @@ static int find_job(const struct keeper *k, struct err *e)
 /* Is this inherited descriptor the lock? */
 static bool is_lock(int fd, const char *path)
 {
-    struct stat held, named;
-    return fd >= 0 && fstat(fd, &held) == 0 && stat(path, &named) == 0 &&
-           held.st_ino == named.st_ino && held.st_dev == named.st_dev &&
+    struct stat locked, current;
+    return fd >= 0 && fstat(fd, &locked) == 0 && stat(path, &current) == 0 &&
+           locked.st_ino == current.st_ino && locked.st_dev == current.st_dev &&
            flock(fd, LOCK_EX | LOCK_NB) == 0 && fcntl(fd, F_SETFD, FD_CLOEXEC) == 0;
 }
 
@@ -344,10 +344,10 @@ static void say_ready(struct keeper *k)
 {
     if (k->ready_fd < 0)
         return;
-    bool heard = write(k->ready_fd, "1", 1) == 1;
+    bool pool_lives = write(k->ready_fd, "1", 1) == 1;
     close(k->ready_fd);
     k->ready_fd = -1;
-    pool_await_connection(k, heard);
+    pool_await_connection(k, pool_lives);
 }
 
 int keeper_start(struct keeper *k, int argc, char **argv, struct err *e)

@@ -84,15 +84,15 @@ bool link_confirmed(const struct link *l)
 
 int link_host(const struct link *l, char *out, size_t size)
 {
-    struct sockaddr_storage own;
-    socklen_t len = sizeof own;
+    struct sockaddr_storage local;
+    socklen_t len = sizeof local;
     char text[INET6_ADDRSTRLEN];
-    if (getsockname(l->fd, (struct sockaddr *)&own, &len) == -1)
+    if (getsockname(l->fd, (struct sockaddr *)&local, &len) == -1)
         return -errno;
-    bool v6 = own.ss_family == AF_INET6;
-    const void *at = v6 ? (const void *)&((const struct sockaddr_in6 *)&own)->sin6_addr
-                        : (const void *)&((const struct sockaddr_in *)&own)->sin_addr;
-    if (!inet_ntop(own.ss_family, at, text, sizeof text))
+    bool v6 = local.ss_family == AF_INET6;
+    const void *at = v6 ? (const void *)&((const struct sockaddr_in6 *)&local)->sin6_addr
+                        : (const void *)&((const struct sockaddr_in *)&local)->sin_addr;
+    if (!inet_ntop(local.ss_family, at, text, sizeof text))
         return -errno;
     int n = snprintf(out, size, v6 ? "[%s]" : "%s", text);
     return n > 0 && (size_t)n < size ? 0 : -ENAMETOOLONG;

@@ -56,7 +56,7 @@ const cpu_set_t *ranks_cores(const struct executor *x, uint32_t rank, cpu_set_t 
     uint32_t n_ranks = x->role->ranks;
     if (n_ranks < 2 || sched_getaffinity(0, sizeof all, &all) == -1)
         return NULL;
-    uint32_t n = (uint32_t)CPU_COUNT(&all), seen = 0;
+    uint32_t n = (uint32_t)CPU_COUNT(&all), index = 0;
     if (n > x->role->vcores || n < n_ranks)
         return NULL;
     uint32_t first = (uint32_t)((uint64_t)n * rank / n_ranks);
@@ -65,9 +65,9 @@ const cpu_set_t *ranks_cores(const struct executor *x, uint32_t rank, cpu_set_t 
     for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
         if (!CPU_ISSET(cpu, &all))
             continue;
-        if (seen >= first && seen < end)
+        if (index >= first && index < end)
             CPU_SET(cpu, room);
-        seen++;
+        index++;
     }
     return room;
 }

@@ -13,15 +13,15 @@
 static void change_port(struct executor *x, int *fd, uint16_t *port)
 {
     struct err e = { 0 };
-    uint16_t other;
-    int new_fd = port_reserve(&other, &e);
+    uint16_t new_port;
+    int new_fd = port_reserve(&new_port, &e);
     if (new_fd < 0) {
         executor_warn(x, "executor.port", &e);
         return;
     }
     close_p(fd); /* it may be closed already */
     *fd = new_fd;
-    *port = other;
+    *port = new_port;
 }
 
 void executor_renew(struct executor *x, const Tony__Renew *r)

@@ -125,11 +125,11 @@ static bool answers(const struct sockaddr *at, socklen_t len)
     }
     /* If the port is free, the kernel may choose it as the local port of this socket: then the
      * socket is connected to itself. */
-    struct sockaddr_storage own = { 0 }, peer = { 0 };
-    socklen_t own_len = sizeof own, peer_len = sizeof peer;
-    return getsockname(fd, (struct sockaddr *)&own, &own_len) == 0 &&
+    struct sockaddr_storage local = { 0 }, peer = { 0 };
+    socklen_t own_len = sizeof local, peer_len = sizeof peer;
+    return getsockname(fd, (struct sockaddr *)&local, &own_len) == 0 &&
            getpeername(fd, (struct sockaddr *)&peer, &peer_len) == 0 &&
-           (own_len != peer_len || memcmp(&own, &peer, own_len) != 0);
+           (own_len != peer_len || memcmp(&local, &peer, own_len) != 0);
 }
 
 static bool answers_at(const char *host, uint16_t port)

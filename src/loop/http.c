@@ -29,10 +29,10 @@ struct hconn {
     struct http_call *call;
     struct http_parse parse;
     struct loop_timer *idle;
-    bool used;  /* it has carried a call before the current one */
-    bool heard; /* a byte of the current answer has arrived */
-    bool busy;  /* a callback of the caller runs: the connection must not be freed in it */
-    bool gone;  /* it was dropped in such a callback: free it afterwards */
+    bool used;             /* it has carried a call before the current one */
+    bool has_answer_bytes; /* a byte of the current answer has arrived */
+    bool busy;    /* a callback of the caller runs: the connection must not be freed in it */
+    bool dropped; /* it was dropped in such a callback: free it afterwards */
     struct hconn *next;
 };
 
@@ -90,7 +90,7 @@ static void conn_drop(struct hconn *k)
     tcp_close(k->tcp);
     loop_timer_free(k->idle);
     k->call = NULL;
-    k->gone = true;
+    k->dropped = true;
     if (!k->busy)
         conn_free(k);
 }
@@ -175,7 +175,7 @@ void http_cancel(struct http_call *c)
 
 /* ---- progress ---- */
 
-static void moved(struct http_call *c)
+static void note_progress(struct http_call *c)
 {
     loop_timer_set(c->timer, clock_mono_ms() + (c->q.stall_ms ? c->q.stall_ms : HTTP_STALL_MS));
 }
@@ -202,7 +202,7 @@ static void on_body(const char *p, size_t n, void *arg)
 {
     struct hconn *k = arg;
     struct http_call *c = k->call;
-    if (k->gone) /* an earlier on_body() has cancelled the call */
+    if (k->dropped) /* an earlier on_body() has cancelled the call */
         return;
     bool good = k->parse.status / 100 == 2;
     c->n_body += n;
@@ -232,10 +232,10 @@ static void on_read(struct tcp *t, const char *p, size_t n, void *arg)
         conn_drop(k);
         return;
     }
-    k->heard = true;
+    k->has_answer_bytes = true;
     k->busy = true;
     ssize_t rc = http_parse(&k->parse, p, n, on_body, k, &e);
-    if (k->gone) { /* on_body() has cancelled the call */
+    if (k->dropped) { /* on_body() has cancelled the call */
         conn_free(k);
         return;
     }
@@ -246,7 +246,7 @@ static void on_read(struct tcp *t, const char *p, size_t n, void *arg)
         call_fail(c, &e);
         return;
     }
-    moved(c);
+    note_progress(c);
     if (k->parse.state != HP_DONE)
         return;
     if ((size_t)rc < n)
@@ -271,7 +271,7 @@ static void on_close(struct tcp *t, const struct err *why, void *arg)
         call_done(c);
         return;
     }
-    if (k->used && !k->heard && c->n_total == 0 && !c->again) {
+    if (k->used && !k->has_answer_bytes && c->n_total == 0 && !c->again) {
         /* The server has closed an idle connection before it saw this request: send it again. */
         c->again = true;
         c->conn = NULL;
@@ -357,12 +357,12 @@ static void on_drain(struct tcp *t, void *arg)
     (void)t;
     if (!c)
         return;
-    moved(c);
+    note_progress(c);
     k->busy = true;
     if (c->q.on_sent && c->n_sent > 0)
         c->q.on_sent(c, c->n_sent, c->q.arg);
     k->busy = false;
-    if (k->gone) /* on_sent() has cancelled the call */
+    if (k->dropped) /* on_sent() has cancelled the call */
         conn_free(k);
     else
         pump(c);
@@ -438,10 +438,10 @@ static int call_start(struct http_call *c)
     http_parse_done(&k->parse);
     k->parse =
         (struct http_parse){ .head.max = HTTP_HEADERS_MAX, .no_body = str_eq(c->q.method, "HEAD") };
-    k->heard = false;
+    k->has_answer_bytes = false;
     k->call = c;
     c->conn = k;
-    moved(c);
+    note_progress(c);
     (void)tcp_write(k->tcp, c->head.p, c->head.len); /* if this fails, on_close() follows */
     return 0;
 }

@@ -185,7 +185,7 @@ struct fetch {
     VEC(struct copies_piece) pieces; /* the newest epoch last */
     size_t from;                     /* index of the first piece of the epoch that is read now */
     unsigned waiting, tries;
-    bool gone; /* a file that was listed does not exist any more */
+    bool file_is_missing; /* a file that was listed does not exist any more */
     /* In case that no master has written a complete base: */
     struct buf best;    /* the longest part of a base of the first segment */
     char *best_name;    /* name of the file with this part; NULL = there is no such base */
@@ -292,8 +292,9 @@ static void begin_listing(struct fetch *f);
 static void epoch_is_read(struct fetch *f)
 {
     AUTO(buf_done) struct buf text = { .max = SIZE_MAX / 4 };
-    if (f->gone && ++f->tries < COPIES_FETCH_TRIES) { /* its master still runs and merges files */
-        f->gone = false;
+    /* The master of these files still runs and merges them: list the directory again. */
+    if (f->file_is_missing && ++f->tries < COPIES_FETCH_TRIES) {
+        f->file_is_missing = false;
         f->why = (struct err){ 0 };
         begin_listing(f);
         return;
@@ -326,7 +327,7 @@ static void on_got(const struct webhdfs_result *r, const struct err *e, void *ar
     struct piece_get *g = arg;
     struct fetch *f = g->f;
     struct copies_piece *p = &f->pieces.v[g->i];
-    f->gone |= e->num == ENOENT;
+    f->file_is_missing |= e->num == ENOENT;
     if (e->num && !f->why.num) {
         f->why = *e;
         (void)err_wrap(&f->why, -e->num, "cannot read copy '%s' of the journal", p->name);

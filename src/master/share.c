@@ -18,8 +18,8 @@
 struct role_containers {
     uint32_t n;              /* instances of the role */
     uint32_t placed;         /* instances that have a container */
-    bool ends;               /* an instance has ended */
-    bool somewhere;          /* the node of at least one container is unknown */
+    bool has_ended;          /* an instance has ended */
+    bool node_is_unknown;    /* the node of at least one container is unknown */
     VEC(const char *) nodes; /* the node of each container; borrowed */
 };
 
@@ -36,11 +36,11 @@ static int count(const struct master *m, uint32_t role, struct role_containers *
         uint32_t slot = job_task(m->job, role, i);
         const char *node = locations_node(m, slot);
         job_slot(m->job, slot, &v);
-        out->ends |= v.state == SLOT_ENDED;
+        out->has_ended |= v.state == SLOT_ENDED;
         if (!v.container)
             continue;
         out->placed++;
-        out->somewhere |= !node;
+        out->node_is_unknown |= !node;
         if (node && vec_push(&out->nodes, node) < 0)
             return -ENOMEM;
     }
@@ -81,8 +81,9 @@ int share_json(const struct master *m, struct buf *out)
     if (m->phase == MP_STARTING || m->blocked_why || !job_spec_elastic(m->spec, &x))
         return buf_adds(out, "{\"runs\":false,\"changing\":true,\"instances\":0,\"nodes\":{}}");
     int rc = count(m, role_number(m, x.role), &h);
-    bool runs = job_state(m->job) == JOB_RUNNING && h.n > 0 && h.placed == h.n && !h.somewhere;
-    bool changing = job_changes_size(m->job) || h.ends || h.somewhere;
+    bool all_placed = h.n > 0 && h.placed == h.n && !h.node_is_unknown;
+    bool runs = job_state(m->job) == JOB_RUNNING && all_placed;
+    bool changing = job_changes_size(m->job) || h.has_ended || h.node_is_unknown;
     (void)buf_addf(out, "{\"runs\":%s,\"changing\":%s,\"instances\":%u", runs ? "true" : "false",
                    changing ? "true" : "false", h.n);
     bool is_known = job_outlook(m->job, &early_ms, &late_ms);

@@ -320,16 +320,16 @@ static double take_turn(struct answer *a, size_t i, unsigned round, double *bids
 {
     const struct market *m = a->m;
     size_t n = m->n_machines, parallel = m->parallel ? MIN((size_t)m->parallel[i], n) : n;
-    double *own = &bids[i * n], moved = 0;
+    double *own_bids = &bids[i * n], moved = 0;
     for (size_t j = 0; j < n; j++)
         a->price[j] = MAX(a->before[j] + after[j], m->reserve > 0 ? m->reserve : PRICE_MIN);
     find_answer(a, &m->weights[i * n], m->budgets[i], parallel);
     for (size_t j = 0; j < n; j++) {
         double bid = a->bids[j];
         if (round > ROUNDS_PURE && parallel == n)
-            bid = (bid + own[j]) / 2;
-        moved = MAX(moved, fabs(bid - own[j]));
-        own[j] = bid;
+            bid = (bid + own_bids[j]) / 2;
+        moved = MAX(moved, fabs(bid - own_bids[j]));
+        own_bids[j] = bid;
         a->before[j] += bid;
     }
     return moved;

@@ -223,11 +223,11 @@ static void keep_unclaimed(struct worth *w, uint32_t root, bool has_lost, double
 {
     for (uint32_t i = root; i != NONE; i = w->members[i].next) {
         const struct member *m = &w->members[i];
-        double own = cost_of(w, m), own_gain = gain_of(w, m, INFINITY);
-        bool pays = own < own_gain || (own <= own_gain && !has_lost);
+        double own_cost = cost_of(w, m), own_gain = gain_of(w, m, INFINITY);
+        bool pays = own_cost < own_gain || (own_cost <= own_gain && !has_lost);
         if (is_changed(&w->out->jobs[m->job]) && !is_new(&w->jobs[m->job]) && !pays &&
             can_keep(w, m))
-            hold_back(w, m, MAX(cost, own), gain);
+            hold_back(w, m, MAX(cost, own_cost), gain);
     }
 }
 

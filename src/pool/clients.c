@@ -350,16 +350,16 @@ static void on_policy(struct pool_client *c, const Tony__ClientAsk *ask)
 static void on_follow(struct pool_client *c, const Tony__ClientAsk *ask)
 {
     struct pool_job *j = pool_job_find(c->pool, ask->application_id);
-    bool own = ask->what == TONY__CLIENT_ASK__WHAT__OWN;
+    bool as_owner = ask->what == TONY__CLIENT_ASK__WHAT__OWN;
     if (!j) {
         if (send_end(c, ask->application_id) < 0)
             refuse_unknown(c, ask->application_id);
         return;
     }
-    c->owns = own || (c->owns && c->job == j); /* the submitter of j remains its owner */
+    c->owns = as_owner || (c->owns && c->job == j); /* the submitter of j remains its owner */
     c->job = j;
     c->follows = true;
-    if (own && j->phase == PH_WAITING) {
+    if (as_owner && j->phase == PH_WAITING) {
         set_owned(j);
         if (j->away)
             loop_timer_stop(j->away);

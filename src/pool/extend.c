@@ -257,9 +257,9 @@ bool extension_heard(struct pool_job *j, const Tony__KeeperState *s)
     j->cost_ms = s->cost_ms;
     if (j->cost_known)
         sharing_learn(j);
-    bool held = take_holdings(j, s);
-    bool wished = take_wish(j, s);
-    return held || wished || ((bounds || learnt) && sharing_divides(j->pool));
+    bool holdings_changed = take_holdings(j, s);
+    bool wish_changed = take_wish(j, s);
+    return holdings_changed || wish_changed || ((bounds || learnt) && sharing_divides(j->pool));
 }
 
 void extension_forget(struct pool_job *j)

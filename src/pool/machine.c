@@ -225,8 +225,8 @@ static int ask_gpus(struct buf *out, struct err *e)
 
 static void survey_gpus(const struct conf *conf, struct machine *m)
 {
-    bool said = conf_get(conf, "tony.pool.gpus") != NULL;
-    uint32_t want = said
+    bool is_configured = conf_get(conf, "tony.pool.gpus") != NULL;
+    uint32_t want = is_configured
                         ? (uint32_t)MIN(conf_int(conf, "tony.pool.gpus"), (int64_t)MACHINE_GPUS_MAX)
                         : MACHINE_GPUS_MAX;
     if (want > 0 && may_have_gpus()) {
@@ -236,7 +236,7 @@ static void survey_gpus(const struct conf *conf, struct machine *m)
             log_err(LOG_WARN, "machine.gpus", &e);
         m->n_gpus = (uint32_t)machine_gpu_lines(buf_span(&text), m->gpus);
     }
-    if (!said || m->n_gpus >= want) {
+    if (!is_configured || m->n_gpus >= want) {
         m->n_gpus = MIN(m->n_gpus, want);
         return;
     }

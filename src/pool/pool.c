@@ -93,10 +93,10 @@ int pool_lock_file(const char *path, bool create)
         int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | (create ? O_CREAT : 0), 0600);
         if (fd == -1)
             return -errno;
-        struct stat mine = { 0 }, named = { 0 };
-        int rc = flock(fd, LOCK_EX | LOCK_NB) == -1 || fstat(fd, &mine) == -1 ? -errno : 0;
-        if (rc == 0 && stat(path, &named) == 0 && named.st_ino == mine.st_ino &&
-            named.st_dev == mine.st_dev)
+        struct stat locked = { 0 }, current = { 0 };
+        int rc = flock(fd, LOCK_EX | LOCK_NB) == -1 || fstat(fd, &locked) == -1 ? -errno : 0;
+        if (rc == 0 && stat(path, &current) == 0 && current.st_ino == locked.st_ino &&
+            current.st_dev == locked.st_dev)
             return fd;
         (void)close(fd); /* another process holds the lock, or has unlinked the file */
         if (rc < 0)
@@ -194,9 +194,9 @@ static bool is_gpu_locked_elsewhere(uint32_t device)
     int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
     if (fd == -1)
         return false;
-    bool held = flock(fd, LOCK_SH | LOCK_NB) == -1 && errno == EWOULDBLOCK;
+    bool is_locked = flock(fd, LOCK_SH | LOCK_NB) == -1 && errno == EWOULDBLOCK;
     (void)close(fd);
-    return held;
+    return is_locked;
 }
 
 /* Devices that other pools hold are chosen only if there are not enough free ones. */

@@ -214,8 +214,8 @@ static void drop_untold(struct pool *p)
 {
     for (size_t i = 0; i < p->jobs.n; i++) {
         struct pool_target *t = &p->jobs.v[i]->target;
-        bool told = t->ready && (t->kind == TARGET_SHRINK || t->kind == TARGET_GROW);
-        if (!told && !t->writing)
+        bool was_asked = t->ready && (t->kind == TARGET_SHRINK || t->kind == TARGET_GROW);
+        if (!was_asked && !t->writing)
             *t = (struct pool_target){ 0 };
     }
 }

@@ -493,7 +493,7 @@ static ssize_t consume(struct tcpstore_client *c, const char *p, size_t n, bool 
         if (len == 0)
             break;
         scan_done(c);
-        c->spoken = true;
+        c->has_sent_command = true;
         at += (size_t)len;
     }
     return (ssize_t)at;

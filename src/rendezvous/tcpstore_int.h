@@ -100,8 +100,8 @@ struct tcpstore_client {
     struct buf in, out;
     size_t out_at; /* bytes of `out` that were sent */
     enum dialect dialect;
-    bool spoken;  /* the client has sent a command */
-    bool watcher; /* the client only watches keys */
+    bool has_sent_command; /* the client has sent a command */
+    bool watcher;          /* the client only watches keys */
     struct scan scan;
     struct wait *waits; /* the keys of its last WAIT; NULL = it does not wait */
     size_t n_waits, n_awaited;

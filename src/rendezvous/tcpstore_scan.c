@@ -39,7 +39,7 @@ static const enum op validated[] = {
 static enum op bare_op(struct tcpstore_client *c, unsigned char number)
 {
     struct tcpstore *s = c->s;
-    if (number == BARE_WATCH && (c->watcher || (!c->spoken && !s->has_2_1))) {
+    if (number == BARE_WATCH && (c->watcher || (!c->has_sent_command && !s->has_2_1))) {
         c->watcher = s->watched = true;
         return OP_WATCH;
     }

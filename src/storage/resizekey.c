@@ -157,13 +157,13 @@ static int derive(const struct arbiter_key *shared, const struct arbiter_key *ar
 int resize_key_offer(const struct arbiter_key *arbiter, const char *application_id,
                      struct tls_key *out_key, char out_tag[RESIZE_TAG_MAX], struct err *e)
 {
-    struct arbiter_key own, pair, shared;
-    if (random_bytes(NULL, own.bytes, sizeof own.bytes) != 0)
+    struct arbiter_key own_public, pair, shared;
+    if (random_bytes(NULL, own_public.bytes, sizeof own_public.bytes) != 0)
         return err_set(e, EIO, "cannot make a resize key: %m");
-    int rc = arbiter_key_public(&own, &pair, e);
+    int rc = arbiter_key_public(&own_public, &pair, e);
     if (rc == 0)
-        rc = share(&own, arbiter, &shared, e);
-    explicit_bzero(&own, sizeof own);
+        rc = share(&own_public, arbiter, &shared, e);
+    explicit_bzero(&own_public, sizeof own_public);
     if (rc == 0)
         rc = derive(&shared, arbiter, &pair, application_id, out_key, e);
     explicit_bzero(&shared, sizeof shared);

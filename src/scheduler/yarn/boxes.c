@@ -134,7 +134,7 @@ void box_ended_before(struct yarn *y, const struct yarn_container *key,
     struct yarn_end end = { 0 };
     struct box *b = box_find(y, s->container_id);
     (void)yarn_container_text(key, t->id);
-    bool said =
+    bool has_sentence =
         explain_end(y, b, s->exit_status, s->diagnostics, &end, t->detail, sizeof t->detail);
     uint32_t slot = b ? b->slot : SCHED_NO_SLOT;
     if (b)
@@ -148,7 +148,7 @@ void box_ended_before(struct yarn *y, const struct yarn_container *key,
                                      .completed = true,
                                      .reason = end.reason,
                                      .exit_code = end.exit_code,
-                                     .detail = said ? t->detail : NULL };
+                                     .detail = has_sentence ? t->detail : NULL };
 }
 
 /* A container has ended. Both the ResourceManager and the node may report it; the first report
@@ -171,8 +171,8 @@ void box_end(struct yarn *y, struct box *b, int32_t exit_status, const char *dia
                    NULL);
         return;
     }
-    bool said = explain_end(y, b, exit_status, diagnostics, &end, detail, sizeof detail);
-    report_end(y, b, end.reason, end.exit_code, said ? detail : NULL);
+    bool has_sentence = explain_end(y, b, exit_status, diagnostics, &end, detail, sizeof detail);
+    report_end(y, b, end.reason, end.exit_code, has_sentence ? detail : NULL);
 }
 
 /*
