@@ -116,17 +116,23 @@ int share_needs_read(const char *tag, struct share_needs *out, struct err *e)
 
 /* ---- state ---- */
 
-static int read_nodes(const json_t *nodes, int (*node)(const char *name, uint32_t n, void *arg),
-                      void *arg, struct err *e)
+/* most: the instances of the role. Each container belongs to one of them. */
+static int read_nodes(const json_t *nodes, uint32_t most,
+                      int (*node)(const char *name, uint32_t n, void *arg), void *arg,
+                      struct err *e)
 {
     const char *name;
     const json_t *count;
+    uint32_t left = most;
     json_object_foreach((json_t *)(uintptr_t)nodes, name, count)
     {
         json_int_t n = json_integer_value(count);
         if (n < 1 || n > PART_CONTAINERS_MAX)
             return err_set(e, EINVAL, "the share of the job: node '%.80s' has no valid number",
                            name);
+        if (n > left)
+            return err_set(e, EINVAL, "the share of the job: more than %u containers", most);
+        left -= (uint32_t)n;
         if (node(name, (uint32_t)n, arg) < 0)
             return err_set(e, ENOMEM, "cannot keep the nodes of a job: %m");
     }
@@ -149,5 +155,7 @@ int share_state_read(struct span json, struct share_state *out,
                                  .n = (uint32_t)n,
                                  .left_ms = MAX(json_int(doc, "left_ms", -1), INT64_C(-1)),
                                  .cost_ms = MAX(json_int(doc, "cost_ms", -1), INT64_C(-1)) };
-    return read_nodes(nodes, node, arg, e);
+    if (out->runs && n == 0)
+        return err_set(e, EINVAL, "the share of the job: it runs without containers");
+    return read_nodes(nodes, out->n, node, arg, e);
 }

@@ -51,8 +51,13 @@ struct share_state {
     int64_t left_ms; /* -1 = unknown */
     int64_t cost_ms; /* of a resize; -1 = unknown */
 };
-/* node: called for each node that has containers of the elastic role. The name is valid during the
- * call only. 0, -ENOMEM (from node), -EINVAL. */
+/*
+ * node: called for each node that has containers of the elastic role. The name is valid during the
+ * call only. All calls together name at most out->n containers.
+ *
+ * 0, -ENOMEM (from node), or -EINVAL: it is no such answer, it names more containers than
+ * instances, or the job runs without a container.
+ */
 int share_state_read(struct span json, struct share_state *out,
                      int (*node)(const char *name, uint32_t n, void *arg), void *arg,
                      struct err *e);

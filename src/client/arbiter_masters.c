@@ -86,7 +86,7 @@ static int ask(struct arbiter *a, struct arbiter_job *j, const Tony__ClientAsk *
 int arbiter_ask_share(struct arbiter *a, struct arbiter_job *j, struct buf *out, struct err *e)
 {
     Tony__ClientAsk question = TONY__CLIENT_ASK__INIT;
-    struct answer answer = { .wait_ms = SHARE_MS, .max = SHARE_MAX };
+    struct answer answer = { .wait_ms = SHARE_MS, .wait_is_total = true, .max = SHARE_MAX };
     question.what = TONY__CLIENT_ASK__WHAT__SHARE;
     question.application_id = j->id;
     if (clock_mono_ms() < j->silent_until_ms)
@@ -105,7 +105,7 @@ int arbiter_ask_wish(struct arbiter *a, struct arbiter_job *j, uint32_t n, const
 {
     Tony__SizeWish wish = TONY__SIZE_WISH__INIT;
     Tony__ClientAsk question = TONY__CLIENT_ASK__INIT;
-    struct answer answer = { .wait_ms = WISH_MS, .max = SHARE_MAX };
+    struct answer answer = { .wait_ms = WISH_MS, .wait_is_total = true, .max = SHARE_MAX };
     wish.grow = n > j->n;
     wish.n_containers = j->needs.fixed_containers + n;
     wish.deadline_ms = (uint64_t)a->settings.resize_limit_ms;

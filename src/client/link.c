@@ -287,7 +287,8 @@ static void asking_frame(struct conn *conn, const Tony__Frame *f, void *arg)
         return; /* an unknown frame, from a newer version: ignore it */
     int rc = buf_add(&a->answer->json, json->data, json->len);
     if (rc == 0 && more) {
-        loop_timer_set(a->timer, clock_mono_ms() + a->wait_ms);
+        if (!a->answer->wait_is_total)
+            loop_timer_set(a->timer, clock_mono_ms() + a->wait_ms);
         return;
     }
     asking_end(a, rc < 0 ? err_set(a->e, -rc, "cannot read the answer: %m") : 0);

@@ -29,9 +29,10 @@ int link_hello(struct client *c, struct conn *conn);
 int link_dial_master(struct client *c, const char *socket_path, struct conn **out, struct err *e);
 
 struct answer {
-    int64_t wait_ms;                /* set by the caller: the timeout; 0 = ANSWER_MS */
-    size_t max;                     /* set by the caller: of json; 0 = JOB_STATUS_MAX */
-    struct buf json;                /* of Answer and JobUpdate */
+    int64_t wait_ms;    /* set by the caller: the timeout; 0 = ANSWER_MS */
+    bool wait_is_total; /* set by the caller: wait_ms is for the whole answer, not for each part */
+    size_t max;         /* set by the caller: of json; 0 = JOB_STATUS_MAX */
+    struct buf json;    /* of Answer and JobUpdate */
     char *application_id, *job_dir; /* of Submitted */
     bool refused; /* *e is the refusal of the other side, not an error of the connection */
 };

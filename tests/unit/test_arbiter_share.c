@@ -113,6 +113,9 @@ static void states(void **state)
         "{\"instances\":3,\"nodes\":{\"n0:1\":0}}",
         "{\"instances\":3,\"nodes\":{\"n0:1\":4294967297}}",
         "{\"instances\":3,\"nodes\":{\"n0:1\":\"3\"}}",
+        "{\"instances\":3,\"nodes\":{\"n0:1\":2,\"n1:1\":2}}",
+        "{\"instances\":1000000,\"nodes\":{\"n0:1\":1000000,\"n1:1\":1}}",
+        "{\"runs\":true,\"changing\":false,\"instances\":0,\"nodes\":{}}",
     };
     struct nodes nodes = { 0 };
     struct share_state s;
