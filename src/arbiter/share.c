@@ -48,6 +48,11 @@ int share_needs_of(const struct job_spec *s, uint64_t master_mib, int64_t unit_m
     return is_elastic;
 }
 
+bool share_lacks(const struct share_needs *s, uint32_t n, uint64_t used_mib)
+{
+    return used_mib < s->master_mib + s->fixed_mib + s->each_mib * n;
+}
+
 /* The numbers of a tag, in the order of the tag; the budget follows them. */
 enum { N, MIN_N, MAX_N, EACH_MIB, EACH_GPUS, CONTAINERS, MIB, GPUS, MASTER_MIB, WEIGHT, N_FIELDS };
 enum { MEMORY_MAX_MIB = 1 << 30 }; /* limit for one container, and for all fixed ones: 1 PiB */

@@ -62,4 +62,13 @@ int share_state_read(struct span json, struct share_state *out,
                      int (*node)(const char *name, uint32_t n, void *arg), void *arg,
                      struct err *e);
 
+/*
+ * Does a job with n instances of its elastic role still need containers? used_mib: what YARN counts
+ * as its memory, with the master's container.
+ *
+ * A job that restarts for a resize gives back all its containers for a moment. The room is not
+ * free for others.
+ */
+bool share_lacks(const struct share_needs *s, uint32_t n, uint64_t used_mib);
+
 #endif

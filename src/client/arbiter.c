@@ -214,9 +214,19 @@ static bool some_job_starts(const struct round *r)
     return false;
 }
 
+/* Does a job that changes its size still wait for containers? It is in no claim, but no other job
+ * may take the room that it has given back to YARN for a moment. */
+static bool some_job_lacks(const struct arbiter *a)
+{
+    for (size_t i = 0; i < a->jobs.n; i++)
+        if (a->jobs.v[i].lacks)
+            return true;
+    return false;
+}
+
 static void carry_out(struct arbiter *a, struct round *r)
 {
-    bool room_is_kept = some_job_starts(r);
+    bool room_is_kept = some_job_starts(r) || some_job_lacks(a);
     int64_t now = clock_mono_ms();
     for (size_t i = 0; i < r->n; i++) {
         struct arbiter_job *j = r->jobs[i];

@@ -55,6 +55,7 @@ struct arbiter_job {
     /* In this round: */
     int64_t submitted_ms;
     bool has_master, runs, changing;
+    bool lacks;      /* it changes, and YARN has not given it all its containers yet */
     bool had_master; /* YARN starts another master; the containers of the job still run */
     char host[256];  /* of the master */
     uint16_t port;

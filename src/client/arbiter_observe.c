@@ -389,6 +389,7 @@ static void take_state(struct arbiter_job *j, const struct share_state *s, bool 
     j->n = s->n;
     j->runs = s->runs && j->n_containers == s->n;
     j->changing = s->changing || lost;
+    j->lacks = s->changing && share_lacks(&j->needs, s->n, (uint64_t)j->used.v[CLAIM_MEMORY_MIB]);
     if (s->left_ms >= 0)
         j->remaining_s = (double)s->left_ms / 1000;
     if (s->cost_ms >= 0)
@@ -406,7 +407,7 @@ static int observe_job(struct arbiter *a, struct arbiter_job *j, struct err *e)
     struct share_state s;
     struct err unreachable = { 0 };
     j->at.n = j->n_containers = 0;
-    j->runs = j->changing = false;
+    j->runs = j->changing = j->lacks = false;
     j->remaining_s = INFINITY;
     j->resize_s = (double)a->settings.resize_cost_ms / 1000;
     read_spec(a, j);

@@ -145,13 +145,24 @@ static void states(void **state)
     assert_false(s.runs);
 }
 
+/* The needs above: 4096 MiB of other containers, 2048 of the master, 8192 of each instance. */
+static void what_a_job_lacks(void **state)
+{
+    (void)state;
+    assert_true(share_lacks(&needs, 4, 0));
+    assert_true(share_lacks(&needs, 4, 2048 + 4096 + 3 * 8192));
+    assert_true(share_lacks(&needs, 4, 2048 + 4096 + 4 * 8192 - 1));
+    assert_false(share_lacks(&needs, 4, 2048 + 4096 + 4 * 8192));
+    assert_false(share_lacks(&needs, 4, 2048 + 4096 + 5 * 8192)); /* it gives one back */
+    assert_true(share_lacks(&needs, 1000000, UINT32_MAX));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_tag_and_back),
-        cmocka_unit_test(the_largest_needs_have_no_tag),
-        cmocka_unit_test(bad_tags),
-        cmocka_unit_test(states),
+        cmocka_unit_test(a_tag_and_back),   cmocka_unit_test(the_largest_needs_have_no_tag),
+        cmocka_unit_test(bad_tags),         cmocka_unit_test(states),
+        cmocka_unit_test(what_a_job_lacks),
     };
     return cmocka_run_group_tests_name("arbiter_share", tests, NULL, NULL);
 }

@@ -31,6 +31,7 @@ static const char *const elastic[] = { BASIC,
                                        NULL };
 static const struct script a_while[] = { { .task = "worker:0", .run_ms = 300 },
                                          { .task = "worker:1", .run_ms = 300 },
+                                         { .task = "worker:2", .run_ms = 300 },
                                          { 0 } };
 
 #define NOT_ALLOWED "the key of this connection does not allow that"
@@ -157,6 +158,38 @@ static void sizes(void **state)
     assert_string_equal(a.refused, "this is the master of another job");
 }
 
+/* The holder of the resize key may be hostile: numbers without measure, and a reason that is long
+ * and no text. The master refuses or cuts them, and the job goes on. */
+static void hostile_wishes(void **state)
+{
+    enum { WHY = 1 << 20 };
+    Tony__SizeWish wish = TONY__SIZE_WISH__INIT;
+    Tony__ClientAsk question = TONY__CLIENT_ASK__INIT;
+    Tony__Frame f = TONY__FRAME__INIT;
+    struct arbiter a;
+    (void)state;
+    AUTO(free_p) char *why = malloc(WHY + 1);
+    assert_non_null(why);
+    memset(why, 0xff, WHY);
+    why[WHY] = '\0';
+    wish.why = why;
+    wish.deadline_ms = UINT64_MAX;
+    question.what = TONY__CLIENT_ASK__WHAT__WISH;
+    question.wish = &wish;
+    f.body_case = TONY__FRAME__BODY_CLIENT_ASK;
+    f.client_ask = &question;
+    for (int grow = 0; grow <= 1; grow++) {
+        wish.grow = grow != 0;
+        wish.n_containers = UINT32_MAX;
+        ask_frame(elastic, true, &f, &a);
+        assert_string_equal(a.refused, "the job takes 2 to 4 containers, not 4294967295");
+    }
+    wish.n_containers = 3; /* accepted; the reason is cut */
+    ask_frame(elastic, true, &f, &a);
+    assert_string_equal(a.refused, "");
+    assert_true(a.answered);
+}
+
 static void nothing_else(void **state)
 {
     static const Tony__ClientAsk__What whats[] = {
@@ -208,7 +241,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_share), cmocka_unit_test(a_job_without_bounds),
         cmocka_unit_test(sizes),     cmocka_unit_test(nothing_else),
-        cmocka_unit_test(no_key),
+        cmocka_unit_test(no_key),    cmocka_unit_test(hostile_wishes),
     };
     return cmocka_run_group_tests_name("master_share", tests, NULL, NULL);
 }
