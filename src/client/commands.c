@@ -86,8 +86,8 @@ static const struct command table[] = {
       .summary = "what a task wrote, live or finished",
       .examples = "  tony logs last worker:1 --stderr -n 50\n  tony logs last -f\n",
       .text = APP_TEXT "TASK is ROLE:INDEX; without it all tasks are shown, standard output first. "
-                       "With more than one file each\n"
-                       "gets a head line.\n",
+                       "If there are several files, each\n"
+                       "gets a heading.\n",
       .options = WHERE_OPTIONS | OPT_BIT(OPT_STDOUT) | OPT_BIT(OPT_STDERR) | OPT_BIT(OPT_N) |
                  OPT_BIT(OPT_FOLLOW) | OPT_BIT(OPT_ATTEMPT) | OPT_BIT(OPT_RANK),
       .min_args = 1,
@@ -95,7 +95,7 @@ static const struct command table[] = {
       .fn = cmd_logs },
     { .name = "wait",
       .usage = "wait APP [--json]",
-      .summary = "wait for a job to end; its exit code is ours",
+      .summary = "wait for a job to end; the exit code is the job's",
       .examples = "  tony wait last\n",
       .text = APP_TEXT,
       .options = OPT_BIT(OPT_JSON) | WHERE_OPTIONS,
@@ -106,10 +106,11 @@ static const struct command table[] = {
       .usage = "stop APP [--checkpoint] [--no-wait]",
       .summary = "the same as kill, or after a last checkpoint",
       .examples = "  tony stop 12 --checkpoint\n",
-      .text = APP_TEXT "With --checkpoint each task is asked to save one, by a signal and on its "
-                       "socket, and has tony.task.checkpoint-grace\n"
-                       "for it; then, or where nothing handles the signal, it is stopped like any "
-                       "other. `tony kill` cuts the wait short.\n",
+      .text =
+          APP_TEXT "With --checkpoint tony first asks each task to save a checkpoint, by a signal "
+                   "and on its socket, and waits for\n"
+                   "tony.task.checkpoint-grace. If a task handles neither, tony stops it at "
+                   "once. `tony kill` cuts the wait short.\n",
       .options = OPT_BIT(OPT_CHECKPOINT) | OPT_BIT(OPT_NO_WAIT) | WHERE_OPTIONS,
       .min_args = 1,
       .max_args = 1,
@@ -118,8 +119,8 @@ static const struct command table[] = {
       .usage = "kill APP [--no-wait]",
       .summary = "stop a job: TERM, a grace period, KILL",
       .examples = "  tony kill 12\n",
-      .text = APP_TEXT "Returns when the job is over, unless --no-wait. A job that is over already "
-                       "is left as it is.\n",
+      .text = APP_TEXT "Returns when the job is over, unless --no-wait. If the job is already "
+                       "over, nothing happens.\n",
       .options = OPT_BIT(OPT_NO_WAIT) | WHERE_OPTIONS,
       .min_args = 1,
       .max_args = 1,
@@ -134,10 +135,10 @@ static const struct command table[] = {
       "A job that grows trains on until its new containers are there, and keeps its size if they "
       "are "
       "not there in time.\n"
-      "tony.<role>.resize says what happens to the tasks then. A job that still waits just asks "
-      "for "
-      "other numbers.\n"
-      "With --wait: 0 when it is done and the tasks that leave have ended, 1 when it was given up; "
+      "tony.<role>.resize says what happens to the tasks then. A job that still waits only "
+      "changes its request.\n"
+      "With --wait the exit code is 0 when the resize is done and the tasks that leave have ended, "
+      "1 when it was given up;\n"
       "Ctrl-C stops the waiting, not the resize.\n",
       .options = OPT_BIT(OPT_TIMEOUT) | OPT_BIT(OPT_REASON) | OPT_BIT(OPT_WAIT) |
                  OPT_BIT(OPT_JSON) | WHERE_OPTIONS,
