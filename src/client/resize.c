@@ -103,6 +103,17 @@ static int unknown_role(const json_t *doc, const char *name, struct err *e)
     return EXIT_MISUSE;
 }
 
+/* Add the sizes of the wish to out: "worker 2, ps 1 and eval 3". */
+static void list_sizes(const struct resize_wish *w, struct buf *out)
+{
+    for (size_t i = 0; i < w->sizes.n; i++)
+        (void)buf_addf(out, "%s%s %u",
+                       i == 0                ? ""
+                       : i + 1 == w->sizes.n ? " and "
+                                             : ", ",
+                       w->sizes.v[i].role, w->sizes.v[i].instances);
+}
+
 int resize_wish_check(const struct resize_wish *w, const json_t *doc, struct err *e)
 {
     const char *id = doc_str(doc, "application_id");
@@ -123,8 +134,9 @@ int resize_wish_check(const struct resize_wish *w, const json_t *doc, struct err
     /* While a resize is under way, asking for the present size withdraws it. */
     if (changes || json_is_object(json_object_get(doc, "resize")))
         return EXIT_DONE;
-    (void)err_set(e, EINVAL, "job %s has %s %u already; nothing would change", id,
-                  w->sizes.v[0].role, w->sizes.v[0].instances);
+    AUTO(buf_done) struct buf sizes = { 0 };
+    list_sizes(w, &sizes);
+    (void)err_set(e, EINVAL, "job %s has %s already; nothing would change", id, buf_cstr(&sizes));
     return EXIT_MISUSE;
 }
 

@@ -95,8 +95,63 @@ static void test_waits(void **state)
     }
 }
 
+#define WORKER                                                                                     \
+    (char[])                                                                                       \
+    {                                                                                              \
+        "worker"                                                                                   \
+    }
+#define PS                                                                                         \
+    (char[])                                                                                       \
+    {                                                                                              \
+        "ps"                                                                                       \
+    }
+#define EVAL                                                                                       \
+    (char[])                                                                                       \
+    {                                                                                              \
+        "eval"                                                                                     \
+    }
+
+/* A request that would change nothing is refused. The sentence names each role of the request. */
+static void test_nothing_would_change(void **state)
+{
+    const struct {
+        struct resize_size sizes[3];
+        size_t n;
+        const char *sentence;
+    } cases[] = {
+        { { { WORKER, 2 } }, 1, "job a_1 has worker 2 already; nothing would change" },
+        { { { WORKER, 2 }, { PS, 1 } },
+          2,
+          "job a_1 has worker 2 and ps 1 already; nothing would change" },
+        { { { PS, 1 }, { EVAL, 3 }, { WORKER, 2 } },
+          3,
+          "job a_1 has ps 1, eval 3 and worker 2 already; nothing would change" },
+        { { { WORKER, 2 }, { PS, 2 } }, 2, NULL },
+    };
+    json_t *doc = json_loads("{\"application_id\":\"a_1\",\"state\":\"RUNNING\",\"roles\":["
+                             "{\"name\":\"worker\",\"instances\":2},"
+                             "{\"name\":\"ps\",\"instances\":1},"
+                             "{\"name\":\"eval\",\"instances\":3}]}",
+                             0, NULL);
+
+    (void)state;
+    assert_non_null(doc);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct resize_wish w = { .within_ms = 0 };
+        struct err e = { 0 };
+        for (size_t k = 0; k < cases[i].n; k++)
+            assert_int_equal(vec_push(&w.sizes, cases[i].sizes[k]), 0);
+        int code = resize_wish_check(&w, doc, &e);
+        assert_int_equal(code, cases[i].sentence ? EXIT_MISUSE : EXIT_DONE);
+        assert_string_equal(e.msg, cases[i].sentence ? cases[i].sentence : "");
+        vec_done(&w.sizes);
+    }
+    json_decref(doc);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_waits) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_waits),
+                                        cmocka_unit_test(test_nothing_would_change) };
     return cmocka_run_group_tests_name("client_resize", tests, NULL, NULL);
 }
