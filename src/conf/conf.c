@@ -226,6 +226,25 @@ static int check_envs(const char *what, const char *value, struct err *e)
     return rc < 0 ? rc : 0;
 }
 
+/* A value such as "20s" is refused: the sentence names the unit of the key. */
+static int check_int(const struct conf_key *row, const char *what, const char *value, struct err *e)
+{
+    enum { SHOWN_MAX = 40 };
+    struct span text = span_trim(span_of(value));
+    const char *unit = !row->unit                ? NULL
+                       : str_eq(row->unit, "ms") ? "milliseconds"
+                       : str_eq(row->unit, "s")  ? "seconds"
+                                                 : NULL;
+    int64_t i;
+    int rc = str_i64(text, row->min, row->max, what, &i, e);
+
+    if (rc != -EINVAL || !unit || !text.len)
+        return rc;
+    return err_set(e, EINVAL, "%s must be a whole number of %s, not '%.*s%s'", what, unit,
+                   (int)MIN(text.len, (size_t)SHOWN_MAX), text.p,
+                   text.len > SHOWN_MAX ? "..." : "");
+}
+
 int conf_check_value(const struct conf_key *row, const char *key, const char *value, struct err *e)
 {
     AUTO(free_p) char *what = str_printf("'%s'", key);
@@ -240,7 +259,7 @@ int conf_check_value(const struct conf_key *row, const char *key, const char *va
     }
     switch (row->type) {
     case CT_INT:
-        return str_i64(span_of(value), row->min, row->max, what, &i, e);
+        return check_int(row, what, value, e);
     case CT_REAL:
         return str_real(span_of(value), (double)row->min, (double)row->max, what, &d, e);
     case CT_MEM:
