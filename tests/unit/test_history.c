@@ -375,6 +375,35 @@ static void a_job_without_a_master_is_ended(void **state)
     }
 }
 
+/* The job had running tasks when its last master died. The abort tells the core that no container
+ * is left, so the stop alone ends the job. */
+static void an_abort_with_running_tasks(void **state)
+{
+    (void)state;
+    struct home h;
+    char id[APP_ID_MAX];
+    struct err e = { 0 };
+    home_init(&h);
+    AUTO(free_p) char *dir = make_job(&h, 1, id);
+    write_events(dir, story, times, 7);
+    struct job_event ev = { .type = EV_STOP, .stop = { .who = "ann", .why = "no master" } };
+    assert_int_equal(history_abort(&h.p, id, &ev, &e), 0);
+    AUTO(free_p) char *done = paths_history(&h.p, id);
+    AUTO(free_p) char *path = fs_join(done, "journal");
+    AUTO(buf_done) struct buf text = { 0 };
+    assert_int_equal(fs_read(AT_FDCWD, path, &text, &e), 0);
+    const char *stop = strstr(buf_cstr(&text), "\"e\":\"stop\"");
+    assert_non_null(stop);
+    assert_non_null(strstr(stop, "\"e\":\"resynced\""));
+    assert_null(strstr(stop, "\"e\":\"launch_failed"));
+    AUTO(history_freep) struct history_job *job = NULL;
+    assert_int_equal(history_load(done, &job, &e), 0);
+    struct job_verdict v;
+    job_verdict(job->job, &v);
+    assert_int_equal(v.state, JOB_KILLED);
+    home_done(&h);
+}
+
 static void an_abort_is_completed_after_a_crash(void **state)
 {
     (void)state;
@@ -601,6 +630,7 @@ int main(void)
         cmocka_unit_test(an_older_format),
         cmocka_unit_test(a_job_that_is_moved_while_it_is_read),
         cmocka_unit_test(a_job_without_a_master_is_ended),
+        cmocka_unit_test(an_abort_with_running_tasks),
         cmocka_unit_test(an_abort_is_completed_after_a_crash),
         cmocka_unit_test(an_abort_on_a_full_disk),
         cmocka_unit_test(the_newest_first),

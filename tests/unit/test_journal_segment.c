@@ -12,7 +12,9 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -68,6 +70,45 @@ static void test_the_lock_stays_with_a_new_segment(void **state)
     journal_close(&a);
     open_it(&b);
     journal_close(&b);
+}
+
+/* How often the next calls of flock() find that another process has just begun a new segment. */
+static int n_replaced;
+
+/* Replaces the function of the C library. */
+int flock(int fd, int operation)
+{
+    if (n_replaced > 0) {
+        n_replaced--;
+        AUTO(close_p) int newer = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        assert_true(newer >= 0);
+        assert_int_equal(rename(beside, path), 0);
+    }
+    return (int)syscall(SYS_flock, fd, operation);
+}
+
+/* Another process replaces the file between its opening and its lock. The lock is then that of a
+ * file without a name: records that are added to it would be lost. */
+static void test_a_segment_begins_while_the_journal_is_opened(void **state)
+{
+    (void)state;
+    struct journal j;
+    struct err e = { 0 };
+    fresh(&j);
+    add(&j, "a", 1);
+    flush(&j, true);
+    journal_close(&j);
+    n_replaced = 1;
+    open_it(&j);
+    assert_int_equal(n_replaced, 0);
+    add(&j, "a", 2);
+    flush(&j, true);
+    expect("H1 E2"); /* the new file, which was empty, has the record */
+    journal_close(&j);
+    n_replaced = 100; /* the file is replaced each time: the journal is not opened */
+    assert_int_equal(journal_open(&j, path, &e), -EBUSY);
+    assert_non_null(strstr(e.msg, "keeps replacing"));
+    n_replaced = 0;
 }
 
 static void test_invalid_payloads(void **state)
@@ -555,6 +596,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_segment_replaces_the_last),
         cmocka_unit_test(test_the_lock_stays_with_a_new_segment),
+        cmocka_unit_test(test_a_segment_begins_while_the_journal_is_opened),
         cmocka_unit_test(test_invalid_payloads),
         cmocka_unit_test(test_any_call_fails),
         cmocka_unit_test(test_a_rename_fails_and_has_happened),
