@@ -168,7 +168,7 @@ int yarn_read(struct yarn *y, const char *path, size_t max, struct buf *out, str
     if (rc < 0)
         return rc;
     yarn_join_wait(&o.join);
-    if (o.join.e.num)
+    if (o.join.e.num && e)
         *e = o.join.e;
     return -o.join.e.num;
 }
