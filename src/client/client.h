@@ -4,14 +4,7 @@
 #ifndef TONY_CLIENT_CLIENT_H
 #define TONY_CLIENT_CLIENT_H
 
-/* Exit codes of every command; docs/exit-codes.md. */
-enum exit_code {
-    EXIT_DONE = 0,
-    EXIT_JOB_FAILED = 1,
-    EXIT_MISUSE = 2,  /* the command line or the job is wrong */
-    EXIT_STOPPED = 3, /* the job was killed, or a time limit of it was exceeded */
-    EXIT_CLUSTER = 4, /* the pool, the cluster, the disk or the machine has failed */
-};
+#include "base/exit.h"
 
 /* Returns the exit code. version: of this build. */
 int client_main(int argc, char **argv, const char *version);

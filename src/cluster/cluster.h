@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The interface between a client and a cluster. It is the counterpart of scheduler/scheduler.h,
+ * which connects a master to the same cluster. A cluster is a const table of functions, struct
+ * cluster_ops; the contract of each member stands above it.
+ *
+ * Clusters: `local` (the pool of this machine) and `yarn`. A cluster of a third party can be built
+ * outside src/ and registered by cluster_add(); tests/foreign has one.
+ *
+ * Output   Nothing in src/cluster prints. A cluster returns values and errors, and tells the rest
+ *          by host_note() and by the callbacks of the functions.
+ * Errors   A function with a parameter `e` returns 0, or minus the exit code of the command (enum
+ *          exit_code) with *e set: -EXIT_MISUSE if the user has to change the job or the command
+ *          line, -EXIT_CLUSTER if the cluster has failed or does not answer. If the comment of a
+ *          function mentions -errno, it returns 0 or -errno instead.
+ * Waiting  A function waits for its result, and runs the loop of the host meanwhile. Only the
+ *          functions of struct cluster_watch return at once.
+ * Absent   A member that may be NULL says what its absence means.
+ */
+#ifndef TONY_CLUSTER_CLUSTER_H
+#define TONY_CLUSTER_CLUSTER_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/exit.h"
+#include "base/vec.h"
+#include "storage/paths.h"
+
+struct conf;         /* conf/conf.h */
+struct history_rows; /* history/history.h */
+struct job_spec;     /* conf/conf.h */
+struct loop;
+struct ship_item; /* storage/store.h */
+struct tls_key;   /* codec/tls.h */
+
+/* ---- the host: the program that uses a cluster, for the duration of one command ---- */
+
+struct cluster_sending { /* the progress of stage() */
+    uint64_t sent, total;
+    unsigned n_files; /* files that are being sent; 0 = everything was sent */
+};
+
+struct cluster_host {
+    const char *version; /* of tony */
+    const char *program; /* "tony run"; masters and the pool write it into their logs */
+    bool verbose;        /* also note what only experts want to read */
+    /* A sentence for the user, without a newline at its end. */
+    void (*note)(const char *text, void *arg);
+    /* Called at most ten times a second, and once with n_files 0. NULL: not wanted. */
+    void (*sending)(const struct cluster_sending *s, void *arg);
+    void *arg;
+    /* Set by the functions below: */
+    struct loop *loop;
+    struct paths paths; /* of TONY_HOME */
+    bool have_paths;
+    bool looks_only; /* the paths can only be read; not_opened says why */
+    struct err not_opened;
+};
+
+void host_note(const struct cluster_host *h, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+struct loop *host_loop(struct cluster_host *h, struct err *e); /* NULL: no memory */
+/* Open TONY_HOME, and make its missing directories. 0 or -errno. */
+int host_open_paths(struct cluster_host *h, struct err *e);
+/* The same for commands that only read: the home may be read-only, or of another user. */
+int host_look_paths(struct cluster_host *h, struct err *e);
+void host_done(struct cluster_host *h);
+
+/* ---- a job ---- */
+
+struct ship_remote {         /* a resource that the nodes fetch by its URL */
+    char *url, *name, *role; /* role "" = every role */
+    bool archive;
+};
+
+struct cluster_job { /* a checked job of the command line */
+    struct conf *conf;
+    struct job_spec *spec;
+    const struct cluster_ops *cluster; /* that of tony.cluster */
+    /* What the job ships from this machine, as job.conf lists it. ship_put() copies it into the
+     * store of TONY_HOME, and sets the digests and paths. */
+    struct ship_item *items;
+    size_t n_items, cap_items;
+    struct ship_remote *remote; /* only if the cluster takes URLs */
+    size_t n_remote, cap_remote;
+    const char *classpath; /* of --hdfs_classpath; borrowed; NULL = not given */
+    char *scratch; /* a directory with generated files, removed with the job; NULL = none */
+};
+
+/* Copy the items into the store. Call host_open_paths() before. */
+int ship_put(struct cluster_host *h, struct cluster_job *j, struct err *e);
+/* The text of job.conf, which the job's master reads. 0 or -errno; -EILSEQ: a path or name is not
+ * UTF-8. */
+int job_conf_text(struct cluster_host *h, const struct cluster_job *j, struct buf *out,
+                  struct err *e);
+
+/* ---- what a cluster knows of an application ---- */
+
+enum cluster_phase {
+    CLUSTER_UNKNOWN = 0,
+    CLUSTER_WAITING,  /* in the queue: it has no master, and never had one */
+    CLUSTER_STARTING, /* it has got the resources for a master, which is not reachable yet */
+    CLUSTER_RUNNING,  /* `at` says how its master is reached */
+    CLUSTER_OVER,
+};
+
+/* How clients reach the master of a job: by a socket of this machine, or by TLS. */
+struct cluster_master {
+    char *socket; /* NULL = by TLS */
+    char *host;
+    uint16_t port;
+    int32_t attempt; /* rises with each new master; 0 = not known */
+};
+
+struct cluster_report {
+    char id[APP_ID_MAX];
+    enum cluster_phase phase;
+    const char *state; /* the cluster's own word: "ACCEPTED", "PENDING"; static; never NULL */
+    struct cluster_master at;
+    char *user, *queue, *name;
+    char *why;     /* why it waits, for people, the same while nothing changes; NULL = not known */
+    char *message; /* CLUSTER_OVER: what the cluster says about the end; NULL = nothing */
+    char *url;     /* a page about the job; NULL = none */
+    int exit_code; /* CLUSTER_OVER: of `tony run`, as far as the cluster knows */
+    int64_t submitted_ms, started_ms, ended_ms; /* wall clock; 0 = not known */
+    json_t *summary; /* a status document that the cluster itself has; NULL = none */
+};
+void cluster_report_done(struct cluster_report *r);
+
+/* ---- watching an application, while it has no master ---- */
+
+struct cluster_watch; /* a cluster's own state; begins with struct cluster_watch_head */
+
+struct cluster_watch_config { /* borrowed until unwatch(), as the id is */
+    const char *id;
+    bool owned; /* the watcher owns the job, as `tony run` does */
+    /* The newest report. It is borrowed for the call. Called for the first time after watch() has
+     * returned, then whenever something has changed, and after each attend(). */
+    void (*on_report)(const struct cluster_report *r, void *arg);
+    /* The cluster does not answer, and the watch continues to ask. Once for each silence. */
+    void (*on_silent)(const struct err *why, void *arg);
+    /* The cluster has accepted the stop. */
+    void (*on_stopping)(void *arg);
+    /* The watch has ended: the cluster has forgotten the job, or was silent for too long. code: the
+     * exit code. No other call follows. */
+    void (*on_lost)(int code, const struct err *why, void *arg);
+    void *arg;
+};
+
+/* ---- the results of submit() and plan() ---- */
+
+struct cluster_submitted {
+    char id[APP_ID_MAX];
+    json_t *staging; /* what was sent, for --json (docs/json.md, "staging"); NULL = nothing */
+    struct strv said; /* sentences for the user of `tony run`: where the job is, and its page */
+};
+void cluster_submitted_done(struct cluster_submitted *s);
+
+struct cluster_plan {
+    json_t *capacity;  /* {memory_mib, gpus, vcores, nodes} of the cluster; NULL = not known */
+    bool refused;      /* the cluster would refuse the job, for ever */
+    struct err why;    /* why it would refuse it, or why something is not known; num 0 = none */
+    json_t *more;      /* members that are added to the document of `tony plan`; NULL = none */
+    struct strv shown; /* lines that `tony plan` prints as they are, such as a script */
+};
+void cluster_plan_done(struct cluster_plan *p);
+
+/* ---- logs ---- */
+
+struct cluster_log_wish {
+    const char *role;              /* NULL = all tasks */
+    size_t role_len;
+    int64_t index, attempt, rank;  /* index, rank: -1 = all; attempt: 0 = the last */
+    int64_t lines;                 /* only the last lines of each log; -1 = whole logs */
+    bool want_stdout, want_stderr; /* at least one */
+    bool follow;                   /* go on until the wished tasks have ended */
+};
+
+struct cluster_log_text {
+    const char *task;   /* "worker:1" */
+    const char *stream; /* "stdout" or "stderr" */
+    uint32_t rank;
+    bool several; /* texts of other logs come too: a heading tells them apart */
+    struct span text;
+};
+/* 0, or -errno to end the reading with this error. */
+typedef int cluster_log_fn(const struct cluster_log_text *t, void *arg);
+
+struct cluster_kept_log { /* one log of a task that has ended */
+    const char *id;
+    const json_t *task; /* its entry in `tasks` of the status document */
+    const char *stream;
+    uint32_t rank;
+    int64_t attempt;
+    int64_t from;  /* leave out these bytes, which were shown already */
+    int64_t lines; /* if from is 0: only the last lines; -1 = all */
+};
+
+/* ---- resize ---- */
+
+struct cluster_resize_role {
+    char *role;
+    uint32_t instances;
+};
+struct cluster_resize {
+    VEC(struct cluster_resize_role) sizes;
+    int64_t within_ms;  /* 0 = the job's own tony.resize.timeout */
+    const char *reason; /* borrowed; may be NULL */
+};
+
+/* ---- doctor ---- */
+
+enum cluster_finding { CLUSTER_FINE = 1, CLUSTER_NOTE, CLUSTER_WRONG };
+/* hint: what the user can do; may be NULL. */
+typedef void cluster_finding_fn(const char *name, enum cluster_finding f, const char *hint,
+                                const char *text, void *arg);
+
+/* ---- the table ---- */
+
+struct cluster_node { /* for simulations */
+    int64_t memory_mib, gpus;
+};
+struct cluster_nodes {
+    struct cluster_node *v;
+    size_t n, cap;
+};
+
+struct cluster; /* a cluster's own state; begins with struct cluster_head */
+
+struct cluster_config {
+    struct cluster_host *host; /* borrowed until close() */
+    /* The configuration of the job; for commands without a job, that of the site with --conf.
+     * Borrowed until close(). */
+    const struct conf *conf;
+    bool hasty; /* try once: the user should not wait for a server that is down */
+};
+
+struct cluster_head {
+    const struct cluster_ops *ops;
+    struct cluster_config cfg;
+};
+
+struct cluster_watch_head {
+    struct cluster *cluster;
+    const struct cluster_watch_config *cfg;
+};
+
+struct cluster_ops {
+    /* ---- properties ---- */
+    const char *name;  /* of tony.cluster and --cluster */
+    const char *title; /* in sentences: "this machine's pool", "the cluster" */
+    /* Tasks run on other machines: paths of this machine mean nothing there, a virtual environment
+     * is shipped instead of used in place, and masters are reached by TLS with key(). */
+    bool remote;
+    /* Nodes fetch resources by URL: "scheme://..." is left to the cluster. false: the client
+     * refuses URLs. */
+    bool takes_urls;
+    /* Keys of the configuration with this effect act on this cluster (conf/conf.h, enum
+     * conf_effect). 0 = no keys of its own. */
+    int keys_effect;
+    /* The URL scheme of job files that read_file() reads: "hdfs". NULL = none. */
+    const char *scheme;
+    /* Why nobody knows when a job will start, for `tony plan --when`. NULL: the pool knows. */
+    const char *no_forecast;
+    /* Is this machine set up as a client of this cluster, by the environment of the user? Then
+     * commands without --cluster go to it. It asks no server. NULL = never. */
+    bool (*is_here)(void);
+
+    /* ---- open and close ---- */
+    /* Read the settings of the cluster, and make the clients of its protocols. It sends no request.
+     * The caller frees *out by close(). */
+    int (*open)(const struct cluster_config *cfg, struct cluster **out, struct err *e);
+    void (*close)(struct cluster *k);
+
+    /* ---- a new job ---- */
+    /* Check the job against the resources and rules of the cluster, without changing anything, and
+     * tell what would be asked. If the cluster does not answer, *out says so and nothing more.
+     * Returns 0, or an error only if the plan cannot be made at all. */
+    int (*plan)(struct cluster *k, struct cluster_job *j, struct cluster_plan *out, struct err *e);
+    /* Check the job as plan() does, and put what it ships where its nodes find it. Nothing is sent
+     * before the checks are complete. What is there already is not sent again; many clients may
+     * stage at the same time. The cluster keeps the results for submit(). */
+    int (*stage)(struct cluster *k, struct cluster_job *j, struct err *e);
+    /* Submit the job that was staged. Returns as soon as the cluster has stored the job, so that it
+     * survives this client. After an error there is no job, and nothing of it remains.
+     *
+     * owned: the caller will follow the job as its owner (`tony run`). INT, TERM and HUP are then
+     * blocked, by signals_hold(), before the cluster can have the job; cluster_follow() handles
+     * them. The master gets TONY_OWNED=1. */
+    int (*submit)(struct cluster *k, struct cluster_job *j, bool owned,
+                  struct cluster_submitted *out, struct err *e);
+
+    /* ---- jobs that were submitted ---- */
+    /* Does a record on this machine say that the job is one of this cluster? word: an application
+     * id, a number, or "last". It asks no server, and prints nothing. NULL = never. */
+    bool (*knows)(struct cluster_host *h, const char *word);
+    /* Turn a word into the whole id of one of the user's jobs. A whole id is accepted without a
+     * question. -EXIT_MISUSE: there is no such job. */
+    int (*find)(struct cluster *k, const char *word, char out[APP_ID_MAX], struct err *e);
+    /* What the cluster knows of a job now. 0 or -errno; -ENOENT: the cluster does not know it (it
+     * never did, or has forgotten it); -EINVAL: the id cannot be one of this cluster. */
+    int (*report)(struct cluster *k, const char *id, struct cluster_report *out, struct err *e);
+    /* The key with which a client of this user speaks to the master of a job (storage/jobkey.h). 0
+     * or -errno; -ENOENT: there is none (the job is over, or of another user). NULL: masters are
+     * reached by sockets, which need no key. */
+    int (*key)(struct cluster *k, const char *id, struct tls_key *out, struct err *e);
+    /* The final status document of a finished job, as its master has written it (status.json). 0 or
+     * -errno; -ENOENT: there is none; -EINVAL: a newer tony wrote it. It is only believed if the
+     * user of the job wrote it. */
+    int (*history)(struct cluster *k, const char *id, json_t **out, struct err *e);
+    /* Where the files of the job are, for people; over: of a finished job. The caller frees it;
+     * NULL = nowhere. */
+    char *(*place)(struct cluster *k, const char *id, bool over);
+    /* The whole status document (docs/json.md). Clusters with a remote master take
+     * remote_status(). */
+    int (*status)(struct cluster *k, const char *id, json_t **out, struct err *e);
+    /* Append the rows of `tony list --json` of this user's jobs, newest first, at most max (0 =
+     * all). It costs the cluster one request. *out_more: there are more. */
+    int (*list)(struct cluster *k, size_t max, json_t *rows, bool *out_more, struct err *e);
+
+    /* ---- following ---- */
+    /*
+     * Watch a job for cluster_follow(), which needs the cluster while the job has no master, and if
+     * the master was lost.
+     *
+     * Pace     While a job waits, the cluster is asked with growing pauses. While a master is
+     *          attended, it is asked at most every few seconds, or not at all: only a new master
+     *          and the end are of interest then.
+     * Silence  The watch goes on if the cluster does not answer, until a limit of its own.
+     */
+    int (*watch)(struct cluster *k, const struct cluster_watch_config *cfg,
+                 struct cluster_watch **out, struct err *e);
+    /* connected: a connection to the master is open. Otherwise that connection was lost or could
+     * not be made: on_report() follows soon, with a short pause if this repeats. */
+    void (*attend)(struct cluster_watch *w, bool connected);
+    /* Stop the job. The master was asked if there is one, but has not confirmed yet; this function
+     * is called once, and the watch decides when the cluster itself has to act: at once if there
+     * never was a master, after some seconds if it does not confirm. on_stopping() or a report with
+     * CLUSTER_OVER follows. */
+    void (*stop)(struct cluster_watch *w, const char *reason, bool checkpoint);
+    /* The master has confirmed the stop: the cluster need not act. */
+    void (*stop_confirmed)(struct cluster_watch *w);
+    /* End the watch. It may wait up to two seconds for answers that are under way. */
+    void (*unwatch)(struct cluster_watch *w);
+    /* The job is over, and its master has sent no verdict: make the final document from the
+     * history, else from the report. */
+    int (*verdict)(struct cluster *k, const struct cluster_report *r, json_t **out, struct err *e);
+    /* The job is over or forgotten, and everything was printed. Remove what a killed master has left
+     * behind, or wait a short time for who does. killed: the job did not end by itself. NULL =
+     * nothing to do. */
+    void (*settle)(struct cluster *k, const char *id, bool killed);
+
+    /* ---- the rest ---- */
+    /* Read logs, as the wish says. 0 or -errno; -ENOENT: no such task, attempt or rank. Clusters
+     * with a remote master take remote_logs(), which asks the master as long as there is one. */
+    int (*logs)(struct cluster *k, const char *id, const struct cluster_log_wish *w,
+                cluster_log_fn *fn, void *arg, struct err *e);
+    /* For remote_logs(): read a log that no executor has any more. The text may come in many calls.
+     * 0 or -errno; -ENOENT: the log is nowhere; e says where it was. NULL: logs of finished tasks
+     * cannot be read. */
+    int (*kept_log)(struct cluster *k, const struct cluster_kept_log *l,
+                    int (*fn)(struct span text, void *arg), void *arg, struct err *e);
+    /* Resize a job that waits for its first master. 1: done, *out is the answer (docs/json.md,
+     * "resize"); 0: ask the master. NULL: the client waits for the master. */
+    int (*resize_waiting)(struct cluster *k, const char *id, const struct cluster_resize *w,
+                          json_t **out, struct err *e);
+    /* Read a file by a URL of `scheme`; at most out->max bytes. 0 or -errno. NULL if `scheme` is. */
+    int (*read_file)(struct cluster *k, const char *url, struct buf *out, struct err *e);
+    /* For `tony simulate --from-history`: the finished jobs of this user, a file of one of them, and
+     * the nodes that the cluster has now. 0 or -errno. */
+    int (*history_list)(struct cluster *k, struct history_rows *out, struct err *e);
+    int (*history_file)(struct cluster *k, const char *id, const char *name, struct buf *out,
+                        struct err *e);
+    int (*nodes)(struct cluster *k, struct cluster_nodes *out, struct err *e);
+    /* Add what `tony doctor` says about this cluster. conf: of the site. NULL = nothing. */
+    void (*doctor)(struct cluster_host *h, const struct conf *conf, cluster_finding_fn *add,
+                   void *arg);
+};
+
+/* ---- finding a table ---- */
+
+/* Make a cluster of a third party known. At most CLUSTER_MAX in all. -EEXIST, -ENOSPC. */
+enum { CLUSTER_MAX = 16 };
+int cluster_add(const struct cluster_ops *ops);
+const struct cluster_ops *cluster_named(const char *name); /* NULL = unknown */
+const struct cluster_ops *cluster_at(size_t i);            /* NULL = there are not so many */
+/* The cluster of a command without a job: the one that `option` (of --cluster; NULL = not given)
+ * names, else the one that is_here(), else tony.cluster of the site. NULL: the name is unknown. */
+const struct cluster_ops *cluster_wanted(const char *option, const struct conf *site);
+/* The same for a command about a job that was submitted: without an option, a record on this
+ * machine decides first (knows()). */
+const struct cluster_ops *cluster_of(struct cluster_host *h, const char *option,
+                                     const struct conf *site, const char *word);
+
+/* ---- following a job to its end, on any cluster ---- */
+
+struct follow_options {
+    /* The client owns the job: the job stops tony.client.away-limit after the client has
+     * disconnected. */
+    bool owns_job;
+    bool signals;     /* INT, TERM and HUP ask the job to stop; a second one stops waiting */
+    const char *stop; /* ask the job to stop at once, with this reason; NULL = do not */
+    bool checkpoint;  /* with `stop`: let the tasks save a checkpoint first */
+    bool return_when_stopping; /* with `stop`: return as soon as the stop was accepted */
+    /* INT, TERM and HUP make the function return, and do not stop the job: out->detached. Cannot be
+     * combined with `signals`. */
+    bool detach_on_signal;
+    /* Called with each update of the master; true = stop following. May be NULL. */
+    bool (*on_update)(const char *state, const json_t *summary, void *arg);
+    /* For a display; each may be NULL. show: the state of the job; summary may be NULL, why is ""
+     * if it is not known. say: a sentence. tasks: a document with the tasks of a remote job and
+     * the URLs of their logs, once. */
+    void (*show)(const char *state, const json_t *summary, const char *why, void *arg);
+    void (*say)(const char *text, void *arg);
+    void (*tasks)(const json_t *doc, void *arg);
+    void *arg;
+};
+
+struct follow_result {
+    json_t *summary; /* of the last update; may be NULL */
+    int exit_code;   /* of the job */
+    /* The job has ended. false: `return_when_stopping`, on_update() or the user ended the wait
+     * before that. */
+    bool finished;
+    bool detached; /* a signal ended the wait */
+};
+int cluster_follow(struct cluster *k, const char *id, const struct follow_options *o,
+                   struct follow_result *out, struct err *e);
+void follow_result_done(struct follow_result *r);
+/* Block INT, TERM and HUP until cluster_follow() handles them. */
+void signals_hold(void);
+
+#endif
