@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`tony simulate --from-history` with the jobs of a cluster: their histories in HDFS, and the nodes of the ResourceManager."""
 
+import json
+
 from lib_cluster import wait_until
 
 WAIT = "while :; do sleep 600; done"
@@ -22,7 +24,9 @@ def test_the_history_of_a_cluster(tony, cluster):
     wait_until(lambda: tony.status(app)["ran_ms"] > 2 * before, "it ran as long with three tasks as with one")
     tony.ok("kill", app)
     cluster.await_app(app, "FINISHED", "KILLED")
-    assert tony.run("run", tony.workers("true", role={"memory": "512m"})).returncode == 0
+    short = tony.run("run", "--json", tony.workers("true", role={"memory": "512m"}))
+    assert short.returncode == 0, short.stderr
+    cluster.await_app(json.loads(short.stdout)["application_id"], "FINISHED")  # its history is in HDFS before that
 
     rows = {row["policy"]: row for row in tony.json("simulate", "--from-history", "--cluster", "yarn", "--policy", "real,fifo")}
     real = rows["real"]
