@@ -36,7 +36,7 @@ struct command {
     const char *name, *usage, *summary;
     const char *text;     /* paragraphs for --help; may be NULL */
     const char *examples; /* example command lines; --help prints them first */
-    uint64_t options;
+    option_mask options;
     size_t min_args, max_args;
     const char *words; /* the possible first arguments, separated by blanks; may be NULL */
     int (*fn)(struct client *c); /* returns an exit code */

@@ -36,7 +36,7 @@ static bool same_name(struct span typed, const char *name)
     return true;
 }
 
-static int unknown_option(const char *typed, struct span name, uint64_t allowed, struct err *e)
+static int unknown_option(const char *typed, struct span name, option_mask allowed, struct err *e)
 {
     const char *names[OPT_COUNT];
     size_t n = 0;
@@ -58,7 +58,7 @@ static int unknown_option(const char *typed, struct span name, uint64_t allowed,
 }
 
 /* Parse the option at argv[*i], which begins with a dash. */
-static int parse_one(int argc, char *const *argv, int *i, uint64_t allowed, struct options *out,
+static int parse_one(int argc, char *const *argv, int *i, option_mask allowed, struct options *out,
                      struct err *e)
 {
     const char *typed = argv[*i];
@@ -103,7 +103,8 @@ static int parse_one(int argc, char *const *argv, int *i, uint64_t allowed, stru
     return 0;
 }
 
-int options_parse(int argc, char *const *argv, uint64_t allowed, struct options *out, struct err *e)
+int options_parse(int argc, char *const *argv, option_mask allowed, struct options *out,
+                  struct err *e)
 {
     bool ended = false;
     for (int i = 0; i < argc; i++) {
@@ -157,7 +158,7 @@ int options_int(const struct options *o, enum option_id id, int64_t min, int64_t
     return str_i64(span_of(text), min, max, rows[id].flag, out, e);
 }
 
-void options_help(uint64_t allowed, struct buf *out)
+void options_help(option_mask allowed, struct buf *out)
 {
     for (int i = 0; i < OPT_COUNT; i++) {
         if (!(allowed & OPT_BIT(i)))
@@ -172,7 +173,7 @@ void options_help(uint64_t allowed, struct buf *out)
     }
 }
 
-void options_words(uint64_t allowed, struct buf *out)
+void options_words(option_mask allowed, struct buf *out)
 {
     for (int i = 0; i < OPT_COUNT; i++)
         if (allowed & OPT_BIT(i))

@@ -95,7 +95,10 @@ enum option_id {
 #undef X
         OPT_COUNT,
 };
-#define OPT_BIT(id) (UINT64_C(1) << (id))
+/* A set of options, one bit each. There are more than 64 options. */
+typedef unsigned __int128 option_mask;
+#define OPT_BIT(id) ((option_mask)1 << (id))
+_Static_assert(OPT_COUNT <= 128, "option_mask has too few bits");
 
 struct option_value {
     enum option_id id;
@@ -111,7 +114,7 @@ struct options {
 
 /* argv: without the program and the command. allowed: OPT_BITs. -EINVAL: e has a sentence with the
  * nearest name. */
-int options_parse(int argc, char *const *argv, uint64_t allowed, struct options *out,
+int options_parse(int argc, char *const *argv, option_mask allowed, struct options *out,
                   struct err *e);
 void options_done(struct options *o);
 
@@ -122,7 +125,7 @@ int options_int(const struct options *o, enum option_id id, int64_t min, int64_t
                 int64_t *out, struct err *e);
 
 const char *option_name(enum option_id id); /* "--src_dir" */
-void options_help(uint64_t allowed, struct buf *out);
-void options_words(uint64_t allowed, struct buf *out); /* "--conf --json ...", for completion */
+void options_help(option_mask allowed, struct buf *out);
+void options_words(option_mask allowed, struct buf *out); /* "--conf --json ...", for completion */
 
 #endif
