@@ -5,11 +5,11 @@
 #include <errno.h>
 
 #include "base/base.h"
-#include "client/allocate.h"
-#include "client/arbiter.h"
+#include "client/arbiter/arbiter.h"
 #include "client/client_int.h"
-#include "client/resize.h"
-#include "client/simulate.h"
+#include "client/policy/allocate.h"
+#include "client/policy/simulate.h"
+#include "client/show/resize.h"
 
 #define JOB_OPTIONS                                                                                \
     (OPT_BIT(OPT_CONF_FILE) | OPT_BIT(OPT_CONF) | OPT_BIT(OPT_CLUSTER) | OPT_BIT(OPT_EXECUTES) |   \

@@ -4,7 +4,7 @@
 
 #include "base/base.h"
 #include "client/client_int.h"
-#include "client/yarn_cmd.h"
+#include "cluster/yarn/cmd.h"
 
 /* Find the newest job in a directory that has this number; 0 = any number. */
 static int newest_in(const char *dir, uint32_t number, int64_t *best_start, uint32_t *best_number,

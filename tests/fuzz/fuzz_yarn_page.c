@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/base.h"
-#include "client/yarn_pages.h"
+#include "cluster/yarn/pages.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

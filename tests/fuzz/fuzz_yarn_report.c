@@ -7,7 +7,7 @@
 #include <jansson.h>
 
 #include "base/base.h"
-#include "client/yarn.h"
+#include "cluster/yarn/yarn.h"
 #include "hadoop/rpc.h"
 #include "proto/hadoop_yarn.pb-c.h"
 

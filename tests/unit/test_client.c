@@ -16,7 +16,7 @@
 
 #include "base/base.h"
 #include "client/client_int.h"
-#include "client/jobconf.h"
+#include "client/job/jobconf.h"
 #include "conf/conf.h"
 #include "storage/jobfile.h"
 #include "storage/store.h"

@@ -20,7 +20,7 @@
 
 #include "base/base.h"
 #include "client/client_int.h"
-#include "client/link.h"
+#include "cluster/link.h"
 #include "codec/frame.h"
 #include "loop/loop.h"
 #include "proto/tony.pb-c.h"

@@ -11,8 +11,8 @@
 
 #include "base/base.h"
 #include "client/client_int.h"
-#include "client/follow.h"
-#include "client/resize.h"
+#include "client/show/resize.h"
+#include "cluster/follow.h"
 
 #define JOB "{\"application_id\":\"application_1_0001\",\"state\":\"RUNNING\""
 #define ROLE(from, to) "\"roles\":[{\"name\":\"worker\",\"from\":" #from ",\"to\":" #to "}]"

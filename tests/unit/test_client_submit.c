@@ -19,9 +19,9 @@
 
 #include "base/base.h"
 #include "client/client_int.h"
-#include "client/follow.h"
-#include "client/jobconf.h"
-#include "client/yarn_submit.h"
+#include "client/job/jobconf.h"
+#include "cluster/follow.h"
+#include "cluster/yarn/submit.h"
 #include "codec/hdts.h"
 #include "conf/conf.h"
 #include "hadoop/rpc.h"

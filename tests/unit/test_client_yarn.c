@@ -10,9 +10,9 @@
 #include <cmocka.h>
 
 #include "base/base.h"
-#include "client/jobconf.h"
-#include "client/yarn.h"
-#include "client/yarn_pages.h"
+#include "client/job/jobconf.h"
+#include "cluster/yarn/pages.h"
+#include "cluster/yarn/yarn.h"
 #include "conf/conf.h"
 
 /* Two nodes of 4 GiB and 8 cores; one has 2 GPUs and the label gpu. A container has at most 3

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `tony arbiter`: decides the sizes of the jobs in one queue of YARN, and asks their masters to
+ * resize them.
+ *
+ * The arbiter stores no state. In each round it asks the ResourceManager for the nodes and the
+ * applications of the queue, and each job's master for the state of the job. So it may be killed
+ * and restarted at any time, and jobs run without it. YARN remains the owner of every container.
+ *
+ *   Which    The arbiter resizes jobs of all users that were registered for its key at their
+ *   jobs     submission (storage/resizekey.h); it speaks to their masters with the resize key. It
+ *            also resizes jobs of its own user that are registered for no arbiter, with the
+ *            client's key. The resources of all other applications count as taken.
+ *   Starts   The arbiter does not start waiting jobs: YARN does that when resources are free. While
+ *            such a job should start, the arbiter lets no other job grow, because YARN would give
+ *            the free resources to the first job that asks.
+ *   Retries  If a job refuses, or does not follow within tony.pool.policy.resize-limit, the arbiter
+ *            does not ask it again during another resize-limit.
+ *   Rounds   While a job that was asked is still changing, the arbiter decides nothing.
+ */
+#ifndef TONY_CLIENT_ARBITER_ARBITER_H
+#define TONY_CLIENT_ARBITER_ARBITER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "arbiter/claims.h"
+#include "arbiter/settings.h"
+#include "arbiter/share.h"
+#include "base/base.h"
+#include "cluster/yarn/yarn.h"
+#include "codec/tls.h"
+#include "storage/resizekey.h"
+
+/* The arbiter's knowledge about one application of the queue. */
+struct arbiter_job {
+    char id[APP_ID_MAX];
+    bool present;       /* in the last answer of the ResourceManager */
+    bool registered;    /* for this arbiter; false: a job of the arbiter's own user */
+    struct tls_key key; /* len 0 = not known yet */
+    bool is_known;      /* job.conf or the tag was read. If not, its containers count as taken */
+    bool is_elastic;    /* it has needs */
+    struct share_needs needs;
+    int64_t silent_until_ms; /* its master did not answer: ask it again only after this time */
+    /* the job has refused or was too slow: ask it again only after this time */
+    int64_t left_alone_until_ms;
+    /* time of the last request to the master; 0 = the job has followed it */
+    int64_t asked_ms;
+    uint32_t asked_n; /* the number of instances in that request */
+
+    bool was_printed; /* the next two are valid: an earlier round has printed them */
+    uint32_t printed_n;
+    enum part_verdict printed_verdict;
+
+    /* In this round: */
+    int64_t submitted_ms;
+    bool has_master, runs, changing;
+    bool lacks;      /* it changes, and YARN has not given it all its containers yet */
+    bool had_master; /* YARN starts another master; the containers of the job still run */
+    char host[256];  /* of the master */
+    uint16_t port;
+    struct part_amount used;   /* by the application, as the ResourceManager says */
+    uint32_t n;                /* instances of the elastic role */
+    VEC(struct part_place) at; /* the nodes of its containers, in the order of the nodes */
+    uint32_t n_containers;     /* the number of these containers */
+    int priority;
+    double remaining_s; /* run time left; INFINITY = unknown */
+    double resize_s;    /* cost of a resize: measured, else from the settings */
+};
+
+struct arbiter {
+    struct yarn *y;
+    const char *queue;
+    const struct part_policy *policy;
+    struct policy_settings settings;
+    bool dry, json;
+    bool has_key; /* it may resize jobs of other users */
+    struct arbiter_key secret, public;
+
+    VEC(struct arbiter_job) jobs; /* in the order in which they were submitted */
+    VEC(struct claims_node) nodes;
+    VEC(struct part_amount) used; /* by node: by all applications */
+    struct part_amount limit;     /* of the queue; has_limit false: as much as the nodes have */
+    bool has_limit;
+    struct part_amount queue_used; /* by all applications of the queue */
+};
+
+/* arbiter_observe.c: reads the state of nodes, queue and jobs. 0 or -errno. */
+int arbiter_observe(struct arbiter *a, struct err *e);
+void arbiter_forget(struct arbiter *a); /* free all that arbiter_observe() has stored */
+
+/* arbiter_masters.c: the two requests to a master. 0 or -errno. */
+/* Ask for the state of the job, as JSON for share_state_read(). The caller ends *out. */
+int arbiter_ask_share(struct arbiter *a, struct arbiter_job *j, struct buf *out, struct err *e);
+/* Ask the job to have n instances of its elastic role. On failure e says why the job does not
+ * follow. */
+int arbiter_ask_wish(struct arbiter *a, struct arbiter_job *j, uint32_t n, const char *why,
+                     struct err *e);
+
+/* arbiter_key.c */
+/* A queue may be given by its whole path or by the last part of it. */
+bool arbiter_is_same_queue(const char *a, const char *b);
+/* The public key of the arbiter of a queue, from tony.yarn.arbiter-keys. 1; 0: there is none;
+ * -EINVAL.
+ */
+struct conf;
+int arbiter_key_of_queue(const struct conf *c, const char *queue, struct arbiter_key *out,
+                         struct err *e);
+/* The private key of this user. -ENOENT: there is none; or another -errno. The caller overwrites
+ * it. */
+int arbiter_secret_read(struct yarn *y, struct arbiter_key *out, struct err *e);
+/* `tony arbiter key`: make the key if there is none, and print the public half. An exit code. */
+struct client;
+int arbiter_key_print(struct client *c, const char *queue);
+
+/* arbiter_app.c: the arbiter as an application of its own on YARN, one for each queue and user. It
+ * is a tony job of one task that runs `tony-arbiter arbiter run`. Each prints its errors and
+ * returns an exit code. */
+int arbiter_start(struct client *c, const char *queue);
+int arbiter_stop(struct client *c, const char *queue);
+int arbiter_status(struct client *c, const char *queue);
+
+/* arbiter.c */
+/* Set a->policy from a->settings; name replaces the policy there unless it is NULL. -EINVAL: the
+ * arbiter cannot follow that policy. */
+int arbiter_choose_policy(struct arbiter *a, const char *name, struct err *e);
+int cmd_arbiter(struct client *c);
+
+#endif

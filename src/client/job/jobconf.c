@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/job/jobconf.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "client/client_int.h"
+#include "cluster/yarn/cmd.h"
+#include "conf/conf.h"
+#include "storage/store.h"
+
+enum {
+    JOB_NAME_MAX = 64, /* limit for a generated name; a name that the user gives may be longer */
+    REMOTE_JOB_MAX = 4 << 20,
+};
+
+/* Options that set one key to their argument. */
+static const struct {
+    enum option_id id;
+    const char *key;
+    bool path; /* relative to the current directory */
+} plain_options[] = {
+    { OPT_CLUSTER, "tony.cluster", false },
+    { OPT_SRC_DIR, "tony.application.src-dir", true },
+    { OPT_PYTHON_VENV, "tony.application.python-venv", true },
+    { OPT_PYTHON_BINARY, "tony.application.python-binary-path", false },
+    { OPT_TENSORBOARD, "tony.application.tensorboard-log-dir", false },
+};
+
+/* Make a path of the command line absolute. URLs and NULL are returned unchanged. */
+static char *from_cwd(const char *path)
+{
+    if (path[0] == '/' || !path[0] || strstr(path, "://"))
+        return str_dup(path);
+    AUTO(free_p) char *cwd = getcwd(NULL, 0);
+    return cwd ? fs_join(cwd, path) : NULL;
+}
+
+/* --shell_env and --container_env: each gives one pair NAME=VALUE. The value may contain commas. */
+static int set_env(struct conf *conf, enum option_id id, const char *pair, struct err *e)
+{
+    const char *key = id == OPT_SHELL_ENV ? "tony.execution.envs" : "tony.containers.envs";
+    struct span value = span_of(pair), name;
+    AUTO(buf_done) struct buf list = { 0 };
+    (void)span_split(&value, '=', &name); /* without '=' the value is empty, as in TonY */
+    name = span_trim(name);
+    if (name.len == 0)
+        return err_set(e, EINVAL, "option '%s' needs KEY=VALUE, not '%s'", option_name(id), pair);
+    AUTO(free_p) char *n = span_dup(name);
+    int rc = n ? conf_env_add(&list, n, span_trim(value)) : -ENOMEM;
+    if (rc < 0)
+        return err_set(e, -rc, "cannot use '%s %s': %m", option_name(id), pair);
+    return conf_set(conf, CL_OPTION, key, buf_cstr(&list), option_name(id), false, e);
+}
+
+static int set_option(struct conf *conf, enum option_id id, const char *value, struct err *e)
+{
+    if (id == OPT_SHELL_ENV || id == OPT_CONTAINER_ENV)
+        return set_env(conf, id, value, e);
+    for (size_t i = 0; i < ARRAY_LEN(plain_options); i++) {
+        if (plain_options[i].id != id)
+            continue;
+        AUTO(free_p) char *path = plain_options[i].path ? from_cwd(value) : str_dup(value);
+        if (!path)
+            return err_set(e, errno ? errno : ENOMEM, "cannot use '%s %s': %m", option_name(id),
+                           value);
+        return conf_set(conf, CL_OPTION, plain_options[i].key, path, option_name(id), false, e);
+    }
+    return 0;
+}
+
+/* --executes with --task_params and the interpreter: the command of all roles that have no command
+ * of their own. */
+static int set_command(struct client *c, struct conf *conf, struct err *e)
+{
+    const char *executes = options_get(&c->o, OPT_EXECUTES),
+               *params = options_get(&c->o, OPT_TASK_PARAMS);
+    const char *binary = conf_get(conf, "tony.application.python-binary-path");
+    bool has_venv = conf_get(conf, "tony.application.python-venv") != NULL;
+    int rc = 0;
+    if (binary) {
+        AUTO(free_p) char *python = conf_build_command(binary, NULL, NULL, false);
+        if (python && has_venv && binary[0] != '/') {
+            free(python);
+            python = str_printf("venv/%s", binary);
+        }
+        rc = python ? conf_set(conf, CL_OPTION, "tony.python-exec-path", python,
+                               option_name(OPT_PYTHON_BINARY), false, e)
+                    : err_set(e, ENOMEM, "cannot set the interpreter: %m");
+    }
+    if (rc < 0 || !executes) {
+        if (rc == 0 && params)
+            client_note("--task_params has no effect without --executes");
+        return rc;
+    }
+    AUTO(free_p) char *command = conf_build_command(executes, params, binary, has_venv);
+    if (!command)
+        return err_set(e, ENOMEM, "cannot set the command: %m");
+    return conf_set(conf, CL_OPTION, "tony.containers.command", command, option_name(OPT_EXECUTES),
+                    false, e);
+}
+
+static int set_conf_option(struct conf *conf, const char *pair, struct err *e)
+{
+    struct span rest = span_of(pair), key;
+    (void)span_split(&rest, '=', &key); /* without '=' the value is empty, as in TonY */
+    key = span_trim(key);
+    struct span value = span_trim(rest);
+    AUTO(free_p) char *k = span_dup(key), *v = span_dup(value.p ? value : SPAN(""));
+    if (!k || !v)
+        return err_set(e, ENOMEM, "cannot read '--conf %s': %m", pair);
+    if (!strchr(pair, '=')) {
+        int rc = err_set(e, EINVAL, "option '--conf' needs KEY=VALUE, not '%s'", pair);
+        if (pair[0])
+            err_hint(e, "an empty value is written '--conf %s='", pair);
+        return rc;
+    }
+    return conf_set(conf, CL_CONF, k, v, "--conf", false, e);
+}
+
+/* Find the job file: the one that the command line names, else ./tony.xml as TonY does. NULL with
+ * *rc 0: there is none. */
+static const char *job_file(struct client *c, int *rc, struct err *e)
+{
+    const char *option = options_get(&c->o, OPT_CONF_FILE),
+               *arg = c->o.n_args ? c->o.args[0] : NULL;
+    *rc = 0;
+    if (option && arg) {
+        *rc = err_set(e, EINVAL, "two job files are given, '%s' and '%s'", arg, option);
+        return NULL;
+    }
+    const char *path = option ? option : arg;
+    if (!path && access("tony.xml", F_OK) == 0)
+        path = "tony.xml";
+    if (path && str_starts(path, "file://"))
+        path += strlen("file://");
+    if (path && strstr(path, "://") && !str_starts(path, "hdfs://")) {
+        *rc = err_set(e, EINVAL, "job file '%s': only local files and those of HDFS can be read",
+                      path);
+        return NULL;
+    }
+    return path;
+}
+
+static bool can_be_name(const char *s)
+{
+    size_t n = strlen(s);
+    return n > 0 && n <= JOB_NAME_MAX && span_utf8(span_of(s), NULL) &&
+           !span_has_control(span_of(s));
+}
+
+/* Get the last component of the directory's real path ("" = the current directory). NULL: it has
+ * none. */
+static char *directory_name(const char *dir)
+{
+    AUTO(free_p) char *real = realpath(dir, NULL);
+    const char *slash = real ? strrchr(real, '/') : NULL;
+    return slash ? str_dup(slash + 1) : NULL;
+}
+
+/*
+ * Give a job without a name the base name of its file, such as "hello" for hello.yaml. If the file
+ * has a generic name such as job.yaml, or there is no file, take the name of its directory. Jobs in
+ * TonY's XML files keep TonY's default name.
+ */
+static int default_name(struct conf *conf, const char *path, struct err *e)
+{
+    static const char key[] = "tony.application.name";
+    static const char *const nothing[] = { "job.yaml", "job.yml", "tony.yaml", "tony.yml" };
+    if (!str_eq(conf_origin(conf, key), "default") || (path && str_ends(path, ".xml")))
+        return 0;
+    AUTO(free_p) char *dir = str_dup(path ? path : "");
+    char *slash = dir ? strrchr(dir, '/') : NULL;
+    const char *file = slash ? slash + 1 : dir;
+    bool by_directory = !path;
+    for (size_t i = 0; i < ARRAY_LEN(nothing); i++)
+        by_directory = by_directory || str_eq(file, nothing[i]);
+    AUTO(free_p) char *name = NULL;
+    if (by_directory && slash) {
+        slash[slash == dir] = '\0';
+        name = directory_name(dir);
+    } else if (by_directory) {
+        name = directory_name(".");
+    } else {
+        name = str_dup(file);
+        char *dot = name ? strrchr(name, '.') : NULL;
+        if (dot && dot > name && (str_eq(dot, ".yaml") || str_eq(dot, ".yml")))
+            *dot = '\0';
+    }
+    return name && can_be_name(name) ? conf_set(conf, CL_DEFAULT, key, name, "default", false, e)
+                                     : 0;
+}
+
+static int load_job_file(struct client *c, struct conf *conf, const char *path, struct err *e)
+{
+    if (!str_starts(path, "hdfs://"))
+        return conf_load_file(conf, CL_JOB, path, e);
+    AUTO(buf_done) struct buf text = { .max = REMOTE_JOB_MAX };
+    int rc = yarn_job_file(c, path, &text, e);
+    if (rc < 0)
+        return err_wrap(e, rc, "cannot read job file '%s'", path);
+    struct span first = span_trim(buf_span(&text));
+    bool xml = str_ends(path, ".xml") || (first.len && first.p[0] == '<');
+    return conf_load_text(conf, CL_JOB, path, buf_span(&text), xml, e);
+}
+
+static int load_layers(struct client *c, struct conf *conf, struct err *e)
+{
+    int rc = conf_load_site(conf, e);
+    if (rc < 0)
+        return rc;
+    const char *path = job_file(c, &rc, e);
+    if (rc < 0)
+        return rc;
+    if (path)
+        rc = load_job_file(c, conf, path, e);
+    else if (!options_has(&c->o, OPT_EXECUTES) && !options_has(&c->o, OPT_CONF))
+        rc = (err_set(e, EINVAL, "no job is given"),
+              err_hint(e, "name a job file (tony %s job.yaml), or a command with --executes",
+                       c->cmd->name));
+    for (size_t i = 0; rc == 0 && i < c->o.n; i++)
+        rc = set_option(conf, c->o.v[i].id, c->o.v[i].value, e);
+    if (rc == 0)
+        rc = set_command(c, conf, e);
+    for (size_t i = 0; rc == 0 && i < c->o.n; i++)
+        if (c->o.v[i].id == OPT_CONF)
+            rc = set_conf_option(conf, c->o.v[i].value, e);
+    return rc < 0 ? rc : default_name(conf, path, e);
+}
+
+static int check_cluster(const struct job_spec *spec, const struct conf *conf, struct err *e)
+{
+    if (str_eq(spec->cluster, "local") || str_eq(spec->cluster, "yarn"))
+        return 0;
+    const char *origin = conf_origin(conf, "tony.cluster");
+    int rc = err_set(e, EINVAL, "%s: cluster '%s' is known but not supported in this release",
+                     origin ? origin : "tony.cluster", spec->cluster);
+    err_hint(e, "--cluster local runs the job on this machine");
+    return rc;
+}
+
+static bool on_path(const char *program)
+{
+    struct span rest = span_of(getenv("PATH") ? getenv("PATH") : ""), dir;
+    while (span_split(&rest, ':', &dir)) {
+        AUTO(free_p) char *path = str_printf("%.*s/%s", (int)dir.len, dir.p, program);
+        if (dir.len && path && access(path, X_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
+static int check_engine(const struct job_spec *spec, const struct conf *conf, struct err *e)
+{
+    bool wanted = spec->single_node && spec->am.docker_image;
+    for (size_t i = 0; i < spec->n_roles; i++)
+        wanted = wanted || spec->roles[i].docker_image;
+    if (!wanted || on_path("podman") || on_path("docker"))
+        return 0;
+    int rc = err_set(e, EINVAL, "%s: there is neither podman nor docker on the PATH to run images",
+                     conf_origin(conf, "tony.docker.enabled"));
+    err_hint(e, "install podman, or leave tony.docker.enabled out");
+    return rc;
+}
+
+/* Add the name of the job file to an error, and a hint to the documentation. */
+static int explain(struct client *c, int rc, struct err *e)
+{
+    int unused;
+    const char *path = job_file(c, &unused, NULL);
+    if (rc != -ENOMEM && path && !strstr(e->msg, path) && !strstr(e->msg, "--") &&
+        !strstr(e->msg, "/tony-site."))
+        (void)err_wrap(e, rc, "%s", path);
+    if (rc != -ENOMEM && !e->hint[0])
+        err_hint(e, "docs/job-files.md describes job files; tony doctor --keys lists all keys with "
+                    "their bounds");
+    return rc;
+}
+
+/* Is this a key of the pool? The site file sets those, not the job. */
+static bool is_the_pools(const char *key)
+{
+    return str_starts(key, "tony.pool.") || str_eq(key, "tony.store.max-age") ||
+           str_eq(key, "tony.history.retention-sec");
+}
+
+/* Why does this key have no effect in this job? NULL = it has one. */
+static const char *no_effect(const struct conf_key *row, bool yarn)
+{
+    if (row && is_the_pools(row->name))
+        return "the pool reads it in the site's file";
+    if (!row || row->effect == CE_ACTS || (yarn && row->effect == CE_YARN))
+        return NULL;
+    return row->effect == CE_YARN ? "only on YARN" : row->help;
+}
+
+static void add_reason(struct buf *out, const char *why)
+{
+    size_t n = strlen(why);
+    (void)buf_addf(out, " (%.*s)", (int)(n && why[n - 1] == '.' ? n - 1 : n), why);
+}
+
+struct idle_key {
+    const char *key, *why;
+};
+
+static void add_alike(const struct idle_key *v, size_t n, const char *why, struct buf *out)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (str_eq(v[i].why, why))
+            (void)buf_addf(out, "%s%s", out->len ? ", " : "", v[i].key);
+    }
+    add_reason(out, why);
+}
+
+/* Print one line with all keys of the job that have no effect, grouped by reason. */
+static void say_without_effect(const struct conf *conf, bool yarn)
+{
+    AUTO(buf_done) struct buf names = { 0 };
+    VEC(struct idle_key) idle = { 0 };
+    struct conf_entry x;
+    for (size_t i = 0; conf_at(conf, i, &x); i++) {
+        if (str_eq(x.origin, "default") || str_starts(x.origin, "site file") ||
+            str_starts(x.key, "tony.version-info."))
+            continue;
+        const char *why = no_effect(conf_key_find(span_of(x.key), NULL), yarn);
+        if (why && vec_push(&idle, ((struct idle_key){ x.key, why })) < 0)
+            break; /* out of memory: name only the keys found so far */
+    }
+    for (size_t i = 0; i < idle.n; i++) {
+        bool is_listed = false;
+        for (size_t k = 0; k < i; k++)
+            is_listed = is_listed || str_eq(idle.v[k].why, idle.v[i].why);
+        if (!is_listed)
+            add_alike(idle.v, idle.n, idle.v[i].why, &names);
+    }
+    if (idle.n)
+        client_note("without effect here: %s", buf_cstr(&names));
+    vec_done(&idle);
+}
+
+static void say_warnings(const struct job_spec *spec)
+{
+    enum { SAID_MAX = 20 };
+    size_t n = MIN(spec->warnings.n, (size_t)SAID_MAX);
+    for (size_t i = 0; i < n; i++)
+        client_note("%s", spec->warnings.v[i]);
+    if (n < spec->warnings.n)
+        client_note("and %zu more of this kind", spec->warnings.n - n);
+}
+
+int client_job_load(struct client *c, struct client_job *out, struct err *e)
+{
+    *out = (struct client_job){ 0 };
+    struct client_job j = { .conf = conf_new() };
+    int rc = j.conf ? load_layers(c, j.conf, e) : err_set(e, ENOMEM, "cannot read the job: %m");
+    if (rc == 0)
+        rc = job_spec_build(j.conf, &j.spec, e);
+    if (rc == 0)
+        rc = check_cluster(j.spec, j.conf, e);
+    if (rc == 0)
+        rc = check_engine(j.spec, j.conf, e);
+    j.yarn = rc == 0 && str_eq(j.spec->cluster, "yarn");
+    if (rc == 0)
+        rc = ship_collect(&j, e);
+    if (rc < 0) {
+        client_job_done(&j);
+        return explain(c, rc, e);
+    }
+    say_warnings(j.spec);
+    say_without_effect(j.conf, j.yarn);
+    if (!j.yarn && options_has(&c->o, OPT_HDFS_CLASSPATH))
+        client_note("--hdfs_classpath has no effect with cluster 'local'");
+    *out = j;
+    return 0;
+}
+
+void client_job_done(struct client_job *j)
+{
+    for (size_t i = 0; i < j->n_items; i++)
+        ship_item_done(&j->items[i]);
+    free(j->items);
+    for (size_t i = 0; i < j->n_remote; i++)
+        ship_remote_done(&j->remote[i]);
+    free(j->remote);
+    job_spec_free(j->spec);
+    conf_free(j->conf);
+    if (j->scratch)
+        /* If this fails, a leftover in the temporary directory does no harm. */
+        (void)fs_remove_tree(AT_FDCWD, j->scratch, NULL);
+    free(j->scratch);
+    *j = (struct client_job){ 0 };
+}

@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `tony simulate`: what each policy would do with the jobs of a trace, as one table. */
+#include "client/policy/simulate.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "client/client_int.h"
+#include "client/policy/allocate.h"
+#include "client/policy/exact.h"
+#include "client/policy/replay.h"
+#include "cluster/yarn/yarn.h"
+#include "codec/json.h"
+#include "simulate/foreign.h"
+#include "simulate/generate.h"
+#include "simulate/plot.h"
+#include "simulate/real.h"
+#include "simulate/simulate.h"
+
+enum {
+    POLICIES_MAX = 16,
+    TRACE_BYTES_MAX = 256 << 20,
+    SOLVER_LIMIT_MS = 10 * 1000, /* for each program, without --time-limit */
+    SOLVER_LIMIT_MAX_MS = 24 * 3600 * 1000,
+};
+
+/* The policies without --policy. */
+static const char *const usual[] = { "static", "fifo", "drf", "dorm", "las", "srtf" };
+
+struct chosen {
+    const struct part_policy *v[POLICIES_MAX];
+    size_t n;
+    bool real; /* the list has "real": the jobs as they really ran, which is no policy */
+};
+
+static int choose(const char *list, struct chosen *out, struct err *e)
+{
+    struct span rest = span_of(list), name;
+    if (!list) {
+        for (size_t i = 0; i < ARRAY_LEN(usual); i++)
+            if (part_policy_find(usual[i]))
+                out->v[out->n++] = part_policy_find(usual[i]);
+        return 0;
+    }
+    while (span_split(&rest, ',', &name)) {
+        AUTO(free_p) char *word = span_dup(name);
+        if (!word)
+            return err_set(e, ENOMEM, "cannot read the command line: %m");
+        if (str_eq(word, "real")) {
+            out->real = true;
+            continue;
+        }
+        if (out->n == POLICIES_MAX)
+            return err_set(e, EINVAL, "more than %d policies", POLICIES_MAX);
+        int rc = client_policy(word, &out->v[out->n], e);
+        if (rc < 0)
+            return rc;
+        out->n++;
+    }
+    return 0;
+}
+
+/* Read the trace of another cluster, which needs nodes from the command line. */
+static int load_foreign(const struct client *c, const char *path, struct span text, struct trace *t,
+                        struct err *e)
+{
+    const char *format = options_get(&c->o, OPT_FORMAT), *elastic = options_get(&c->o, OPT_ELASTIC);
+    struct foreign_options o = { .format = format && !str_eq(format, "auto") ? format : NULL,
+                                 .columns = options_get(&c->o, OPT_COLUMNS) };
+    struct foreign_result result;
+    int rc = elastic ? foreign_elastic(span_of(elastic), &o, e) : 0;
+    if (rc == 0)
+        rc = foreign_parse(path, text, &o, t, &result, e);
+    if (rc < 0)
+        return rc;
+    if (result.left_out > 0)
+        client_note("%s: %zu job%s left out: never run, not ended, or without a demand", path,
+                    result.left_out, result.left_out == 1 ? " is" : "s are");
+    if (options_has(&c->o, OPT_NODES))
+        return 0;
+    AUTO(buf_done) struct buf types = { 0 };
+    for (uint32_t k = 0; k < t->cluster.n_types; k++)
+        (void)buf_addf(&types, "%s%s", k ? "," : "", t->cluster.types[k]);
+    (void)err_set(e, EINVAL, "%s: this trace does not say which nodes there are", path);
+    return err_hint(e, "give --nodes 'COUNTx%s'", buf_cstr(&types));
+}
+
+static int load(const struct client *c, const char *path, struct trace *t, struct err *e)
+{
+    AUTO(buf_done) struct buf text = { .max = TRACE_BYTES_MAX };
+    AUTO(close_p) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd == -1)
+        return err_set(e, errno, "cannot open trace '%s': %m", path);
+    int rc = buf_fill_fd(&text, fd, e);
+    if (rc < 0)
+        return err_wrap(e, rc, "trace '%s'", path);
+    bool chosen = options_has(&c->o, OPT_COLUMNS) || options_has(&c->o, OPT_FORMAT);
+    if (chosen || foreign_is(buf_span(&text)))
+        return load_foreign(c, path, buf_span(&text), t, e);
+    return trace_parse(path, buf_span(&text), t, e);
+}
+
+static int load_history(struct client *c, struct trace *t, struct replayed *past, struct err *e)
+{
+    int rc = yarn_wanted(c) ? replay_yarn(c, t, past, e) : replay_local(c, t, past, e);
+    if (rc == 0 && past->left_out > 0)
+        client_note("%zu job%s left out: never run, or with damaged files", past->left_out,
+                    past->left_out == 1 ? " is" : "s are");
+    return rc;
+}
+
+static json_t *result_json(const char *policy, const struct sim_result *r)
+{
+    return json_pack(
+        "{s:s,s:f,s:f,s:f,s:f,s:f,s:I,s:f,s:I,s:f,s:f,s:I,s:f}", "policy", policy, "util_5h",
+        r->util_5h, "util", r->util, "jct_mean_s", r->jct_mean_s, "jct_p95_s", r->jct_p95_s, "loss",
+        r->loss, "adjustments", (json_int_t)r->adjustments, "overhead_percent", r->overhead_percent,
+        "decisions", (json_int_t)r->decisions, "decide_s", r->decide_s, "longest_decision_s",
+        r->longest_s, "never_run", (json_int_t)r->never, "end_s", r->end_s);
+}
+
+/* Add the errors of the estimated starts. */
+static json_t *add_estimates(json_t *row, const struct estimates_result *x)
+{
+    json_t *doc = json_pack("{s:I, s:I, s:f, s:f, s:f}", "samples", (json_int_t)x->n, "open",
+                            (json_int_t)x->n_open, "median_error_s", x->error_s, "median_wait_s",
+                            x->wait_s, "within_percent", x->within_percent);
+    (void)json_object_set_new(row, "estimates", doc); /* on failure, the member is missing */
+    return row;
+}
+
+static void print_estimates(const struct estimates_result *x)
+{
+    if (x->n == 0)
+        (void)printf("  starts: no job of the sample had to wait\n");
+    else
+        (void)printf(
+            "  starts: %zu estimated at arrival, median error %.0f s (median wait %.0f s); "
+            "the truth was within the range in %.0f %%\n",
+            x->n, x->error_s, x->wait_s, x->within_percent);
+}
+
+static void print_row(const char *policy, const struct sim_result *r)
+{
+    (void)printf("%-8s %9.6f %9.6f %11.3f %11.3f %9.6f %12llu %11.5f\n", policy, r->util_5h,
+                 r->util, r->jct_mean_s, r->jct_p95_s, r->loss, (unsigned long long)r->adjustments,
+                 r->overhead_percent);
+    (void)fflush(stdout); /* the next policy may take minutes; a failure is reported at the end */
+    if (r->never > 0)
+        client_note("%s: %zu job%s can never run and %s left out", policy, r->never,
+                    r->never == 1 ? "" : "s", r->never == 1 ? "is" : "are");
+}
+
+/* Put the real run of the jobs before the simulations. rows: NULL, or the list for --json; plot:
+ * NULL, or charts. */
+static int add_real(const struct trace *t, const struct replayed *past, json_t *rows,
+                    struct plot *plot, struct err *e)
+{
+    struct sim_result r;
+    if (plot)
+        plot_policy(plot, "real");
+    if (sim_real(t, &past->real, plot ? plot_events(plot) : NULL, &r) < 0)
+        return err_set(e, ENOMEM, "cannot simulate: %m");
+    if (rows &&
+        json_array_append_new(rows, json_pack("{s:s,s:f,s:f,s:f,s:f,s:I,s:f}", "policy", "real",
+                                              "util_5h", r.util_5h, "util", r.util, "jct_mean_s",
+                                              r.jct_mean_s, "jct_p95_s", r.jct_p95_s, "adjustments",
+                                              (json_int_t)r.adjustments, "end_s", r.end_s)) < 0)
+        return err_set(e, ENOMEM, "cannot print the result: %m");
+    if (!rows)
+        (void)printf("%-8s %9.6f %9.6f %11.3f %11.3f %9s %12llu %11s\n", "real", r.util_5h, r.util,
+                     r.jct_mean_s, r.jct_p95_s, "-", (unsigned long long)r.adjustments, "-");
+    return 0;
+}
+
+static int exit_code(int rc)
+{
+    return rc == -ENOMEM || rc == -EIO ? EXIT_CLUSTER : EXIT_MISUSE;
+}
+
+static void plot_freep(struct plot **p)
+{
+    plot_free(*p);
+}
+
+static int write_plot(struct plot *p, unsigned charts, const char *path, struct err *e)
+{
+    AUTO(buf_done) struct buf page = { .max = TRACE_BYTES_MAX };
+    AUTO(close_p) int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd == -1)
+        return err_set(e, errno, "cannot write charts to '%s': %m", path);
+    int rc = plot_write(p, charts, &page);
+    if (rc == 0)
+        rc = fs_write_all(fd, page.p, page.len);
+    return rc < 0 ? err_set(e, -rc, "cannot write charts to '%s': %m", path) : 0;
+}
+
+/* A number among the options; absent: *out stays as it is. */
+static int option_number(const struct client *c, enum option_id id, int64_t min, int64_t max,
+                         int64_t *out, struct err *e)
+{
+    const char *text = options_get(&c->o, id);
+    return text ? str_i64(span_of(text), min, max, option_name(id), out, e) : 0;
+}
+
+/* The solver of --exact. */
+static int open_solver(const struct client *c, const struct chosen *policies,
+                       struct exact_solver *out, struct err *e)
+{
+    const char *text = options_get(&c->o, OPT_TIME_LIMIT);
+    int64_t limit_ms = SOLVER_LIMIT_MS;
+    bool dorm = false;
+    for (size_t i = 0; i < policies->n; i++)
+        dorm |= str_eq(policies->v[i]->name, "dorm");
+    if (!dorm)
+        return err_set(e, EINVAL, "--exact is for the policy 'dorm', which is not chosen");
+    if (text && str_ms(span_of(text), 1, SOLVER_LIMIT_MAX_MS, option_name(OPT_TIME_LIMIT),
+                       &limit_ms, e) < 0)
+        return -EINVAL;
+    return exact_solver_init(out, limit_ms, e);
+}
+
+static int generate(const struct client *c)
+{
+    AUTO(trace_done) struct trace t = { 0 };
+    AUTO(buf_done) struct buf text = { .max = TRACE_BYTES_MAX };
+    int64_t seed = 1, jobs = 0;
+    struct err e = { 0 };
+    int rc = option_number(c, OPT_SEED, 0, INT64_MAX, &seed, &e);
+    if (rc == 0)
+        rc = option_number(c, OPT_JOBS, 1, TRACE_JOBS_MAX, &jobs, &e);
+    if (rc == 0 && c->o.n_args > 0)
+        rc = err_set(&e, EINVAL, "--generate prints a trace, so it takes no TRACE");
+    if (rc == 0)
+        rc = trace_generate(options_get(&c->o, OPT_GENERATE), (uint64_t)seed, (size_t)jobs, &t, &e);
+    if (rc == 0 && trace_write(&t, &text) < 0)
+        rc = err_set(&e, ENOMEM, "cannot write the trace: %m");
+    if (rc < 0)
+        return client_fail(exit_code(rc), &e);
+    (void)fwrite(text.p, 1, text.len, stdout); /* client_flush_stdout() reports a failure */
+    return client_flush_stdout();
+}
+
+int cmd_simulate(struct client *c)
+{
+    if (options_has(&c->o, OPT_GENERATE))
+        return generate(c);
+    bool json = options_has(&c->o, OPT_JSON);
+    const char *nodes = options_get(&c->o, OPT_NODES);
+    const char *charts_list = options_get(&c->o, OPT_CHARTS);
+    unsigned charts = PLOT_ALL;
+    int64_t seed = 1;
+    struct chosen policies = { .n = 0 };
+    AUTO(trace_done) struct trace t = { 0 };
+    struct replayed past = { 0 };
+    struct err e = { 0 };
+    bool history = options_has(&c->o, OPT_FROM_HISTORY), exact = options_has(&c->o, OPT_EXACT);
+    struct exact_solver solver;
+    int rc = 0;
+    if (history && c->o.n_args > 0)
+        rc = err_set(&e, EINVAL, "--from-history takes no TRACE");
+    else if (!history && c->o.n_args != 1)
+        rc = err_set(&e, EINVAL, "no TRACE is given");
+    if (rc == 0)
+        rc = choose(options_get(&c->o, OPT_POLICY), &policies, &e);
+    if (rc == 0 && exact)
+        rc = open_solver(c, &policies, &solver, &e);
+    if (rc == -ENOENT)
+        return client_fail(EXIT_CLUSTER, &e);
+    if (rc == 0 && policies.real && !history)
+        rc = err_set(&e, EINVAL, "the policy 'real' is what happened, so it needs --from-history");
+    if (rc == 0)
+        rc = option_number(c, OPT_SEED, 0, INT64_MAX, &seed, &e);
+    if (rc == 0 && charts_list)
+        rc = plot_charts(charts_list, &charts, &e);
+    if (rc == 0)
+        rc = history ? load_history(c, &t, &past, &e) : load(c, c->o.args[0], &t, &e);
+    if (rc == 0 && nodes)
+        rc = trace_set_nodes(&t, span_of(nodes), &e);
+    if (rc < 0)
+        return client_fail(exit_code(rc), &e);
+
+    const char *chart = options_get(&c->o, OPT_PLOT);
+    AUTO(plot_freep) struct plot *plot = chart ? plot_new(&t) : NULL;
+    AUTO(json_freep) json_t *rows = json ? json_array() : NULL;
+    if ((chart && !plot) || (json && !rows)) {
+        err_set(&e, ENOMEM, "cannot simulate: %m");
+        return client_fail(EXIT_CLUSTER, &e);
+    }
+    if (!json)
+        (void)printf("%-8s %9s %9s %11s %11s %9s %12s %11s\n", "policy", "util_5h", "util",
+                     "jct_mean_s", "jct_p95_s", "loss", "adjustments", "overhead_%");
+    if (history && add_real(&t, &past, rows, plot, &e) < 0)
+        return client_fail(EXIT_CLUSTER, &e);
+    for (size_t i = 0; i < policies.n; i++) {
+        struct sim_options o = { .clock_us = clock_mono_us,
+                                 .estimates = options_has(&c->o, OPT_ESTIMATES),
+                                 .estimates_seed = (uint64_t)seed,
+                                 .solver = exact ? &solver.solver : NULL };
+        struct sim_result r;
+        if (plot) {
+            plot_policy(plot, policies.v[i]->name);
+            o.events = plot_events(plot);
+        }
+        rc = sim_run(&t, policies.v[i], &o, &r, &e);
+        if (rc < 0)
+            return client_fail(exit_code(rc), &e);
+        if (!json)
+            print_row(policies.v[i]->name, &r);
+        json_t *row = json ? result_json(policies.v[i]->name, &r) : NULL;
+        if (row && o.estimates)
+            row = add_estimates(row, &r.estimates);
+        else if (o.estimates)
+            print_estimates(&r.estimates);
+        if (json && json_array_append_new(rows, row) < 0)
+            rc = err_set(&e, ENOMEM, "cannot print the result: %m");
+        if (rc < 0)
+            return client_fail(EXIT_CLUSTER, &e);
+    }
+    if (exact && solver.silent > 0)
+        client_note("the solver had no answer within %.3g s for %" PRIu64 " of %" PRIu64
+                    " programs; there the answer of the fast search counts",
+                    (double)solver.limit_ms / 1000, solver.silent, solver.asked);
+    if (plot && write_plot(plot, charts, chart, &e) < 0)
+        return client_fail(EXIT_CLUSTER, &e);
+    return json ? client_print_json(TAKE(rows)) : client_flush_stdout();
+}

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pool status, pool start, pool stop; pool set and pool why are in pool_policy.c
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "client/client_int.h"
+#include "client/pool/pool_policy.h"
+#include "cluster/link.h"
+#include "loop/loop.h"
+#include "proto/tony.pb-c.h"
+
+static int fail_rc(struct err *e)
+{
+    return client_fail(EXIT_CLUSTER, e);
+}
+
+/* 1: the pool has answered; 0: no pool runs. */
+static int ask_pool(struct client *c, bool start, int what, bool force, json_t **out, struct err *e)
+{
+    struct answer a = { 0 };
+    int rc = link_ask_pool(c, start, what, "", force, &a, e);
+    bool absent = !start && !a.refused && (rc == -ENOENT || rc == -ECONNREFUSED);
+    if (rc == 0) {
+        *out = a.json.len ? json_loadb(a.json.p, a.json.len, JSON_REJECT_DUPLICATES, NULL)
+                          : json_object();
+        if (!*out)
+            rc = err_set(e, EBADMSG, "the pool's answer is not valid");
+    }
+    answer_done(&a);
+    return absent ? 0 : rc < 0 ? rc : 1;
+}
+
+static void size_cell(const json_t *obj, char *out, size_t n)
+{
+    (void)str_size((uint64_t)doc_int(obj, "memory_mib", 0) << 20, out, n);
+}
+
+static void print_status(const json_t *doc)
+{
+    const json_t *capacity = json_object_get(doc, "capacity"), *used = json_object_get(doc, "used");
+    char of[32], in_use[32];
+    size_cell(capacity, of, sizeof of);
+    size_cell(used, in_use, sizeof in_use);
+    (void)printf("pool %lld, version %s\n  memory  %s of %s\n  GPUs    %lld of %lld\n  cores   "
+                 "%lld of %lld asked for\n",
+                 (long long)doc_int(doc, "pid", 0), doc_str(doc, "version"), in_use, of,
+                 (long long)doc_int(used, "gpus", 0), (long long)doc_int(capacity, "gpus", 0),
+                 (long long)doc_int(used, "vcores", 0), (long long)doc_int(capacity, "vcores", 0));
+    if (!str_eq(doc_str(doc, "policy"), "fifo"))
+        (void)printf("  policy  %s\n", doc_str(doc, "policy"));
+    const json_t *jobs = json_object_get(doc, "jobs");
+    if (json_array_size(jobs) == 0)
+        return;
+    struct table t = { .n_cols = 5 };
+    table_add(&t, "APPLICATION", "NAME", "STATE", "MEMORY", "BEHIND", NULL);
+    size_t i;
+    json_t *job;
+    json_array_foreach(jobs, i, job)
+    {
+        char memory[32];
+        size_cell(json_object_get(job, "needs"), memory, sizeof memory);
+        /* A running job has `wants` if it waits for room to grow. */
+        const json_t *wants = json_object_get(job, "wants");
+        table_add(&t, doc_str(job, "application_id"), doc_str(job, "name"), doc_str(job, "state"),
+                  memory, doc_str(wants ? wants : job, "behind"), NULL);
+    }
+    table_print(&t);
+}
+
+static int status(struct client *c, bool start)
+{
+    struct err e = { 0 };
+    json_t *doc = NULL;
+    int rc = ask_pool(c, start, TONY__CLIENT_ASK__WHAT__POOL_STATUS, false, &doc, &e);
+    if (rc < 0)
+        return fail_rc(&e);
+    bool json = options_has(&c->o, OPT_JSON);
+    if (rc == 0) {
+        if (json)
+            return client_print_json(json_pack("{s:b}", "running", 0));
+        (void)printf("the pool does not run; it is started when needed\n");
+        return client_flush_stdout();
+    }
+    (void)json_object_set_new(doc, "running", json_true());
+    if (json)
+        return client_print_json(doc);
+    print_status(doc);
+    json_decref(doc);
+    return client_flush_stdout();
+}
+
+static bool answers(struct client *c)
+{
+    struct conn *pool = NULL;
+    bool yes = link_dial_pool(c, false, &pool, NULL) == 0;
+    conn_close(pool);
+    return yes;
+}
+
+/* Does a pool hold the lock? The pool releases it as the very last step of its end. */
+static bool holds_its_lock(const struct client *c)
+{
+    AUTO(free_p) char *path = paths_pool_lock(&c->paths);
+    AUTO(close_p) int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+    return fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) == -1 && errno == EWOULDBLOCK;
+}
+
+/* Wait until the pool has ended: it has released its lock. The caller may then safely remove
+ * TONY_HOME. If a pool answers after a silence, the old one has ended and this is a new one. */
+static int await_end(struct client *c, struct err *e)
+{
+    int64_t deadline = clock_mono_ms() + ANSWER_MS;
+    bool silent = false;
+    for (int pause = 1; clock_mono_ms() < deadline; pause = MIN(pause * 2, 50)) {
+        bool there = answers(c);
+        if (there ? silent : !holds_its_lock(c))
+            return 0;
+        silent = !there;
+        (void)poll(NULL, 0, pause);
+    }
+    return err_set(e, ETIMEDOUT, "the pool announced its end, but still answers after %d s",
+                   ANSWER_MS / 1000);
+}
+
+/* Ask the pool to stop. A pool that is starting holds its lock before it listens: wait and ask
+ * again. 0: no pool runs; 1: the pool has the request. */
+static int ask_to_stop(struct client *c, json_t **out, struct err *e)
+{
+    int64_t deadline = clock_mono_ms() + ANSWER_MS;
+    for (;;) {
+        bool force = options_has(&c->o, OPT_FORCE);
+        int rc = ask_pool(c, false, TONY__CLIENT_ASK__WHAT__POOL_STOP, force, out, e);
+        if (rc != 0 || !holds_its_lock(c))
+            return rc;
+        if (clock_mono_ms() >= deadline)
+            return err_set(e, ETIMEDOUT, "a pool has been starting or ending for %d s",
+                           ANSWER_MS / 1000);
+        (void)poll(NULL, 0, 10);
+    }
+}
+
+static int stop(struct client *c)
+{
+    struct err e = { 0 };
+    json_t *doc = NULL;
+    int rc = ask_to_stop(c, &doc, &e);
+    bool ran = rc == 1;
+    json_decref(doc);
+    if (rc == 1)
+        rc = await_end(c, &e);
+    if (rc < 0)
+        return client_fail(e.num == EBUSY ? EXIT_JOB_FAILED : EXIT_CLUSTER, &e);
+    if (options_has(&c->o, OPT_JSON))
+        return client_print_json(json_pack("{s:b, s:b}", "running", 0, "stopped", ran));
+    client_note(ran ? "the pool has stopped" : "the pool does not run");
+    return EXIT_DONE;
+}
+
+int cmd_pool(struct client *c)
+{
+    const char *word = c->o.args[0];
+    static const char *const words[] = { "status", "start", "stop", "set", "why" };
+    struct err e = { 0 };
+    size_t most = str_eq(word, "set") ? c->o.n_args : str_eq(word, "why") ? 2 : 1;
+    if (c->o.n_args > most) {
+        (void)err_set(&e, EINVAL, "tony pool %s takes no argument '%s'", word, c->o.args[most]);
+        return client_fail(EXIT_MISUSE, &e);
+    }
+    if (str_eq(word, "stop"))
+        return stop(c);
+    if (options_has(&c->o, OPT_FORCE)) {
+        (void)err_set(&e, EINVAL, "option '--force' belongs to 'tony pool stop'");
+        return client_fail(EXIT_MISUSE, &e);
+    }
+    if (str_eq(word, "status"))
+        return status(c, false);
+    if (str_eq(word, "start"))
+        return status(c, true);
+    if (str_eq(word, "set"))
+        return pool_set(c);
+    if (str_eq(word, "why"))
+        return pool_why(c);
+    (void)err_set(&e, EINVAL, "tony pool does not understand '%s'", word);
+    const char *near = str_nearest(word, words, ARRAY_LEN(words));
+    if (near)
+        err_hint(&e, "did you mean 'tony pool %s'?", near);
+    else
+        err_hint(&e, "usage: tony pool status|start|stop|set|why");
+    return client_fail(EXIT_MISUSE, &e);
+}

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pool set, pool why: the policy by which the pool divides the machine, and its last decision.
+ */
+#include "client/pool/pool_policy.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "client/client_int.h"
+#include "client/pool/forecast.h"
+#include "cluster/link.h"
+#include "loop/loop.h"
+#include "proto/tony.pb-c.h"
+
+/* 0, or -errno. */
+static int parse(struct answer *a, json_t **out, struct err *e)
+{
+    *out = json_loadb(a->json.p, a->json.len, JSON_REJECT_DUPLICATES, NULL);
+    return *out ? 0 : err_set(e, EBADMSG, "the pool's answer is not valid");
+}
+
+static int fail(const struct answer *a, struct err *e)
+{
+    bool wrong = a->refused && (e->num == EINVAL || e->num == ERANGE);
+    return client_fail(wrong ? EXIT_MISUSE : EXIT_CLUSTER, e);
+}
+
+/* ---- pool set ---- */
+
+static int ask_set(struct client *c, struct answer *a, struct err *e)
+{
+    Tony__ClientAsk ask = TONY__CLIENT_ASK__INIT;
+    Tony__Frame f = TONY__FRAME__INIT;
+    struct conn *pool = NULL;
+    int rc = link_dial_pool(c, true, &pool, e);
+    ask.what = TONY__CLIENT_ASK__WHAT__POLICY_SET;
+    ask.settings = (char **)(uintptr_t)&c->o.args[1];
+    ask.n_settings = c->o.n_args - 1;
+    f.body_case = TONY__FRAME__BODY_CLIENT_ASK;
+    f.client_ask = &ask;
+    if (rc == 0)
+        rc = link_ask(c, &pool, &f, a, e);
+    conn_close(pool);
+    return rc;
+}
+
+static void print_settings(const json_t *doc)
+{
+    struct table t = { .n_cols = 3 };
+    size_t i;
+    json_t *one;
+    table_add(&t, "KEY", "VALUE", "FROM", NULL);
+    json_array_foreach(json_object_get(doc, "settings"), i, one)
+    {
+        const char *key = doc_str(one, "key");
+        key += str_starts(key, "tony.pool.policy.") ? strlen("tony.pool.policy.")
+                                                    : strlen("tony.pool.");
+        table_add(&t, key, doc_str(one, "value"), doc_str(one, "origin"), NULL);
+    }
+    table_print(&t);
+}
+
+int pool_set(struct client *c)
+{
+    struct err e = { 0 };
+    struct answer a = { 0 };
+    json_t *doc = NULL;
+    int rc = ask_set(c, &a, &e);
+    if (rc == 0)
+        rc = parse(&a, &doc, &e);
+    int code = rc < 0 ? fail(&a, &e) : EXIT_DONE;
+    answer_done(&a);
+    if (rc < 0)
+        return code;
+    if (options_has(&c->o, OPT_JSON))
+        return client_print_json(doc);
+    print_settings(doc);
+    json_decref(doc);
+    return client_flush_stdout();
+}
+
+/* ---- pool why ---- */
+
+/* Add "expected" to each job of the decision that waits, and under fifo a list of all that wait. */
+static void add_expected(json_t *doc, const struct forecast *f)
+{
+    json_t *jobs = json_object_get(json_object_get(doc, "decision"), "jobs"), *job;
+    size_t i;
+    json_array_foreach(jobs, i, job)
+    {
+        json_t *x = doc_int(job, "containers", 0) || json_is_true(json_object_get(job, "extension"))
+                        ? NULL
+                        : forecast_json(f, doc_str(job, "application_id"));
+        if (x)
+            (void)json_object_set_new(job, "expected", x); /* on failure, the member is missing */
+    }
+    if (!jobs)
+        (void)json_object_set_new(doc, "waiting", forecast_queue(f));
+}
+
+static void print_job(const json_t *job, int64_t now_ms)
+{
+    int64_t n = doc_int(job, "containers", 0), had = doc_int(job, "had", 0);
+    const char *hint = doc_str(job, "would_change");
+    char since[32];
+    (void)str_duration(MAX(now_ms - doc_int(job, "since_ms", 0), (int64_t)0), since, sizeof since);
+    (void)printf("  %s%s\n", doc_str(job, "application_id"),
+                 json_is_true(json_object_get(job, "extension")) ? ", its extension" : "");
+    if (n == 0)
+        (void)printf("    waits, since %s\n", since);
+    else if (!json_is_true(json_object_get(job, "elastic")))
+        (void)printf("    has what it needs, and is not resized\n");
+    else if (had && had != n)
+        (void)printf("    %lld containers, before %lld; fair: %lld; since %s\n", (long long)n,
+                     (long long)had, (long long)doc_int(job, "fair", 0), since);
+    else
+        (void)printf("    %lld container%s; fair: %lld; since %s\n", (long long)n,
+                     n == 1 ? "" : "s", (long long)doc_int(job, "fair", 0), since);
+    (void)printf("    why: %s\n", doc_str(job, "why"));
+    AUTO(buf_done) struct buf start = { 0 };
+    if (forecast_text(job, &start))
+        (void)printf("    expected start: %s\n", buf_cstr(&start));
+    if (hint[0])
+        (void)printf("    what would change it: %s\n", hint);
+}
+
+static void print_why(const json_t *doc)
+{
+    const json_t *d = json_object_get(doc, "decision");
+    int64_t now_ms = doc_int(doc, "now_ms", 0);
+    char ago[32];
+    size_t i;
+    json_t *job;
+    if (!json_is_object(d)) {
+        (void)printf("the pool's policy is '%s', and it has made no decision%s\n",
+                     doc_str(doc, "policy"),
+                     str_eq(doc_str(doc, "policy"), "fifo")
+                         ? ": jobs start in the order of the queue, see tony pool status"
+                         : " yet");
+        forecast_print_queue(json_object_get(doc, "waiting"));
+        return;
+    }
+    (void)str_duration(MAX(now_ms - doc_int(d, "at_ms", 0), (int64_t)0), ago, sizeof ago);
+    (void)printf("policy '%s', decision %lld, %s ago\n"
+                 "  utilization %.3g, loss of fairness %.3g; %lld adjusted, %lld started\n",
+                 doc_str(d, "policy"), (long long)doc_int(d, "number", 0), ago,
+                 json_number_value(json_object_get(d, "utilization")),
+                 json_number_value(json_object_get(d, "loss")),
+                 (long long)doc_int(d, "adjusted", 0), (long long)doc_int(d, "admitted", 0));
+    json_array_foreach(json_object_get(d, "jobs"), i, job) print_job(job, now_ms);
+}
+
+int pool_why(struct client *c)
+{
+    struct err e = { 0 };
+    struct answer a = { 0 };
+    json_t *doc = NULL;
+    const char *id = c->o.n_args > 1 ? c->o.args[1] : "";
+    int rc = link_ask_pool(c, false, TONY__CLIENT_ASK__WHAT__POLICY_WHY, id, false, &a, &e);
+    if (rc == 0)
+        rc = parse(&a, &doc, &e);
+    bool absent = !a.refused && (rc == -ENOENT || rc == -ECONNREFUSED);
+    int code = rc < 0 && !absent ? fail(&a, &e) : EXIT_DONE;
+    answer_done(&a);
+    if (absent)
+        doc = json_pack("{s:s, s:n}", "policy", "fifo", "decision");
+    else if (rc < 0)
+        return code;
+    struct forecast *f = absent ? NULL : forecast_load(c);
+    if (f)
+        add_expected(doc, f);
+    forecast_free(f);
+    if (options_has(&c->o, OPT_JSON))
+        return client_print_json(doc);
+    if (absent)
+        (void)printf("the pool does not run, so no job waits and none is resized\n");
+    else
+        print_why(doc);
+    json_decref(doc);
+    return client_flush_stdout();
+}
+
+/* ---- for other commands ---- */
+
+void pool_policy_add(struct client *c, json_t *doc)
+{
+    struct answer a = { .wait_ms = POOL_POLICY_MS };
+    json_t *why = NULL, *job;
+    size_t i;
+    if (!str_eq(doc_str(doc, "state"), "RUNNING") ||
+        link_ask_pool(c, false, TONY__CLIENT_ASK__WHAT__POLICY_WHY, doc_str(doc, "application_id"),
+                      false, &a, NULL) < 0 ||
+        parse(&a, &why, NULL) < 0) {
+        answer_done(&a);
+        return;
+    }
+    const json_t *d = json_object_get(why, "decision");
+    json_array_foreach(json_object_get(d, "jobs"), i, job)
+    {
+        if (!json_is_true(json_object_get(job, "extension")))
+            (void)json_object_set_new(doc, "policy",
+                                      json_pack("{s:s, s:I, s:O}", "name", doc_str(d, "policy"),
+                                                "decision", (json_int_t)doc_int(d, "number", 0),
+                                                "word", job)); /* on failure, doc lacks it */
+    }
+    json_decref(why);
+    answer_done(&a);
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/show/machine.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "storage/paths.h"
+
+static int64_t field_kib(struct span text, const char *name)
+{
+    struct span line;
+    while (span_split(&text, '\n', &line)) {
+        if (!span_starts(line, name))
+            continue;
+        line.p += strlen(name);
+        line.len -= strlen(name);
+        struct span word = span_trim(line);
+        const char *space = memchr(word.p, ' ', word.len);
+        if (space)
+            word.len = (size_t)(space - word.p);
+        int64_t v;
+        return str_i64(word, 0, INT64_MAX >> 10, name, &v, NULL) == 0 ? v : -1;
+    }
+    return -1;
+}
+
+int machine_memory(uint64_t *out_total, uint64_t *out_available)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    int rc = fs_read(AT_FDCWD, "/proc/meminfo", &text, NULL);
+    int64_t total = field_kib(buf_span(&text), "MemTotal:"),
+            available = field_kib(buf_span(&text), "MemAvailable:");
+    if (rc < 0 || total < 0)
+        return rc < 0 ? rc : -EBADMSG;
+    *out_total = (uint64_t)total << 10;
+    *out_available = available < 0 ? 0 : (uint64_t)available << 10;
+    return 0;
+}
+
+/* ---- GPUs ---- */
+
+static int read_for(int fd, struct buf *out, int limit_ms)
+{
+    int64_t deadline = clock_mono_ms() + limit_ms;
+    for (;;) {
+        struct pollfd p = { .fd = fd, .events = POLLIN };
+        int64_t left = deadline - clock_mono_ms();
+        if (left <= 0 || poll(&p, 1, (int)left) == 0)
+            return -ETIMEDOUT;
+        char bytes[4096];
+        ssize_t n = read(fd, bytes, sizeof bytes);
+        if (n == 0)
+            return 0;
+        if (n < 0 && errno != EINTR)
+            return -errno;
+        if (n > 0 && buf_add(out, bytes, (size_t)n) < 0)
+            return -ENOMEM;
+    }
+}
+
+static int run_gpu_program(const char *program, struct buf *out, struct err *e)
+{
+    enum { LIMIT_MS = 10000 };
+    int fds[2];
+    if (pipe2(fds, O_CLOEXEC) == -1)
+        return err_set(e, errno, "cannot run '%s': %m", program);
+    posix_spawn_file_actions_t fa;
+    (void)posix_spawn_file_actions_init(&fa); /* if one of these fails, posix_spawnp() reports it */
+    (void)posix_spawn_file_actions_adddup2(&fa, fds[1], STDOUT_FILENO);
+    (void)posix_spawn_file_actions_addopen(&fa, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+    char *argv[] = { (char *)program, NULL };
+    pid_t pid;
+    int rc = posix_spawn(&pid, program, &fa, NULL, argv, environ);
+    (void)posix_spawn_file_actions_destroy(&fa);
+    close_p(&fds[1]);
+    if (rc != 0) {
+        close_p(&fds[0]);
+        return err_set(e, rc, "cannot run '%s': %m", program);
+    }
+    rc = read_for(fds[0], out, LIMIT_MS);
+    close_p(&fds[0]);
+    if (rc < 0)
+        (void)kill(pid, SIGKILL);
+    int status = 0;
+    (void)waitpid(pid, &status, 0);
+    if (rc < 0)
+        return err_set(e, -rc, "'%s' did not answer: %m", program);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        return err_set(e, ENODEV, "no NVIDIA driver was found");
+    return 0;
+}
+
+int machine_gpus(json_t *gpus, struct err *e)
+{
+    AUTO(free_p) char *program = paths_program("tony-gpu");
+    if (!program)
+        return err_set(e, ENOENT, "the program tony-gpu is not there");
+    AUTO(buf_done) struct buf text = { .max = 1 << 20 };
+    int rc = run_gpu_program(program, &text, e);
+    struct span rest = buf_span(&text), line;
+    while (rc == 0 && rest.len && span_split(&rest, '\n', &line)) {
+        json_t *gpu = json_loadb(line.p, line.len, 0, NULL);
+        if (json_is_object(gpu) && json_object_get(gpu, "index"))
+            (void)json_array_append(gpus, gpu);
+        json_decref(gpu);
+    }
+    return rc;
+}
+
+/* ---- cgroups ---- */
+
+/* The path of this process's group in the hierarchy whose controllers field is `controller` ("" =
+ * v2), from /proc/self/cgroup. */
+static bool own_group(struct span text, const char *controller, char *out, size_t n)
+{
+    struct span line, id, names;
+    while (text.len && span_split(&text, '\n', &line)) {
+        if (!span_split(&line, ':', &id) || !span_split(&line, ':', &names))
+            continue;
+        bool found = !controller[0] && names.len == 0;
+        for (struct span rest = names, name;
+             controller[0] && !found && rest.len && span_split(&rest, ',', &name);)
+            found = span_eqs(name, controller);
+        if (!found)
+            continue;
+        (void)snprintf(out, n, "%.*s", (int)line.len, line.p);
+        return true;
+    }
+    return false;
+}
+
+void machine_cgroup(struct machine_cgroup *out)
+{
+    const char *wanted = getenv("TONY_CGROUPS"); /* as in executor/cgroup.c */
+    *out = (struct machine_cgroup){ .off = wanted && str_eq(wanted, "none") };
+    AUTO(buf_done) struct buf self = { 0 };
+    if (out->off)
+        return;
+    if (fs_read(AT_FDCWD, "/proc/self/cgroup", &self, NULL) < 0)
+        return;
+    char group[400];
+    const char *const v1 = "/sys/fs/cgroup/memory";
+    if (own_group(buf_span(&self), "memory", group, sizeof group) && access(v1, F_OK) == 0) {
+        out->version = 1;
+        (void)snprintf(out->path, sizeof out->path, "%s%s", v1, str_eq(group, "/") ? "" : group);
+        /* In a container, the path in /proc/self/cgroup may be that of the host. */
+        if (access(out->path, F_OK) == -1)
+            (void)str_copy(out->path, sizeof out->path, v1);
+        (void)str_copy(out->controllers, sizeof out->controllers,
+                       access("/sys/fs/cgroup/cpu", F_OK) == 0 ? "memory cpu" : "memory");
+        out->memory = true;
+    } else if (own_group(buf_span(&self), "", group, sizeof group) &&
+               access("/sys/fs/cgroup/cgroup.controllers", F_OK) == 0) {
+        out->version = 2;
+        (void)snprintf(out->path, sizeof out->path, "/sys/fs/cgroup%s",
+                       str_eq(group, "/") ? "" : group);
+        AUTO(free_p) char *file = fs_join(out->path, "cgroup.controllers");
+        AUTO(buf_done) struct buf text = { 0 };
+        if (file && fs_read(AT_FDCWD, file, &text, NULL) == 0) {
+            struct span names = span_trim(buf_span(&text)), name;
+            (void)snprintf(out->controllers, sizeof out->controllers, "%.*s", (int)names.len,
+                           names.p);
+            while (names.len && span_split(&names, ' ', &name))
+                out->memory = out->memory || span_eqs(name, "memory");
+        }
+    }
+    out->writable = out->version && access(out->path, W_OK) == 0;
+}
+
+char *machine_which(const char *program)
+{
+    struct span path = span_of(getenv("PATH")), dir;
+    while (path.len && span_split(&path, ':', &dir)) {
+        char *file = str_printf("%.*s/%s", (int)dir.len, dir.p, program);
+        if (file && access(file, X_OK) == 0)
+            return file;
+        free(file);
+    }
+    return NULL;
+}

@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cluster/link.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pwd.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "client/client_int.h"
+#include "job/job.h"
+#include "loop/loop.h"
+#include "proto/tony.pb-c.h"
+
+/* ---- connecting ---- */
+
+static const struct conn_ops no_ops = { 0 };
+
+int link_hello(struct client *c, struct conn *conn)
+{
+    char program[32];
+    (void)snprintf(program, sizeof program, "tony %s", c->cmd->name);
+    Tony__ClientHello hello = TONY__CLIENT_HELLO__INIT;
+    hello.version = TONY__VERSION__PROTOCOL_VERSION;
+    hello.program = program;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_CLIENT_HELLO;
+    f.client_hello = &hello;
+    return conn_send(conn, &f);
+}
+
+static int dial(struct client *c, const char *path, struct conn **out, struct err *e)
+{
+    struct loop *l = client_loop(c, e);
+    if (!l)
+        return -ENOMEM;
+    struct conn *conn = NULL;
+    int rc = conn_dial_unix(l, path, &no_ops, NULL, &conn, e);
+    if (rc == 0 && (rc = link_hello(c, conn)) < 0) {
+        conn_close(conn);
+        return err_set(e, -rc, "cannot send to '%s': %m", path);
+    }
+    if (rc == 0)
+        *out = conn;
+    return rc;
+}
+
+int link_dial_master(struct client *c, const char *socket_path, struct conn **out, struct err *e)
+{
+    return dial(c, socket_path, out, e);
+}
+
+/* ---- starting the pool ---- */
+
+struct pool_start {
+    pid_t pid;
+    int ready_fd;     /* readable with a byte: the pool listens; at end of file: it did not start */
+    int complaint_fd; /* the pool's standard error until it is ready */
+};
+
+static int spawn_pool(struct pool_start *s, struct err *e)
+{
+    AUTO(free_p) char *program = paths_program("tony-pool");
+    int ready[2] = { -1, -1 }, complaint[2] = { -1, -1 };
+    if (!program)
+        return err_set(e, ENOENT, "cannot find the program 'tony-pool' beside this one or on PATH");
+    if (pipe2(ready, O_CLOEXEC) == -1 || pipe2(complaint, O_CLOEXEC) == -1) {
+        int rc = err_set(e, errno, "cannot start the pool: %m");
+        close_p(&ready[0]);
+        close_p(&ready[1]);
+        return rc;
+    }
+
+    enum { READY_FD = 3 };
+    posix_spawn_file_actions_t fa;
+    posix_spawnattr_t attr;
+    sigset_t all, none;
+    (void)sigfillset(&all);
+    (void)sigemptyset(&none);
+    /* These calls cannot fail in glibc; posix_spawn() reports every error. */
+    (void)posix_spawn_file_actions_init(&fa);
+    (void)posix_spawnattr_init(&attr);
+    (void)posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF |
+                                              POSIX_SPAWN_SETSIGMASK);
+    (void)posix_spawnattr_setsigdefault(&attr, &all);
+    (void)posix_spawnattr_setsigmask(&attr, &none);
+    (void)posix_spawn_file_actions_addopen(&fa, STDIN_FILENO, "/dev/null", O_RDWR, 0);
+    (void)posix_spawn_file_actions_addopen(&fa, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+    (void)posix_spawn_file_actions_adddup2(&fa, complaint[1], STDERR_FILENO);
+    /* dup2 clears close-on-exec, in glibc also if both numbers are equal. */
+    (void)posix_spawn_file_actions_adddup2(&fa, ready[1], READY_FD);
+    /* The pool lives longer than the client: it must not keep the client's directory busy. */
+    (void)posix_spawn_file_actions_addchdir_np(&fa, "/");
+
+    char fd_text[12];
+    (void)snprintf(fd_text, sizeof fd_text, "%d", READY_FD);
+    char ready_flag[] = "--ready-fd";
+    char *argv[] = { program, ready_flag, fd_text, NULL };
+    int rc = posix_spawn(&s->pid, program, &fa, &attr, argv, environ);
+    (void)posix_spawn_file_actions_destroy(&fa);
+    (void)posix_spawnattr_destroy(&attr);
+    close_p(&ready[1]);
+    close_p(&complaint[1]);
+    s->ready_fd = ready[0];
+    s->complaint_fd = complaint[0];
+    if (rc == 0)
+        return 0;
+    close_p(&s->ready_fd);
+    close_p(&s->complaint_fd);
+    return err_set(e, rc, "cannot start the pool '%s': %m%s", program, err_fork_cause(rc));
+}
+
+/* Read one piece of the pool's standard error. false: there is no more. Text that exceeds the
+ * buffer is dropped; the pool's log has it. */
+static bool take_complaint(struct pool_start *s, struct buf *complaint)
+{
+    char bytes[512];
+    ssize_t got = read(s->complaint_fd, bytes, sizeof bytes);
+    if (got > 0)
+        (void)buf_add(complaint, bytes, (size_t)got);
+    return got > 0;
+}
+
+/* 1: the pool is ready. 0: the pool ended, perhaps because another one was first; `complaint` has
+ * its error text. -ETIMEDOUT: neither happened in time. */
+static int await_pool(struct pool_start *s, int64_t deadline_ms, struct buf *complaint,
+                      struct err *e)
+{
+    for (;;) {
+        struct pollfd fds[] = { { .fd = s->ready_fd, .events = POLLIN },
+                                { .fd = s->complaint_fd, .events = POLLIN } };
+        int64_t left = deadline_ms - clock_mono_ms();
+        int n = left > 0 ? poll(fds, ARRAY_LEN(fds), (int)left) : 0;
+        if (n == -1 && errno != EINTR)
+            return err_set(e, errno, "cannot wait for the pool to start: %m");
+        if (n == 0)
+            return err_set(e, ETIMEDOUT, "the pool did not start within %d s",
+                           POOL_START_MS / 1000);
+        if (n > 0 && fds[1].revents && !take_complaint(s, complaint))
+            close_p(&s->complaint_fd), s->complaint_fd = -1;
+        if (n > 0 && fds[0].revents) {
+            char ready;
+            if (read(s->ready_fd, &ready, 1) == 1)
+                return 1;
+            bool all = s->complaint_fd >= 0 && fd_nonblock(s->complaint_fd, true) == 0;
+            while (all && take_complaint(s, complaint))
+                ;
+            return 0;
+        }
+    }
+}
+
+/* Start a pool once. 1: it is ready; 0: it ended. */
+static int start_once(int64_t deadline_ms, struct buf *complaint, struct err *e)
+{
+    struct pool_start s = { .ready_fd = -1, .complaint_fd = -1 };
+    int rc = spawn_pool(&s, e);
+    if (rc < 0)
+        return rc;
+    rc = await_pool(&s, deadline_ms, complaint, e);
+    if (rc <= 0)
+        /* If the pool hangs, it holds a lock that other clients wait for. */
+        (void)kill(s.pid, SIGTERM);
+    /* A pool that is ready has moved to the background. If its start failed, wait for its end. */
+    (void)waitpid(s.pid, NULL, rc > 0 ? WNOHANG : 0);
+    close_p(&s.ready_fd);
+    close_p(&s.complaint_fd);
+    return rc;
+}
+
+static bool no_listener(int rc)
+{
+    return rc == -ECONNREFUSED || rc == -ENOENT;
+}
+
+static int refuse_start(const struct client *c, const struct buf *complaint, struct err *e)
+{
+    struct span text = span_trim(buf_span(complaint)), line = { 0 };
+    int num = EIO;
+    while (text.len && span_split(&text, '\n', &line) && !line.len)
+        ;
+    if (span_starts(line, "tony-pool: ")) {
+        line.p += strlen("tony-pool: ");
+        line.len -= strlen("tony-pool: ");
+    }
+    int rc = line.len ? err_set(e, num, "the pool could not start: %.*s", (int)line.len, line.p)
+                      : err_set(e, num, "the pool ended while it started");
+    struct span more;
+    while (text.len && span_split(&text, '\n', &more)) {
+        more = span_trim(more);
+        if (span_starts(more, "hint: ")) {
+            err_hint(e, "%.*s", (int)more.len - 6, more.p + 6);
+            return rc;
+        }
+    }
+    err_hint(e, "see %s/pool.log", c->paths.pool);
+    return rc;
+}
+
+int link_dial_pool(struct client *c, bool start, struct conn **out, struct err *e)
+{
+    int rc = client_open_paths(c, e);
+    if (rc < 0)
+        return rc;
+    AUTO(free_p) char *path = paths_pool_socket(&c->paths);
+    if (!path)
+        return err_set(e, ENOMEM, "cannot reach the pool: %m");
+    rc = dial(c, path, out, e);
+    if (!start || !no_listener(rc))
+        return rc;
+
+    /* Two clients may each start a pool at the same time. One of the two pools ends at once, and
+     * the other one listens now or soon. So connect after a failed start, too. */
+    int64_t deadline = clock_mono_ms() + POOL_START_MS;
+    AUTO(buf_done) struct buf complaint = { .max = 4096 };
+    for (int tries = 0; no_listener(rc); tries++) {
+        buf_clear(&complaint);
+        int up = start_once(deadline, &complaint, e);
+        if (up < 0)
+            return up;
+        rc = dial(c, path, out, e);
+        if (no_listener(rc) && !up && (tries >= 5 || complaint.len > 0))
+            return refuse_start(c, &complaint, e);
+        if (no_listener(rc) && clock_mono_ms() > deadline)
+            return err_set(e, ETIMEDOUT, "the pool did not start within %d s",
+                           POOL_START_MS / 1000);
+        if (no_listener(rc))
+            (void)poll(NULL, 0, 10 << MIN(tries, 4));
+    }
+    if (rc == 0)
+        err_clear(e); /* e has the error of the first attempt */
+    return rc;
+}
+
+/* ---- one request and its answer ---- */
+
+struct asking {
+    struct loop *loop;
+    struct loop_timer *timer;
+    int64_t wait_ms;
+    struct answer *answer;
+    struct err *e;
+    int rc;
+    bool over, closed;
+};
+
+static void asking_end(struct asking *a, int rc)
+{
+    a->rc = rc;
+    a->over = true;
+    loop_stop(a->loop);
+}
+
+static void asking_frame(struct conn *conn, const Tony__Frame *f, void *arg)
+{
+    struct asking *a = arg;
+    (void)conn;
+    if (a->over)
+        return;
+    const ProtobufCBinaryData *json = NULL;
+    bool more = false;
+    if (f->body_case == TONY__FRAME__BODY_REFUSED) {
+        int num = f->refused->num > 0 && f->refused->num < 4096 ? (int)f->refused->num : EIO;
+        a->answer->refused = true;
+        (void)err_set(a->e, num, "%s", f->refused->message);
+        if (f->refused->hint[0])
+            err_hint(a->e, "%s", f->refused->hint);
+        asking_end(a, -num);
+        return;
+    }
+    if (f->body_case == TONY__FRAME__BODY_SUBMITTED) {
+        a->answer->application_id = str_dup(f->submitted->application_id);
+        a->answer->job_dir = str_dup(f->submitted->job_dir);
+        bool ok = a->answer->application_id && a->answer->job_dir;
+        asking_end(a, ok ? 0 : err_set(a->e, ENOMEM, "cannot read the answer: %m"));
+        return;
+    }
+    if (f->body_case == TONY__FRAME__BODY_ANSWER)
+        json = &f->answer->json, more = f->answer->more;
+    else if (f->body_case == TONY__FRAME__BODY_JOB_UPDATE)
+        json = &f->job_update->json;
+    else
+        return; /* an unknown frame, from a newer version: ignore it */
+    int rc = buf_add(&a->answer->json, json->data, json->len);
+    if (rc == 0 && more) {
+        if (!a->answer->wait_is_total)
+            loop_timer_set(a->timer, clock_mono_ms() + a->wait_ms);
+        return;
+    }
+    asking_end(a, rc < 0 ? err_set(a->e, -rc, "cannot read the answer: %m") : 0);
+}
+
+static void asking_closed(struct conn *conn, const struct err *why, void *arg)
+{
+    struct asking *a = arg;
+    (void)conn;
+    a->closed = true;
+    if (!a->over)
+        asking_end(
+            a, why->num ? err_set(a->e, why->num, "%s", why->msg)
+                        : err_set(a->e, ECONNRESET, "the connection was closed without an answer"));
+}
+
+static void asking_late(void *arg)
+{
+    struct asking *a = arg;
+    if (!a->over)
+        asking_end(
+            a, err_set(a->e, ETIMEDOUT, "no answer within %lld s", (long long)a->wait_ms / 1000));
+}
+
+static const struct conn_ops asking_ops = { .on_frame = asking_frame, .on_close = asking_closed };
+
+int link_ask(struct client *c, struct conn **conn, const Tony__Frame *ask, struct answer *out,
+             struct err *e)
+{
+    struct asking a = {
+        .loop = c->loop, .wait_ms = out->wait_ms ? out->wait_ms : ANSWER_MS, .answer = out, .e = e
+    };
+    conn_set_arg(*conn, &asking_ops, &a);
+    struct loop_timer *timer = a.timer = loop_timer_new(c->loop, asking_late, &a);
+    out->json.max = out->max ? out->max : JOB_STATUS_MAX;
+    int rc = timer ? conn_send(*conn, ask) : -ENOMEM;
+    if (rc < 0) {
+        a.rc = err_set(e, -rc, "cannot send: %m");
+    } else {
+        loop_timer_set(timer, clock_mono_ms() + a.wait_ms);
+        while (!a.over)
+            /* Only loop_stop() ends the loop: the timer is always pending. */
+            (void)loop_run(c->loop);
+    }
+    loop_timer_free(timer);
+    if (a.closed) {
+        *conn = NULL; /* the connection is closed: the loop frees it */
+    } else if (a.rc < 0 && !out->refused) {
+        conn_close(*conn);
+        *conn = NULL;
+    } else {
+        conn_set_arg(*conn, &no_ops, NULL);
+    }
+    return a.rc;
+}
+
+void answer_done(struct answer *a)
+{
+    buf_done(&a->json);
+    free(a->application_id);
+    free(a->job_dir);
+    *a = (struct answer){ 0 };
+}
+
+void link_describe_client(char out[static LINK_CLIENT_MAX])
+{
+    char host[64] = "";
+    struct passwd *pw = getpwuid(getuid());
+    /* On failure the text lacks the host name: it only informs people. */
+    (void)gethostname(host, sizeof host - 1);
+    (void)snprintf(out, LINK_CLIENT_MAX, "%.40s@%.60s pid %d", pw ? pw->pw_name : "?", host,
+                   (int)getpid());
+}
+
+static void ask_init(Tony__ClientAsk *ask, Tony__Frame *f, int what, const char *application_id,
+                     char who[static LINK_CLIENT_MAX])
+{
+    who[0] = 0;
+    /* Only a stop names its client: looking up the user name is slow. */
+    if (what == TONY__CLIENT_ASK__WHAT__STOP)
+        link_describe_client(who);
+    *ask = (Tony__ClientAsk)TONY__CLIENT_ASK__INIT;
+    ask->what = (Tony__ClientAsk__What)what;
+    ask->application_id = (char *)(application_id ? application_id : "");
+    ask->who = who;
+    *f = (Tony__Frame)TONY__FRAME__INIT;
+    f->body_case = TONY__FRAME__BODY_CLIENT_ASK;
+    f->client_ask = ask;
+}
+
+int link_send_ask(struct conn *conn, int what, const char *application_id, const char *reason)
+{
+    Tony__ClientAsk ask;
+    Tony__Frame f;
+    char who[LINK_CLIENT_MAX];
+    ask_init(&ask, &f, what, application_id, who);
+    ask.reason = (char *)(reason ? reason : "");
+    return conn_send(conn, &f);
+}
+
+int link_send_stop(struct conn *conn, const char *application_id, const char *reason,
+                   bool checkpoint)
+{
+    Tony__ClientAsk ask;
+    Tony__Frame f;
+    char who[LINK_CLIENT_MAX];
+    ask_init(&ask, &f, TONY__CLIENT_ASK__WHAT__STOP, application_id, who);
+    ask.reason = (char *)(reason ? reason : "");
+    ask.checkpoint = checkpoint;
+    return conn_send(conn, &f);
+}
+
+int link_ask_what(struct client *c, struct conn **conn, int what, const char *application_id,
+                  bool force, struct answer *out, struct err *e)
+{
+    Tony__ClientAsk ask;
+    Tony__Frame f;
+    char who[LINK_CLIENT_MAX];
+    ask_init(&ask, &f, what, application_id, who);
+    ask.force = force;
+    return link_ask(c, conn, &f, out, e);
+}
+
+bool link_broke(int rc)
+{
+    return rc == -ECONNRESET || rc == -EPIPE;
+}
+
+int link_ask_pool(struct client *c, bool start, int what, const char *application_id, bool force,
+                  struct answer *out, struct err *e)
+{
+    enum { TRIES = 5 };
+    int rc = 0;
+    for (int i = 0; i < TRIES; i++) {
+        struct conn *pool = NULL;
+        rc = link_dial_pool(c, start, &pool, e);
+        if (rc == 0)
+            rc = link_ask_what(c, &pool, what, application_id, force, out, e);
+        bool refused = out->refused;
+        conn_close(pool);
+        if (refused || !link_broke(rc))
+            return rc;
+        answer_done(out);
+    }
+    return rc;
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Loads the status document of a job (docs/json.md): from its master, the pool or its directory. */
+#ifndef TONY_CLUSTER_LOCAL_STATUS_H
+#define TONY_CLUSTER_LOCAL_STATUS_H
+
+#include <jansson.h>
+
+#include "base/buf.h"
+
+struct client;
+struct err;
+
+/* Parse the text of a document. The caller frees *out. -EBADMSG: it is damaged. */
+int status_parse(struct span text, json_t **out, struct err *e);
+/* The caller frees *out. It has the members "directory" and "live" besides those of the core. */
+int status_load(struct client *c, const char *application_id, json_t **out, struct err *e);
+
+/* Ask only the master of the job. 0, or -errno if no master answers; prints no error. */
+int status_of_master(struct client *c, const char *application_id, json_t **out);
+
+#endif

@@ -1,0 +1,593 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Copies what a job ships into HDFS. The local store computes the digest of each file or directory.
+ * In HDFS it has the path
+ *
+ *     <home>/.tony/cache/<sha256>/<file name>
+ *
+ * A client writes a file under a temporary name in cache/ and then renames it. So many clients can
+ * work at the same time, and an incomplete file is never used. A file that exists already is not
+ * sent again. The modification time of its directory is the time of its last use.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "client/client_int.h"
+#include "client/job/jobconf.h"
+#include "cluster/yarn/stage.h"
+#include "cluster/yarn/yarn.h"
+#include "conf/conf.h"
+#include "loop/loop.h"
+#include "storage/store.h"
+
+enum {
+    TOUCH_MS = 24 * 3600 * 1000, /* update the time of a cache entry at most once a day */
+    DRAW_MS = 100,
+};
+
+/* ---- what to stage ---- */
+
+static struct yarn_staged *add(struct yarn_staging *s, const char *name, const char *role,
+                               bool archive, struct err *e)
+{
+    struct yarn_staged x = {
+        .name = str_dup(name), .role = str_dup(role), .archive = archive, .fd = -1
+    };
+    x.for_tasks = true;
+    x.for_master = s->j->spec->single_node;
+    if (x.name && x.role && vec_push(&s->v, x) == 0)
+        return &s->v.v[s->v.n - 1];
+    free(x.name);
+    free(x.role);
+    (void)err_set(e, ENOMEM, "cannot list what is shipped: %m");
+    return NULL;
+}
+
+/* Make a name that all file systems of Hadoop and all shells accept. */
+static char *plain_name(const char *name, const char *suffix)
+{
+    char *out = str_printf("%s%s", *name == '.' ? name + 1 : name, suffix);
+    for (char *p = out; p && *p; p++) {
+        bool fine = (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') ||
+                    (*p >= '0' && *p <= '9') || strchr("._+-", *p);
+        if (!fine)
+            *p = '_';
+    }
+    return out;
+}
+
+/* Set the paths of an entry: in the local store, and in HDFS. */
+static int place(struct yarn_staging *s, struct yarn_staged *x, const char *local,
+                 const char *digest, struct err *e)
+{
+    AUTO(free_p) char *file = plain_name(x->name, x->archive ? ".tar.gz" : "");
+    x->local = str_dup(local);
+    x->digest = str_dup(digest);
+    x->path = file ? str_printf("%s/cache/%s/%s", s->y->dir, digest, file) : NULL;
+    return x->local && x->digest && x->path ? 0
+                                            : err_set(e, ENOMEM, "cannot list what is shipped: %m");
+}
+
+static int store_file(struct yarn_staging *s, struct store *store, const char *source,
+                      const char *name, struct yarn_staged **out, struct err *e)
+{
+    struct ship_item it = {
+        .kind = SHIP_FILE, .source = str_dup(source), .name = str_dup(name), .role = str_dup("")
+    };
+    int rc = it.source && it.name && it.role ? store_put(store, &it, e) : -ENOMEM;
+    struct yarn_staged *x = rc == 0 ? add(s, name, "", false, e) : NULL;
+    rc = x ? place(s, x, it.path, it.digest, e) : -1;
+    ship_item_done(&it);
+    *out = x;
+    return rc < 0 ? -ship_exit_code(e) : 0;
+}
+
+static int add_program(struct yarn_staging *s, struct store *store, const char *name,
+                       bool for_master, struct err *e)
+{
+    AUTO(free_p) char *program = paths_program(name);
+    if (!program) {
+        (void)err_set(e, ENOENT, "cannot find the program '%s' beside this one or on PATH", name);
+        return -EXIT_CLUSTER;
+    }
+    struct yarn_staged *x;
+    int rc = store_file(s, store, program, name, &x, e);
+    if (rc < 0)
+        return -EXIT_CLUSTER;
+    x->for_master = for_master;
+    x->for_tasks = str_eq(name, "tony-executor");
+    return 0;
+}
+
+/* Ship a site file that the job names, as TonY does: programs of the tasks may read it. */
+static int add_site(struct yarn_staging *s, struct store *store, const char *key, const char *name,
+                    struct err *e)
+{
+    const char *path = conf_get(s->j->conf, key);
+    struct yarn_staged *x;
+    if (!path || !*path)
+        return 0;
+    if (str_starts(path, "file://"))
+        path += strlen("file://");
+    AUTO(free_p) char *real = realpath(path, NULL);
+    if (!real) {
+        (void)err_set(e, errno, "%s: cannot read '%s': %m", yarn_origin(s->j, key), path);
+        return -EXIT_MISUSE;
+    }
+    return store_file(s, store, real, name, &x, e);
+}
+
+static int add_items(struct yarn_staging *s, struct err *e)
+{
+    const struct client_job *j = s->j;
+    for (size_t i = 0; i < j->n_items; i++) {
+        const struct ship_item *it = &j->items[i];
+        bool src = it->kind == SHIP_SRC;
+        struct yarn_staged *x =
+            add(s, src ? YARN_SRC_LINK : it->name, it->role, it->kind != SHIP_FILE, e);
+        if (!x || place(s, x, it->path, it->digest, e) < 0)
+            return -EXIT_CLUSTER;
+    }
+    return 0;
+}
+
+int yarn_stage_collect(struct yarn_staging *s, struct err *e)
+{
+    struct client *c = s->y->c;
+    int rc = ship_put(c, s->j, e);
+    if (rc < 0)
+        return rc;
+    struct store *store = NULL;
+    if (store_open(c->paths.store, &store, e) < 0)
+        return -EXIT_CLUSTER;
+    rc = add_program(s, store, "tony-master", true, e);
+    if (rc == 0)
+        rc = add_program(s, store, "tony-executor", s->j->spec->single_node, e);
+    if (rc == 0)
+        rc = add_site(s, store, "tony.application.hdfs-conf-path", "hdfs-site.xml", e);
+    if (rc == 0)
+        rc = add_site(s, store, "tony.application.yarn-conf-path", "yarn-site.xml", e);
+    store_free(store);
+    if (rc == 0)
+        rc = add_items(s, e);
+    return rc == 0 ? yarn_remote_collect(s, e) : rc;
+}
+
+/* ---- what HDFS has already ---- */
+
+struct step { /* one operation on one file */
+    struct yarn_staging *s;
+    size_t i;
+};
+
+static struct step *step_new(struct yarn_staging *s, size_t i)
+{
+    struct step *t = malloc(sizeof *t);
+    if (t)
+        *t = (struct step){ s, i };
+    return t;
+}
+
+static void no_memory(struct yarn_staging *s)
+{
+    if (!s->join.e.num)
+        (void)err_set(&s->join.e, ENOMEM, "cannot ship the job: %m");
+}
+
+static void stat_done(const struct webhdfs_result *r, const struct err *e, void *arg)
+{
+    AUTO(free_p) struct step *t = arg;
+    struct yarn_staged *x = &t->s->v.v[t->i];
+    if (r) {
+        x->there = !r->stats->is_dir;
+        x->size = r->stats->length;
+        x->mtime_ms = r->stats->mtime_ms;
+    }
+    yarn_join_end(&t->s->join, e->num == ENOENT || e->num == ENOTDIR ? NULL : e);
+}
+
+static void ask_stat(struct yarn_staging *s, size_t i)
+{
+    struct step *t = step_new(s, i);
+    if (!t || webhdfs_stat(s->y->fs, s->v.v[i].path, stat_done, t, NULL, &s->join.e) < 0) {
+        free(t);
+        no_memory(s);
+        return;
+    }
+    s->join.n++;
+}
+
+/* Read the age of each directory of the cache. */
+static void cache_listed(const struct webhdfs_result *r, const struct err *e, void *arg)
+{
+    struct yarn_staging *s = arg;
+    int64_t now = clock_wall_ms(), age = conf_int(s->j->conf, "tony.yarn.cache-age");
+    s->cache_there = r != NULL;
+    for (size_t k = 0; r && k < r->n_stats; k++) {
+        const struct webhdfs_stat *st = &r->stats[k];
+        bool unfinished = str_starts(st->name, YARN_HALF_PREFIX), ours = false;
+        for (size_t i = 0; i < s->v.n; i++) {
+            struct yarn_staged *x = &s->v.v[i];
+            if (!x->digest || !str_eq(x->digest, st->name))
+                continue;
+            ours = true;
+            x->known = true;
+            x->old = now - st->mtime_ms > TOUCH_MS;
+        }
+        if (!ours && now - st->mtime_ms > (unfinished ? (int64_t)TOUCH_MS : age))
+            /* On failure, the next client removes it. */
+            (void)strv_pushf(&s->stale, "%s/cache/%s", s->y->dir, st->name);
+    }
+    yarn_join_end(&s->join, e->num == ENOENT ? NULL : e);
+}
+
+void yarn_stage_ask(struct yarn_staging *s)
+{
+    AUTO(free_p) char *cache = str_printf("%s/cache", s->y->dir);
+    if (!cache || webhdfs_list(s->y->fs, cache, cache_listed, s, NULL, &s->join.e) < 0)
+        no_memory(s);
+    else
+        s->join.n++;
+    for (size_t i = 0; i < s->v.n; i++)
+        if (s->v.v[i].digest)
+            ask_stat(s, i);
+}
+
+static void touched(const struct webhdfs_result *r, const struct err *e, void *arg)
+{
+    struct yarn_staging *s = arg;
+    (void)r;
+    /* If this fails, the entry keeps its old time: at worst it is removed too early and sent
+     * again. */
+    (void)e;
+    yarn_join_end(&s->join, NULL);
+}
+
+static void touch(struct yarn_staging *s, const struct yarn_staged *x)
+{
+    AUTO(free_p) char *dir = str_printf("%s/cache/%s", s->y->dir, x->digest);
+    if (dir && webhdfs_settimes(s->y->fs, dir, clock_wall_ms(), -1, touched, s, NULL, NULL) == 0)
+        s->join.n++;
+}
+
+int yarn_stage_answer(struct yarn_staging *s, struct err *e)
+{
+    if (s->join.e.num) {
+        *e = s->join.e;
+        return -yarn_exit_code(e);
+    }
+    for (size_t i = 0; i < s->v.n; i++) {
+        const struct yarn_staged *x = &s->v.v[i];
+        if (!x->digest || !x->there)
+            continue;
+        s->files_there++;
+        s->bytes_there += (uint64_t)x->size;
+        if (x->old)
+            touch(s, x);
+    }
+    return yarn_remote_stat(s, e);
+}
+
+/* ---- sending ---- */
+
+static void draw(struct yarn_staging *s, bool last)
+{
+    struct client *c = s->y->c;
+    int64_t now = clock_mono_ms();
+    if (!c->tty || (!last && now - s->drawn_ms < DRAW_MS))
+        return;
+    if (last) {
+        if (s->drawn)
+            (void)fs_write_all(STDERR_FILENO, "\r\033[K", 4);
+        s->drawn = false;
+        return;
+    }
+    uint64_t sent = 0, total = 0;
+    unsigned n = 0;
+    for (size_t i = 0; i < s->v.n; i++) {
+        sent += s->v.v[i].sent;
+        total += s->v.v[i].total;
+        n += !s->v.v[i].there;
+    }
+    enum { WIDTH = 24 };
+    char bar[WIDTH + 1], a[32], b[32];
+    size_t full = total ? (size_t)(sent * WIDTH / total) : 0;
+    memset(bar, ' ', WIDTH);
+    memset(bar, '#', MIN(full, (size_t)WIDTH));
+    bar[WIDTH] = 0;
+    AUTO(buf_done) struct buf out = { 0 };
+    (void)buf_addf(&out, "\ruploading %u file%s [%s] %s of %s\033[K", n, n == 1 ? "" : "s", bar,
+                   str_size(sent, a, sizeof a), str_size(total, b, sizeof b));
+    /* An error is ignored: this only shows progress. */
+    (void)fs_write_all(STDERR_FILENO, out.p, out.len);
+    s->drawn = true;
+    s->drawn_ms = now;
+}
+
+static void send_failed(struct step *t, const struct err *e)
+{
+    struct yarn_staged *x = &t->s->v.v[t->i];
+    struct err err = *e;
+    close_p(&x->fd);
+    x->fd = -1;
+    (void)err_wrap(&err, -err.num, "cannot upload '%s'", x->local);
+    yarn_join_end(&t->s->join, &err);
+    free(t);
+}
+
+static void final_stat(const struct webhdfs_result *r, const struct err *e, void *arg)
+{
+    struct step *t = arg;
+    struct yarn_staged *x = &t->s->v.v[t->i];
+    if (!r) {
+        send_failed(t, e);
+        return;
+    }
+    x->there = true;
+    x->size = r->stats->length;
+    x->mtime_ms = r->stats->mtime_ms;
+    yarn_join_end(&t->s->join, NULL);
+    free(t);
+}
+
+static void begin_stat(struct step *t)
+{
+    struct err e = { 0 };
+    if (webhdfs_stat(t->s->y->fs, t->s->v.v[t->i].path, final_stat, t, NULL, &e) < 0)
+        send_failed(t, &e);
+}
+
+static void temp_gone(const struct webhdfs_result *r, const struct err *e, void *arg)
+{
+    (void)r;
+    (void)e; /* if this fails, the sweep by age removes it later */
+    begin_stat(arg);
+}
+
+/* If another client has stored the same content first, use its file and remove ours. */
+static void renamed(const struct webhdfs_result *r, const struct err *e, void *arg)
+{
+    struct step *t = arg;
+    struct yarn_staged *x = &t->s->v.v[t->i];
+    struct err err = *e;
+    if (r)
+        begin_stat(t);
+    else if (e->num != EEXIST)
+        send_failed(t, e);
+    else if (webhdfs_delete(t->s->y->fs, x->temp, false, temp_gone, t, NULL, &err) < 0)
+        send_failed(t, &err);
+}
+
+static void parent_made(const struct webhdfs_result *r, const struct err *e, void *arg)
+{
+    struct step *t = arg;
+    struct yarn_staged *x = &t->s->v.v[t->i];
+    struct err err = *e;
+    if (!r || webhdfs_rename(t->s->y->fs, x->temp, x->path, renamed, t, NULL, &err) < 0)
+        send_failed(t, &err);
+}
+
+static void sent(const struct webhdfs_result *r, const struct err *e, void *arg)
+{
+    struct step *t = arg;
+    struct yarn_staged *x = &t->s->v.v[t->i];
+    struct err err = *e;
+    if (!r) {
+        send_failed(t, e);
+        return;
+    }
+    close_p(&x->fd);
+    x->fd = -1;
+    t->s->bytes_sent += x->total;
+    t->s->files_sent++;
+    AUTO(free_p) char *dir = str_printf("%s/cache/%s", t->s->y->dir, x->digest);
+    if (!dir)
+        (void)err_set(&err, ENOMEM, "no memory");
+    if (!dir || webhdfs_mkdirs(t->s->y->fs, dir, 0700, parent_made, t, NULL, &err) < 0)
+        send_failed(t, &err);
+}
+
+static void progress(uint64_t n, uint64_t total, void *arg)
+{
+    struct step *t = arg;
+    struct yarn_staged *x = &t->s->v.v[t->i];
+    x->sent = n;
+    x->total = total;
+    draw(t->s, false);
+}
+
+static void begin_put(struct step *t)
+{
+    struct yarn_staged *x = &t->s->v.v[t->i];
+    struct err e = { 0 };
+    struct stat st;
+    if (fstat(x->fd, &st) == -1) {
+        (void)err_set(&e, errno, "%m");
+        send_failed(t, &e);
+        return;
+    }
+    x->total = (uint64_t)st.st_size;
+    const struct webhdfs_put put = { .path = x->temp,
+                                     .mode = 0600,
+                                     .overwrite = true,
+                                     .direct = true,
+                                     .from_fd = true,
+                                     .fd = x->fd,
+                                     .n = st.st_size,
+                                     .progress = progress };
+    if (webhdfs_put(t->s->y->fs, &put, sent, t, NULL, &e) < 0)
+        send_failed(t, &e);
+}
+
+/* ---- packing, on another thread ---- */
+
+struct packing {
+    struct step *t;
+    const char *dir;
+    int fd;
+    struct err e;
+};
+
+static int pack_work(void *arg)
+{
+    struct packing *p = arg;
+    return store_pack(p->dir, p->fd, &p->e);
+}
+
+static void packed(void *arg, int rc)
+{
+    AUTO(free_p) struct packing *p = arg;
+    if (rc < 0)
+        send_failed(p->t, &p->e);
+    else
+        begin_put(p->t);
+}
+
+/* Create an unnamed file in this directory, which has room for it. */
+static int temp_file(const char *dir)
+{
+    int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd >= 0)
+        return fd;
+    AUTO(free_p) char *name = str_printf("%s/.tmp-pack-XXXXXX", dir);
+    fd = name ? mkostemp(name, O_CLOEXEC) : -1;
+    if (fd >= 0)
+        (void)unlink(name); /* if this fails, the sweep of temporary files removes it */
+    return fd;
+}
+
+static void begin_pack(struct step *t)
+{
+    struct yarn_staged *x = &t->s->v.v[t->i];
+    struct packing *p = malloc(sizeof *p);
+    struct err e = { 0 };
+    x->fd = temp_file(t->s->y->c->paths.store);
+    if (p && x->fd >= 0) {
+        *p = (struct packing){ .t = t, .dir = x->local, .fd = x->fd };
+        if (loop_work(t->s->y->loop, pack_work, packed, p) == 0)
+            return;
+    }
+    (void)err_set(&e, errno ? errno : ENOMEM, "no temporary file in '%s': %m",
+                  t->s->y->c->paths.store);
+    free(p);
+    send_failed(t, &e);
+}
+
+static void begin_send(struct yarn_staging *s, size_t i)
+{
+    struct yarn_staged *x = &s->v.v[i];
+    struct step *t = step_new(s, i);
+    struct err e = { 0 };
+    x->temp = str_printf("%s/cache/" YARN_HALF_PREFIX "%s-%d-%llx", s->y->dir, x->digest,
+                         (int)getpid(), (unsigned long long)clock_mono_us());
+    if (!t || !x->temp) {
+        free(t);
+        no_memory(s);
+        return;
+    }
+    s->join.n++;
+    if (x->archive) {
+        begin_pack(t);
+        return;
+    }
+    x->fd = open(x->local, O_RDONLY | O_CLOEXEC);
+    if (x->fd == -1) {
+        (void)err_set(&e, errno, "%m");
+        send_failed(t, &e);
+    } else {
+        begin_put(t);
+    }
+}
+
+/* ---- directories ---- */
+
+static void dir_made(const struct webhdfs_result *r, const struct err *e, void *arg)
+{
+    struct yarn_staging *s = arg;
+    (void)r;
+    yarn_join_end(&s->join, e);
+}
+
+/* Create them one by one: a NameNode gives the parents that it creates the mode of the last
+ * directory. */
+static int make_dirs(struct yarn_staging *s, struct err *e)
+{
+    AUTO(free_p) char *cache = str_printf("%s/cache", s->y->dir);
+    const struct {
+        const char *path;
+        mode_t mode;
+    } dirs[] = { { s->y->home, 0755 }, { s->y->dir, 0700 }, { cache, 0700 } };
+    for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
+        s->join.n++;
+        if (!dirs[i].path ||
+            webhdfs_mkdirs(s->y->fs, dirs[i].path, dirs[i].mode, dir_made, s, NULL, e) < 0) {
+            s->join.n--;
+            return -EXIT_CLUSTER;
+        }
+        yarn_join_wait(&s->join);
+        if (s->join.e.num) {
+            *e = s->join.e;
+            if (e->num == EACCES && !e->hint[0])
+                err_hint(e,
+                         "jobs are staged in the home directory '%s' in HDFS: it has to be "
+                         "there and belong to '%s'",
+                         s->y->home, s->y->user);
+            return -EXIT_CLUSTER;
+        }
+    }
+    s->cache_there = true;
+    return 0;
+}
+
+int yarn_stage_send(struct yarn_staging *s, struct err *e)
+{
+    int rc = s->cache_there ? 0 : make_dirs(s, e);
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; i < s->v.n; i++)
+        if (s->v.v[i].digest && !s->v.v[i].there)
+            begin_send(s, i);
+    draw(s, false);
+    yarn_join_wait(&s->join);
+    draw(s, true);
+    if (s->join.e.num) {
+        *e = s->join.e;
+        return -EXIT_CLUSTER;
+    }
+    if (s->files_sent && options_has(&s->y->c->o, OPT_VERBOSE)) {
+        char a[32], b[32];
+        client_note("uploaded %u files, %s; %u were there already, %s", s->files_sent,
+                    str_size(s->bytes_sent, a, sizeof a), s->files_there,
+                    str_size(s->bytes_there, b, sizeof b));
+    }
+    return 0;
+}
+
+/* ---- summary ---- */
+
+json_t *yarn_stage_json(const struct yarn_staging *s)
+{
+    return json_pack("{s:I, s:i, s:I, s:i}", "bytes_sent", (json_int_t)s->bytes_sent, "files_sent",
+                     (int)s->files_sent, "bytes_there", (json_int_t)s->bytes_there, "files_there",
+                     (int)s->files_there);
+}
+
+void yarn_stage_done(struct yarn_staging *s)
+{
+    for (size_t i = 0; i < s->v.n; i++) {
+        struct yarn_staged *x = &s->v.v[i];
+        free(x->name);
+        free(x->role);
+        free(x->local);
+        free(x->path);
+        free(x->digest);
+        free(x->temp);
+        close_p(&x->fd);
+    }
+    vec_done(&s->v);
+    strv_done(&s->stale);
+    strv_done(&s->notes);
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Declarations that the files about staging share. */
+#ifndef TONY_CLUSTER_YARN_STAGE_H
+#define TONY_CLUSTER_YARN_STAGE_H
+
+#include "cluster/yarn/yarn.h"
+
+#define YARN_SRC_LINK ".tony-src" /* the executor copies src from the directory with this name */
+#define YARN_HALF_PREFIX "_COPYING_."
+
+/* ---- remote.c: files that are in the file system of the cluster already ---- */
+
+/* Add resources with URLs, --hdfs_classpath and tony.application.hadoop.location. */
+int yarn_remote_collect(struct yarn_staging *s, struct err *e);
+/* Find their sizes and times. A directory is replaced by its files. */
+int yarn_remote_stat(struct yarn_staging *s, struct err *e);
+
+#endif

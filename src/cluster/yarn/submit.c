@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Submits a checked job to the cluster: asks for the facts, stages the files, and hands the job
+ * over.
+ */
+#include <errno.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "client/client_int.h"
+#include "cluster/local/submit.h"
+#include "cluster/yarn/submit.h"
+#include "hadoop/yarn.h"
+#include "scheduler/yarn/resizefile.h"
+#include "scheduler/yarn/yarnfile.h"
+
+static int no_memory(struct err *e)
+{
+    (void)err_set(e, ENOMEM, "cannot submit the job: %m");
+    return -EXIT_CLUSTER;
+}
+
+/* ---- the staging directory of the job ---- */
+
+static void op_done(const struct webhdfs_result *r, const struct err *e, void *arg)
+{
+    struct submission *s = arg;
+    (void)r;
+    yarn_join_end(&s->join, e);
+}
+
+/* One file of the directory: after it is written, its size and time are requested. */
+struct job_put {
+    struct submission *s;
+    struct job_file_at *at;
+    char *path;
+};
+
+static void file_looked(const struct webhdfs_result *r, const struct err *e, void *arg)
+{
+    struct job_put *p = arg;
+    if (r) {
+        p->at->size = r->stats->length;
+        p->at->mtime_ms = r->stats->mtime_ms;
+    }
+    yarn_join_end(&p->s->join, e);
+}
+
+static void file_put(const struct webhdfs_result *r, const struct err *e, void *arg)
+{
+    struct job_put *p = arg;
+    struct err err = *e;
+    if (!r || webhdfs_stat(p->s->y->fs, p->path, file_looked, p, NULL, &err) < 0)
+        yarn_join_end(&p->s->join, &err);
+}
+
+static void key_put(const struct webhdfs_result *r, const struct err *e, void *arg)
+{
+    struct submission *s = arg;
+    (void)r;
+    yarn_join_end(&s->key_join, e);
+}
+
+/* Without this file, a resize of the job waits for the job's master, which knows the rules. */
+static void conf_put(const struct webhdfs_result *r, const struct err *e, void *arg)
+{
+    struct submission *s = arg;
+    (void)r;
+    (void)e;
+    yarn_join_end(&s->key_join, NULL);
+}
+
+static int begin_put(struct submission *s, const char *path, struct span data,
+                     webhdfs_done_fn *done, void *arg, struct yarn_join *join, struct err *e)
+{
+    /* No temporary name is needed: no process reads the file before the job is submitted. */
+    const struct webhdfs_put put = {
+        .path = path, .mode = 0600, .overwrite = true, .direct = true, .data = data
+    };
+    int rc = path ? webhdfs_put(s->y->fs, &put, done, arg, NULL, e)
+                  : err_set(e, ENOMEM, "cannot stage the job: %m");
+    join->n += rc == 0;
+    return rc;
+}
+
+static int join_end(struct submission *s, struct err *e)
+{
+    yarn_join_wait(&s->join);
+    if (!s->join.e.num)
+        return 0;
+    *e = s->join.e;
+    (void)err_wrap(e, -e->num, "cannot stage the job");
+    return -EXIT_CLUSTER;
+}
+
+static int make_dir(struct submission *s, struct err *e)
+{
+    /* One request makes both directories. */
+    AUTO(free_p) char *queued = fs_join(s->dir, RESIZE_QUEUED_DIR);
+    s->made = true;
+    if (!queued)
+        return no_memory(e);
+    if (webhdfs_mkdirs(s->y->fs, queued, 0700, op_done, s, NULL, e) < 0)
+        return -EXIT_CLUSTER;
+    s->join.n++;
+    return join_end(s, e);
+}
+
+/* Write all files in parallel: a DataNode needs 20 to 420 ms for each. The key is for later
+ * commands of the user: finish_key() waits for it after the submission. The same holds for job.conf
+ * if the launch context carries it: `tony resize` reads that file while the job waits for its
+ * master. */
+static int write_dir(struct submission *s, struct err *e)
+{
+    const struct span texts[] = { buf_span(&s->job_conf), buf_span(&s->yarn_json) };
+    struct job_put puts[ARRAY_LEN(s->files)] = { 0 };
+    int rc = make_dir(s, e);
+    if (rc < 0)
+        return rc;
+    s->carried = s->job_conf.len + s->yarn_json.len <= YARN_CARRIED_MAX;
+    for (size_t i = 0; !s->carried && i < ARRAY_LEN(puts); i++) {
+        puts[i] = (struct job_put){ s, &s->files[i], fs_join(s->dir, s->files[i].name) };
+        if (begin_put(s, puts[i].path, texts[i], file_put, &puts[i], &s->join, e) < 0)
+            rc = -EXIT_CLUSTER;
+    }
+    AUTO(free_p) char *key = fs_join(s->dir, JOB_KEY_CLIENT_FILE);
+    AUTO(free_p) char *conf = s->carried ? fs_join(s->dir, "job.conf") : NULL;
+    job_key_text(&s->client_key, s->key_text);
+    if (begin_put(s, key, span_of(s->key_text), key_put, s, &s->key_join, e) < 0)
+        rc = -EXIT_CLUSTER;
+    if (conf && rc == 0)
+        (void)begin_put(s, conf, buf_span(&s->job_conf), conf_put, s, &s->key_join, NULL);
+    int ended = join_end(s, e);
+    for (size_t i = 0; i < ARRAY_LEN(puts); i++)
+        free(puts[i].path);
+    if (!s->carried)
+        s->staging.bytes_sent += s->job_conf.len + s->yarn_json.len;
+    return rc < 0 ? rc : ended;
+}
+
+/* Wait for the key and job.conf. */
+static void finish_key(struct submission *s, bool accepted)
+{
+    yarn_join_wait(&s->key_join);
+    job_key_wipe(s->key_text, sizeof s->key_text);
+    if (accepted && s->key_join.e.num)
+        client_note("other commands will not reach the master of %s: %s", s->id, s->key_join.e.msg);
+}
+
+/* ---- the whole submission ---- */
+
+static int say_notes(const struct strv *notes)
+{
+    for (size_t i = 0; i < notes->n; i++)
+        client_note("%s", notes->v[i]);
+    return 0;
+}
+
+/* Ask for all facts and make all checks, before anything is sent. */
+static int prepare(struct submission *s, struct err *e)
+{
+    struct strv notes = { 0 };
+    int rc = yarn_home(s->y, e);
+    if (rc == 0)
+        rc = yarn_stage_collect(&s->staging, e);
+    struct yarn_ask *ask = NULL;
+    AUTO(free_p) char *rm = site_addresses_text(&s->y->rm);
+    AUTO(free_p) char *nn = site_addresses_text(&s->y->hdfs.http);
+    AUTO(free_p)
+    char *whom = str_printf("the ResourceManager at %s and the NameNode at %s", rm ? rm : "?",
+                            nn ? nn : "?");
+    if (rc == 0)
+        rc = yarn_ask_begin(s->y, s->j, &s->staging.join, &s->facts, &s->app, &ask, e);
+    if (rc == 0) {
+        yarn_stage_ask(&s->staging);
+        s->staging.join.waits_for = whom;
+        yarn_join_wait(&s->staging.join);
+        s->staging.join.waits_for = NULL;
+        rc = yarn_ask_finish(ask, e);
+    }
+    if (rc == 0 && yarn_check(&s->facts, s->j, &notes, e) < 0)
+        rc = -yarn_exit_code(e);
+    if (rc == 0)
+        rc = yarn_stage_answer(&s->staging, e);
+    if (rc == 0)
+        rc = say_notes(&notes);
+    yarn_ask_free(ask);
+    strv_done(&notes);
+    return rc;
+}
+
+static int stage(struct submission *s, struct err *e)
+{
+    int rc = yarn_stage_send(&s->staging, e);
+    if (rc < 0)
+        return rc;
+    say_notes(&s->staging.notes);
+    char id[YARN_ID_TEXT_MAX];
+    (void)str_copy(s->id, sizeof s->id, yarn_app_text(&s->app, id));
+    s->dir = str_printf("%s/%s", s->y->dir, s->id);
+    if (!s->dir)
+        return no_memory(e);
+    if (job_key_new(&s->key, e) < 0)
+        return -EXIT_CLUSTER;
+    job_key_client(&s->key, &s->client_key);
+    rc = submission_offer(s, e);
+    if (rc < 0)
+        return rc;
+    if (submit_encode(s->y->c, s->j, &s->job_conf, e) < 0)
+        return e->num == EILSEQ ? -EXIT_MISUSE : -EXIT_CLUSTER;
+    rc = submission_yarn_json(s, e);
+    return rc == 0 ? write_dir(s, e) : rc;
+}
+
+int yarn_submit(struct yarn *y, struct client_job *j, bool owned, struct yarn_job *out,
+                struct err *e)
+{
+    struct submission s = {
+        .y = y,
+        .j = j,
+        .owned = owned,
+        .join = { .loop = y->loop },
+        .key_join = { .loop = y->loop },
+        .files = { { .name = "job.conf" }, { .name = "yarn.json" } },
+    };
+    s.staging.y = y;
+    s.staging.j = j;
+    s.staging.join.loop = y->loop;
+    int rc = 0;
+    if (client_open_paths(y->c, e) < 0)
+        rc = -EXIT_CLUSTER;
+    if (rc == 0)
+        rc = prepare(&s, e);
+    if (rc == 0)
+        rc = stage(&s, e);
+    if (rc == 0)
+        rc = submission_send(&s, e);
+    finish_key(&s, rc == 0);
+    if (rc == 0) {
+        (void)str_copy(out->id, sizeof out->id, s.id);
+        out->key = s.client_key;
+        out->staging = yarn_stage_json(&s.staging);
+        yarn_sweep(&s.staging, s.id);
+    } else if (s.made) {
+        (void)yarn_remove(y, s.dir, NULL); /* on failure, the next client removes it */
+    }
+    yarn_facts_done(&s.facts);
+    yarn_stage_done(&s.staging);
+    free(s.dir);
+    buf_done(&s.job_conf);
+    buf_done(&s.yarn_json);
+    strv_done(&s.texts);
+    job_key_wipe(&s.key, sizeof s.key);
+    job_key_wipe(&s.client_key, sizeof s.client_key);
+    job_key_wipe(&s.resize_key, sizeof s.resize_key);
+    return rc;
+}
+
+void yarn_job_done(struct yarn_job *j)
+{
+    json_decref(j->staging);
+    job_key_wipe(&j->key, sizeof j->key);
+    *j = (struct yarn_job){ 0 };
+}

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The command line on a Hadoop cluster: the declarations that its files share. Only
+ * commands for the cluster `yarn` use them (docs/decisions/0006-yarn.md).
+ *
+ * A function that returns an `int` and has a parameter `e` returns 0 or minus the exit code. If its
+ * comment mentions -errno, it returns 0 or -errno instead.
+ */
+#ifndef TONY_CLUSTER_YARN_YARN_H
+#define TONY_CLUSTER_YARN_YARN_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/vec.h"
+#include "cluster/yarn/cmd.h"
+#include "codec/tls.h"
+#include "hadoop/ids.h"
+#include "hadoop/rpc_client.h"
+#include "hadoop/site.h"
+#include "hadoop/webhdfs.h"
+#include "scheduler/yarn/yarnfile.h"
+#include "storage/paths.h"
+
+struct client;
+struct client_job;
+struct conf;
+struct conn;
+struct follow_options;
+struct follow_result;
+struct http;
+struct job_spec;
+struct loop;
+
+/* ---- cluster.c: the cluster, for the duration of one command ---- */
+
+struct yarn {
+    struct client *c;
+    const struct conf *conf; /* of the job or the site; borrowed */
+    struct conf *own_conf;   /* = conf if yarn_free() has to free it, else NULL */
+    struct loop *loop;
+    struct site *site;
+    struct site_hdfs hdfs;
+    struct site_addresses rm, scheduler;
+    char *web; /* "host:port" of the ResourceManager's pages; NULL = not known */
+    char *user;
+    char *home, *dir, *history; /* after yarn_home(): /user/ada, /user/ada/.tony, ... */
+    int64_t patience_ms;        /* how long to try to reach a ResourceManager or NameNode */
+    struct rpc_client *rpc;
+    struct webhdfs *fs;
+    struct http *http; /* after yarn_http() */
+    bool said_waiting;
+};
+
+/* Read the site files and make the clients. It sends no request. conf NULL: read tony's file of the
+ * site. */
+int yarn_open(struct client *c, const struct conf *conf, struct yarn **out, struct err *e);
+void yarn_freep(struct yarn **y);
+struct http *yarn_http(struct yarn *y, struct err *e);
+/* Find the home directory of the user, and set home, dir and history. */
+int yarn_home(struct yarn *y, struct err *e);
+
+/* Waits for several operations at once. The caller adds 1 to n for each that it starts;
+ * yarn_join_end() subtracts 1; yarn_join_wait() runs the loop until n is 0. */
+struct yarn_join {
+    struct loop *loop;
+    unsigned n;
+    struct err e;          /* the first failure that was given to yarn_join_end() */
+    const char *waits_for; /* printed if the wait takes long; may be NULL */
+};
+void yarn_join_end(struct yarn_join *j, const struct err *e);
+void yarn_join_wait(struct yarn_join *j);
+
+int64_t yarn_deadline(const struct yarn *y);
+/* The exit code for an error of the cluster: EXIT_MISUSE if the user has to change the job, else
+ * EXIT_CLUSTER. */
+int yarn_exit_code(const struct err *e);
+/* Copy the first line of a text, without white space at its ends. */
+void yarn_first_line(const char *text, char *out, size_t n);
+/* Copy the reason why an application waits from its diagnostics, without the time at the start and
+ * the figures at the end, which change in every report. */
+void yarn_waiting_text(const char *diagnostics, char *out, size_t n);
+
+/* Is this command for the cluster `yarn`? --cluster decides; without it HADOOP_CONF_DIR; without
+ * that tony.cluster of the site. */
+bool yarn_wanted(struct client *c);
+
+/* ---- one.c: single operations; each waits for its result ---- */
+
+struct yarn_report { /* a copy of the report of an application */
+    Hadoop__YarnApplicationState state;
+    Hadoop__FinalApplicationStatus final;
+    char id[APP_ID_MAX];
+    char *user, *queue, *name, *host, *url, *diagnostics, *type;
+    int rpc_port;
+    int32_t attempt;
+    int64_t submitted_ms, started_ms, finished_ms;
+    int64_t used_memory_mib, used_vcores, containers;
+};
+int yarn_report_copy(const Hadoop__ApplicationReport *from, struct yarn_report *out);
+void yarn_report_done(struct yarn_report *r);
+/* Get the report of an application. -ENOENT: the ResourceManager does not know it. */
+int yarn_report(struct yarn *y, const char *id, struct yarn_report *out, struct err *e);
+/* The path of a URL in the file system of this cluster. The caller frees it. NULL with e set: the
+ * URL is of another file system. Call yarn_home() before. */
+char *yarn_path_of(const struct yarn *y, const char *url, struct err *e);
+/* Read a whole file of HDFS; or GET a page of a NodeManager, the ResourceManager or a log server,
+ * following redirects. 0 or -errno. */
+int yarn_read(struct yarn *y, const char *path, size_t max, struct buf *out, struct err *e);
+int yarn_get(struct yarn *y, const char *url, size_t max, struct buf *out, int *out_status,
+             struct err *e);
+int yarn_remove(struct yarn *y, const char *path, struct err *e); /* path may be missing */
+/* Write a small file, which must not exist. 0 or -errno. */
+int yarn_write(struct yarn *y, const char *path, struct span text, struct err *e);
+int yarn_rename(struct yarn *y, const char *from, const char *to, struct err *e); /* 0 or -errno */
+bool yarn_exists(struct yarn *y, const char *path); /* false: missing, or not known */
+void yarn_pause(struct yarn *y, int64_t ms);
+/* Read the client's key of a running job from its staging directory. 0 or -errno. */
+int yarn_client_key(struct yarn *y, const char *id, struct tls_key *out, struct err *e);
+
+/* ---- check.c: does the job fit into the cluster? ---- */
+
+struct yarn_amount {
+    char *name;
+    int64_t n;
+};
+struct yarn_node {
+    int64_t memory_mib, vcores;
+    VEC(struct yarn_amount) types;
+    struct strv labels;
+};
+struct yarn_facts {
+    int64_t max_memory_mib, max_vcores; /* of one container; 0 = not known */
+    VEC(struct yarn_amount) max_types;
+    VEC(struct yarn_node) nodes; /* the running ones */
+    struct strv types;           /* names that the ResourceManager knows */
+    struct strv labels;
+    bool queue_there, queue_runs, queue_is_parent;
+    struct strv queue_labels, queues; /* queues: all leaf queues, if !queue_there */
+};
+void yarn_facts_done(struct yarn_facts *f);
+/* -EINVAL: the job asks for too much, and e names the line of the job file. Warnings are added to
+ * notes. */
+int yarn_check(const struct yarn_facts *f, const struct client_job *j, struct strv *notes,
+               struct err *e);
+/* ask.c: start the requests for struct yarn_facts, in parallel to others. After
+ * yarn_join_wait() call yarn_ask_finish(); then f has the answers. out_app NULL: do not request an
+ * application id. */
+struct yarn_ask;
+int yarn_ask_begin(struct yarn *y, const struct client_job *j, struct yarn_join *join,
+                   struct yarn_facts *f, struct yarn_app *out_app, struct yarn_ask **out,
+                   struct err *e);
+int yarn_ask_finish(struct yarn_ask *a, struct err *e);
+void yarn_ask_free(struct yarn_ask *a);
+/* The memory of the master's container. */
+uint64_t yarn_master_memory_mib(const struct job_spec *s);
+/* YARN rounds the memory of a container up to a multiple of it. */
+int64_t yarn_unit_mib(const struct yarn *y);
+/* The resource types of a role: "yarn.io/gpu=1" and tony.<role>.resource-types, checked. */
+int yarn_role_types(const struct client_job *j, const char *role, uint32_t gpus, struct strv *out,
+                    struct err *e);
+/* The tags of tony.application.tags in lower case, as YARN requires. -EINVAL: one is not valid. */
+int yarn_tags(const struct client_job *j, struct strv *out, struct err *e);
+const char *yarn_role_label(const struct client_job *j, const char *role); /* NULL = none */
+const char *yarn_origin(const struct client_job *j, const char *key);      /* never NULL */
+
+/* ---- stage.c: puts the files of a job into HDFS ---- */
+
+struct yarn_staged {
+    char *name, *role; /* as in yarn_file; role "" = all */
+    bool archive, for_master, for_tasks;
+    char *local; /* file or directory of this machine; NULL = it is in HDFS already */
+    char *path;  /* in HDFS */
+    char *digest;
+    int64_t size, mtime_ms; /* once it is in HDFS */
+    /* Used while staging: */
+    bool known;    /* the cache has its directory */
+    bool old;      /* the modification time of that directory has to be set */
+    bool there;    /* the file is in HDFS */
+    bool optional; /* if it is missing in HDFS, that is a note and no error */
+    bool is_dir;
+    const char *origin; /* of a file in HDFS: the option or line that names it; borrowed */
+    int fd;
+    uint64_t sent, total;
+    char *temp;
+};
+struct yarn_staging {
+    struct yarn *y;
+    struct client_job *j;
+    VEC(struct yarn_staged) v;
+    uint64_t bytes_sent, bytes_there;
+    unsigned files_sent, files_there;
+    bool cache_there;
+    struct strv stale; /* paths in the cache that may be removed */
+    struct yarn_join join;
+    struct strv notes;
+    int64_t drawn_ms; /* when the progress was drawn last */
+    bool drawn;
+};
+/* Fill v with the files that the job ships. Local files are copied into the local store first. */
+int yarn_stage_collect(struct yarn_staging *s, struct err *e);
+/* Start the requests for files that are in HDFS already. They run in parallel to others; call
+ * yarn_home() before. */
+void yarn_stage_ask(struct yarn_staging *s);
+int yarn_stage_answer(struct yarn_staging *s, struct err *e); /* after yarn_join_wait() */
+int yarn_stage_send(struct yarn_staging *s, struct err *e);   /* send the missing files */
+void yarn_stage_done(struct yarn_staging *s);
+json_t *yarn_stage_json(const struct yarn_staging *s);
+/* Remove cache entries that were not used for tony.yarn.cache-age, and staging directories of
+ * finished jobs. It takes a limited time; errors are ignored. */
+void yarn_sweep(struct yarn_staging *s, const char *own_id);
+
+/* ---- submit.c ---- */
+
+struct yarn_job { /* a job that the ResourceManager has accepted */
+    char id[APP_ID_MAX];
+    struct tls_key key; /* the client's */
+    json_t *staging;    /* the files that were sent */
+};
+int yarn_submit(struct yarn *y, struct client_job *j, bool owned, struct yarn_job *out,
+                struct err *e);
+void yarn_job_done(struct yarn_job *j);
+
+/* ---- queued.c: a job that waits for its first master ---- */
+
+struct resize_wish;
+/* Read the job.conf of a job of this user that is not over, as it was submitted. 0 or -errno. */
+int yarn_job_spec(struct yarn *y, const char *id, struct job_spec **out, struct err *e);
+/* Does the job wait for its first master? */
+bool yarn_is_queued(const struct yarn_report *r);
+/* The member "roles" of the status document of such a job, with the sizes that a client has left
+ * for its master. The caller frees it; NULL = not known. */
+json_t *yarn_queued_roles(struct yarn *y, const char *id);
+/* Check the wish, and leave it for the master. 1 = done; 0 = not possible: ask the master; or minus
+ * the exit code. */
+int yarn_queued_resize(struct yarn *y, const char *id, const struct resize_wish *w, struct err *e);
+
+/* ---- follow.c ---- */
+
+/* As follow_job(), but returns minus the exit code on failure. key NULL: read it from HDFS. */
+int yarn_follow(struct yarn *y, const char *id, const struct tls_key *key,
+                const struct follow_options *o, struct follow_result *out, struct err *e);
+
+/* ---- status.c ---- */
+
+/* Load the status document of a job from its master, its history, or the ResourceManager's report.
+ * 0, or minus the exit code. */
+int yarn_status(struct yarn *y, const char *id, json_t **out, struct err *e);
+/* The same for a finished job. -errno; -ENOENT: it has no history. */
+int yarn_history(struct yarn *y, const char *id, json_t **out, struct err *e);
+/* Make a status document of a report of the ResourceManager. */
+json_t *yarn_report_json(struct yarn *y, const struct yarn_report *r);
+/* Connect to the master of a running job, and send the hello. 0 or -errno. */
+struct conn_ops;
+int yarn_dial_master(struct yarn *y, const struct yarn_report *r, const struct conn_ops *ops,
+                     void *arg, struct conn **out, struct err *e);
+/* Turn "last", a number or an id into the whole id of one of the user's applications. */
+int yarn_find(struct yarn *y, const char *word, char out[APP_ID_MAX], struct err *e);
+/* Append the rows of `tony list --json`, newest first. */
+int yarn_list(struct yarn *y, json_t *jobs, struct err *e);
+
+#endif
