@@ -87,18 +87,32 @@ static int problem_fill(const struct part_claim *claims, size_t n, struct proble
 static int take_result(const struct problem *p, const struct part_decision *d,
                        const struct part_cluster *c, size_t n, struct part_division *out)
 {
+    size_t n_places = 0;
+    for (size_t k = 0; k < n; k++)
+        n_places += d->jobs[k].n_at;
     struct part_target *targets = calloc(n + 1, sizeof *targets);
-    if (!targets)
+    struct part_place *next = calloc(n_places + 1, sizeof *next);
+    if (!targets || !next) {
+        free(targets);
+        free(next);
         return -ENOMEM;
+    }
+    *out = (struct part_division){
+        .jobs = targets, .n = n, .places = next, .metrics = d->metrics
+    };
     for (size_t k = 0; k < n; k++) {
         struct part_target *t = &targets[p->order[k]];
-        *t = (struct part_target){ .verdict = d->jobs[k].verdict,
-                                   .because = d->jobs[k].because,
-                                   .n = d->jobs[k].n,
-                                   .ideal = d->jobs[k].ideal };
+        const struct part_share *s = &d->jobs[k];
+        *t = (struct part_target){ .verdict = s->verdict,
+                                   .because = s->because,
+                                   .n = s->n,
+                                   .ideal = s->ideal,
+                                   .at = next,
+                                   .n_at = s->n_at };
+        for (uint32_t i = 0; i < s->n_at; i++)
+            *next++ = s->at[i];
         part_why(d, c, p->jobs, k, t->why);
     }
-    *out = (struct part_division){ .jobs = targets, .n = n, .metrics = d->metrics };
     return 0;
 }
 
@@ -119,5 +133,6 @@ int part_divide(const struct part_policy *policy, const struct part_options *o,
 void part_division_done(struct part_division *d)
 {
     free(d->jobs);
+    free(d->places);
     *d = (struct part_division){ 0 };
 }

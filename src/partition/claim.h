@@ -45,12 +45,17 @@ struct part_target {
     enum part_because because;
     uint32_t n;             /* containers; 0 = the job waits */
     uint32_t ideal;         /* the number of containers that would be its fair share */
+    /* The nodes of its n containers, in the order of the nodes; owned by the division. A waiting
+     * job has its fixed part in them, spread over all its containers. */
+    const struct part_place *at;
+    uint32_t n_at;
     char why[PART_WHY_MAX]; /* a sentence without a full stop */
 };
 
 struct part_division {
     struct part_target *jobs; /* in the order of the claims */
     size_t n;
+    struct part_place *places; /* those of all jobs */
     struct part_metrics metrics;
 };
 

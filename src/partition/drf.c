@@ -233,10 +233,26 @@ static int want_counts(const struct part_cluster *c, const struct part_job *jobs
     return rc;
 }
 
+/* Find places for the jobs that part_apply() left out. The share of those that cannot be placed at
+ * all goes to the others. */
+static int repack(const struct part_cluster *c, const struct part_job *jobs, size_t n,
+                  const uint32_t *caps, uint32_t *want, struct part_decision *out)
+{
+    uint32_t *possible = part_alloc(out, n * sizeof *possible + 1);
+    int rc = possible ? part_repack(c, jobs, n, caps, want, out) : -ENOMEM;
+    if (rc < 0 || !part_leaves_out(jobs, n, caps, want, out, possible))
+        return rc;
+    rc = want_counts(c, jobs, n, possible, want);
+    for (size_t i = 0; i < n && rc == 0; i++)
+        out->jobs[i].ideal = want[i];
+    if (rc == 0)
+        rc = part_apply(c, jobs, n, caps, want, PART_BECAUSE_FAIR, out);
+    return rc < 0 ? rc : part_repack(c, jobs, n, caps, want, out);
+}
+
 int drf_decide(const struct part_cluster *c, const struct part_job *jobs, size_t n,
                const struct part_options *o, struct part_decision *out)
 {
-    (void)o; /* this policy has no options */
     uint32_t *caps = part_alloc(out, n * sizeof *caps + 1);
     uint32_t *want = part_alloc(out, n * sizeof *want + 1);
     if (!caps || !want)
@@ -247,5 +263,8 @@ int drf_decide(const struct part_cluster *c, const struct part_job *jobs, size_t
         return rc;
     for (size_t i = 0; i < n; i++)
         out->jobs[i].ideal = want[i];
-    return part_apply(c, jobs, n, caps, want, PART_BECAUSE_FAIR, out);
+    rc = part_apply(c, jobs, n, caps, want, PART_BECAUSE_FAIR, out);
+    if (rc == 0 && o->repack)
+        rc = repack(c, jobs, n, caps, want, out);
+    return rc;
 }

@@ -545,5 +545,7 @@ int market_decide(const struct part_cluster *c, const struct part_job *jobs, siz
         rc = round_down(&t);
     if (rc == 0)
         rc = keep_others(&t, o);
-    return rc < 0 ? rc : part_apply(c, jobs, n, t.caps, t.want, PART_BECAUSE_BID, out);
+    if (rc == 0)
+        rc = part_apply(c, jobs, n, t.caps, t.want, PART_BECAUSE_BID, out);
+    return rc < 0 || !o->repack ? rc : part_repack(c, jobs, n, t.caps, t.want, out);
 }

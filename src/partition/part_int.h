@@ -5,6 +5,7 @@
  * decide.c      the table of policies; checks the inputs; computes the metrics; the sentences
  * place.c       memory of a decision, free amounts, first fit
  * counts.c      finds places for wanted numbers of containers
+ * repack.c      moves containers if a job would have to wait because of their places
  * drf.c         weighted dominant resource fairness: the ideal counts, and the policy `drf`
  * queue.c       the policies static, fifo and backfill
  * priority.c    the policies las and srtf
@@ -177,6 +178,16 @@ void part_say(struct part_decision *out, size_t i, enum part_because because, ui
 int part_apply(const struct part_cluster *c, const struct part_job *jobs, size_t n,
                const uint32_t *caps, const uint32_t *want, enum part_because because,
                struct part_decision *out);
+
+/* After part_apply() with the same counts: if a job has got no containers although it should run,
+ * look for other places of all containers (repack.c). Jobs that have containers keep at least their
+ * min. 0 or -ENOMEM. */
+int part_repack(const struct part_cluster *c, const struct part_job *jobs, size_t n,
+                const uint32_t *caps, const uint32_t *want, struct part_decision *out);
+/* Is a job still without containers although it should run? Sets possible to 0 for each such job,
+ * and to its cap for the others. */
+bool part_leaves_out(const struct part_job *jobs, size_t n, const uint32_t *caps,
+                     const uint32_t *want, struct part_decision *out, uint32_t *possible);
 
 /* Set the answer for job i, which can never run. */
 void part_never(struct part_decision *out, const struct part_job *jobs, size_t i);

@@ -114,6 +114,12 @@ struct part_options {
      * (worth.h). 0: ignore the costs. */
     double payback_s;
 
+    /* drf, market: if the places of running jobs leave no node with room for a container of a job
+     * that should start, move containers (repack.c). If that does not help, drf divides the
+     * resources as if this job did not exist. false: the job waits until other jobs end or
+     * shrink, and nobody gets its share. */
+    bool repack;
+
     /* For simulations, where the caller knows that its inputs are right and needs only `verdict`,
      * `n` and `at`. The inputs are not checked; `ideal`, `other` of PART_BECAUSE_FULL, and the
      * metrics are not computed, except those that only the policy knows. With a queue of thousands

@@ -438,6 +438,7 @@ static void prepare(struct sim *s)
     s->options.theta1 = s->t->theta1;
     s->options.theta2 = s->t->theta2;
     s->options.payback_s = s->t->payback_s;
+    s->options.repack = s->t->repack > 0;
     s->options.levels = s->t->levels;
     s->options.n_levels = s->t->n_levels;
     s->options.limit = s->o->limit;

@@ -166,6 +166,7 @@ static int read_number(struct reader *r, struct span name, const struct span *wo
         { "resize_s", &r->t->resize_s, 0 },
         { "interval_s", &r->t->interval_s, 0 },
         { "payback_s", &r->t->payback_s, 0 },
+        { "repack", &r->t->repack, 0 },
         { "horizon_s", &r->t->horizon_s, 1 },
     };
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
@@ -407,6 +408,8 @@ static void write_settings(const struct trace *t, struct buf *out)
     write_real("\n# interval_s ", t->interval_s, out);
     if (t->payback_s > 0)
         write_real("\n# payback_s ", t->payback_s, out);
+    if (t->repack > 0)
+        write_real("\n# repack ", t->repack, out);
     write_real("\n# horizon_s ", t->horizon_s, out);
     write_real("\n# theta ", t->theta1, out);
     write_real(" ", t->theta2, out);

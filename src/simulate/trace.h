@@ -35,6 +35,7 @@ struct trace {
     struct part_cluster cluster;
     double resize_s;   /* a job that is changed makes no progress for this time */
     double interval_s; /* between two decisions */
+    double repack;     /* not 0: drf and market move containers if a job does not fit otherwise */
     double payback_s;  /* a resize must gain its cost within this time; 0: costs do not count */
     double horizon_s;  /* the metrics over time end here */
     double theta1, theta2;

@@ -179,6 +179,7 @@ static void fill_options(struct forecast *f, const json_t *options)
     f->options.loss_max = json_number_value(json_object_get(options, "loss_max"));
     f->options.adjust_max = doc_int(options, "adjust_max", -1);
     f->options.reserve = json_number_value(json_object_get(options, "reserve"));
+    f->options.repack = true; /* as policy_settings_read() */
     f->options.payback_s = json_number_value(json_object_get(options, "payback_s"));
     f->options.limit.steps = STEPS_RESIZING;
     f->interval_s = (double)doc_int(options, "interval_ms", 0) / 1000;
