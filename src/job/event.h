@@ -192,7 +192,8 @@ struct err;
     FIELD(of, U32, n_containers, "in all, spares included") \
     FIELD(of, I64, within_ms, "after this time the scheduler takes containers itself") \
     FIELD(of, TEXT, why, "") \
-    FIELD(of, FLAG, saved, "if the gang would have to restart, it waits until a checkpoint is whole that is newer than this; without one, the job keeps its size")
+    FIELD(of, FLAG, saved, "if the gang would have to restart, it waits until a checkpoint is whole that is newer than this; without one, the job keeps its size") \
+    FIELD(of, LIST, leave, "if the gang restarts, these slots leave first, in place of those with the highest indices; separated by commas")
 #define FIELDS_grow(FIELD, of) \
     FIELD(of, U32, n_containers, "in all, spares included") \
     FIELD(of, I64, within_ms, "the offer ends after this time; 0: tony.resize.timeout") \

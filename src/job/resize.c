@@ -43,6 +43,7 @@ void resize_done(struct job *j)
     free(j->resize.bounds.for_role);
     free(j->resize.who);
     free(j->resize.why);
+    free(j->resize.leave);
     free(j->resize.kept.why);
 }
 
@@ -145,6 +146,46 @@ static void set_members(struct job *j, uint32_t role, uint32_t n)
     r->n = n;
     for (uint32_t k = from; k < to; k++)
         slot_count(j, &j->slots[r->slots[k]]);
+}
+
+/*
+ * Two members exchange their indices. Their attempts are about to be stopped. Each executor gets the
+ * new index with its next Start. Logs are named by index and attempt, so the next attempt of each
+ * slot gets a number that neither of them has used.
+ */
+static void renumber(struct job *j, uint32_t role, uint32_t a, uint32_t b)
+{
+    struct role *r = &j->roles[role];
+    struct slot *x = &j->slots[r->slots[a]], *y = &j->slots[r->slots[b]];
+    uint32_t slot = r->slots[a];
+    uint32_t attempts = MAX(MAX(x->attempt, y->attempt), MAX(x->attempts_before, y->attempts_before));
+
+    r->slots[a] = r->slots[b];
+    r->slots[b] = slot;
+    x->index = b;
+    y->index = a;
+    x->moved = y->moved = x->renumbered = y->renumbered = true;
+    x->attempts_before = y->attempts_before = attempts;
+}
+
+/* Before a role shrinks to n: give the highest indices to the slots that the scheduler has named. */
+static void move_leavers_last(struct job *j, uint32_t role, uint32_t n)
+{
+    const struct role *r = &j->roles[role];
+    struct span rest = span_of(j->resize.leave ? j->resize.leave : ""), word;
+    uint32_t last = r->n;
+
+    while (last > n && span_split(&rest, ',', &word)) {
+        int64_t id;
+        if (str_i64(word, 0, INT64_MAX, "slot", &id, NULL) < 0 || id >= j->n_slots)
+            continue;
+        const struct slot *s = &j->slots[id];
+        if (s->role != role || s->index == 0 || s->index >= last)
+            continue; /* it is no member, or it was named twice */
+        last--;
+        if (s->index != last)
+            renumber(j, role, s->index, last);
+    }
 }
 
 /* If the target is below the role's size, the slots with the highest indices stop to be members,
@@ -377,6 +418,7 @@ static void restart_with_new_size(struct job *j)
     j->resize.state = RESIZE_FORMING;
     j->resize.due_ms = INT64_MAX;
     for (uint32_t r = 0; r < j->n_roles; r++) {
+        move_leavers_last(j, r, j->resize.target[r]);
         shrink_role(j, r, until_ms);
         set_members(j, r, j->resize.target[r]);
     }

@@ -32,6 +32,10 @@
  * have to restart waits, in RESIZE_WAITING, until a checkpoint is whole that is newer than the
  * demand. If there is none within the time of the demand, the job keeps its size, and runs on.
  *
+ * If the job shrinks, the tasks with the highest indices leave. The scheduler may name other slots,
+ * because of their nodes. If the gang restarts anyway, these leave instead, and the slots that stay
+ * take over their indices. Index 0 never changes: it may have the server of the ranks.
+ *
  * If the scheduler demands fewer containers than the job may have at least, the job shrinks to that
  * least number. If it has that number already, the demand is refused.
  */
@@ -116,6 +120,7 @@ struct resize {
     bool failed;          /* a joining slot has ended: detail names it */
     bool shape_requested; /* resize_slot_restarts() has requested ACT_SHAPE for this event */
     char *who, *why;      /* may be NULL */
+    char *leave;          /* the list of EV_SHRINK; may be NULL */
     /* 0, or 1 + the number of containers that the scheduler demanded. If not 0, the job shrinks
      * only to a larger number, because its roles allow no fewer. */
     uint32_t below;

@@ -215,6 +215,7 @@ static void note_scheduler(struct job *j, const struct ev_shrink *d, uint32_t n,
     free(z->why);
     z->who = str_dup("the scheduler"); /* without memory, people see no name */
     z->why = str_dup(d->why);
+    z->leave = d->leave ? str_dup(d->leave) : NULL; /* without memory, the highest indices leave */
     z->save_due_ms = save_due_ms;
     z->below = n > d->n_containers ? d->n_containers + 1 : 0;
     z->saved = d->saved;

@@ -135,6 +135,8 @@ void resize_start(struct job *j, int64_t within_ms)
         z->by_restart[r] = needs_new_gang(j, r);
     }
     decisions_resize_begun(j);
+    free(z->leave);
+    z->leave = NULL;
     if (within_ms <= 0)
         within_ms = (int64_t)MIN(j->spec->resize_timeout_ms, (uint64_t)INT64_MAX / 4);
     z->state = RESIZE_WAITING;

@@ -146,8 +146,10 @@ struct slot {
     int32_t node;                       /* index of its container's node; -1 = this machine */
     int32_t quick[RESTART_QUICK_NODES]; /* nodes on which it failed at once; -1 = none */
     uint32_t lent_to;                   /* of a spare: the slot that has its container */
-    bool moved;                         /* it has the container of a spare */
-    uint32_t elsewhere;                 /* number of its attempts that ran in other containers */
+    bool moved; /* its executor was told another index, or has the container of a spare */
+    bool renumbered;          /* a resize has changed its index */
+    uint32_t attempts_before; /* its next attempt gets a larger number: see renumber() in resize.c */
+    uint32_t elsewhere;       /* number of its attempts that ran in other containers */
     /* The scheduler reports nothing more about the container, but an attempt may still run in it:
      * its node was lost (END_NODE_LOST), or its end was never confirmed (decision 0008). */
     bool given_up;

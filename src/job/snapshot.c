@@ -228,7 +228,7 @@ static void add_resize(struct writer *w, const struct job *j)
                .detail = *z->detail ? z->detail : NULL, .below = z->below, .kept = z->kept.set,
                .kept_n = z->kept.n_containers, .kept_due_ms = z->kept.due_ms,
                .kept_why = z->kept.why, .saved = z->saved, .saved_generation = z->saved_generation,
-               .saved_step = z->saved_step, .kept_saved = z->kept.saved);
+               .saved_step = z->saved_step, .kept_saved = z->kept.saved, .leave = z->leave);
 }
 
 /* Each part plus 1, and at the end whether it was a resize. */
@@ -302,7 +302,8 @@ static void add_slot(struct writer *w, const struct job *j, uint32_t slot)
                .node = encode_id(s->node),
                .quick = quick[0] ? encode_u32s(w, quick, ARRAY_LEN(quick)) : NULL,
                .lent_to = s->lent_to + 1, .moved = s->moved, .elsewhere = s->elsewhere,
-               .given_up = s->given_up, .taken_ms = s->taken_ms, .leaves = s->leaves);
+               .given_up = s->given_up, .taken_ms = s->taken_ms, .leaves = s->leaves,
+               .index = s->renumbered ? s->index + 1 : 0, .attempts_before = s->attempts_before);
 }
 
 static void add_checkpoints(struct writer *w, const struct job *j)

@@ -58,7 +58,8 @@
     FIELD(I64, due) FIELD(I64, save_due_ms) FIELD(FLAG, failed) FIELD(TEXT, who) FIELD(TEXT, why) \
     FIELD(U32, count) FIELD(TEXT, outcome) FIELD(I64, ended_ms) FIELD(TEXT, detail) \
     FIELD(U32, below) FIELD(FLAG, kept) FIELD(U32, kept_n) FIELD(I64, kept_due_ms) FIELD(TEXT, kept_why) \
-    FIELD(FLAG, saved) FIELD(U32, saved_generation) FIELD(U64, saved_step) FIELD(FLAG, kept_saved)
+    FIELD(FLAG, saved) FIELD(U32, saved_generation) FIELD(U64, saved_step) FIELD(FLAG, kept_saved) \
+    FIELD(LIST, leave)
 #define SNAP_costs(FIELD) \
     FIELD(U32, phase) FIELD(LIST, parts) FIELD(I64, since_ms) \
     FIELD(FLAG, delayed) FIELD(FLAG, resumed) FIELD(U64, step) FIELD(I64, kept_ms) FIELD(U32, count) \
@@ -81,7 +82,8 @@
     FIELD(TEXT, tensorboard) FIELD(TEXT, detail) FIELD(TAIL, tail) FIELD(TEXT, cause_line) \
     FIELD(TEXT, note) FIELD(U32, restarts) FIELD(U32, row) FIELD(LIST, times) FIELD(LIST, spent) \
     FIELD(I64, due_ms) FIELD(U32, node) FIELD(LIST, quick) FIELD(U32, lent_to) FIELD(FLAG, moved) \
-    FIELD(U32, elsewhere) FIELD(FLAG, given_up) FIELD(I64, taken_ms) FIELD(FLAG, leaves)
+    FIELD(U32, elsewhere) FIELD(FLAG, given_up) FIELD(I64, taken_ms) FIELD(FLAG, leaves) \
+    FIELD(U32, index) FIELD(U32, attempts_before)
 #define SNAP_saver(FIELD) \
     FIELD(SLOT, slot) FIELD(U32, reported) FIELD(FLAG, awaited)
 #define SNAP_report(FIELD) \

@@ -257,6 +257,8 @@ static int restore_resize(struct job *j, const struct snap_resize *s, struct err
     if (rc == 0)
         rc = set_text(&z->who, s->who);
     if (rc == 0)
+        rc = set_text(&z->leave, s->leave);
+    if (rc == 0)
         rc = set_text(&z->kept.why, s->kept_why);
     return rc == 0 ? set_text(&z->why, s->why) : rc;
 }
@@ -429,6 +431,10 @@ static int restore_slot(struct job *j, const struct snap_slot *s, struct err *e)
     to->node = (int32_t)s->node - 1;
     to->lent_to = s->lent_to - 1;
     to->moved = s->moved;
+    to->attempts_before = s->attempts_before;
+    to->renumbered = s->index > 0;
+    if (to->renumbered)
+        to->index = s->index - 1;
     to->elsewhere = s->elsewhere;
     to->given_up = s->given_up;
     to->taken_ms = s->taken_ms;
@@ -546,11 +552,30 @@ static int check_slots(const struct job *j, struct err *e)
     return good ? 0 : bad_snapshot(e, "it names slots that it does not have");
 }
 
+/* Resizes may have changed indices. Sort the slots of each role by them. */
+static int restore_indices(struct job *j, struct err *e)
+{
+    bool good = true;
+
+    for (uint32_t i = 0; i < j->n_slots && good; i++) {
+        const struct slot *s = &j->slots[i];
+        good = !s->renumbered || (s->role < j->n_roles && s->index < j->roles[s->role].n_slots);
+        if (good && s->renumbered)
+            j->roles[s->role].slots[s->index] = i;
+    }
+    for (uint32_t r = 0; r < j->n_roles && good; r++)
+        for (uint32_t k = 0; k < j->roles[r].n_slots && good; k++)
+            good = j->slots[j->roles[r].slots[k]].index == k;
+    return good ? 0 : bad_snapshot(e, "two tasks have the same index");
+}
+
 /* Check the restored state, and compute the counters and deadlines from it. */
 int job_restored(struct job *j, struct err *e)
 {
     int rc = check_slots(j, e);
 
+    if (rc == 0)
+        rc = restore_indices(j, e);
     if (rc < 0)
         return rc;
     decisions_restored(j);

@@ -499,7 +499,8 @@ static void slot_word(struct drive *d, const char *verb, uint32_t slot)
                       .type = EV_STALLED });
 }
 
-/* resize:worker=4,ps=2 shrink:3 grow:8 shrink-saved:3 grow-saved:8; false: another word */
+/* resize:worker=4,ps=2 shrink:3 grow:8 shrink-saved:3 grow-saved:8 shrink-leave:3=1,2 (slots);
+ * false: another word */
 static bool resize_word(struct drive *d, const char *word)
 {
     struct job_event ev = { .type = EV_RESIZE, .resize = { .who = "ann", .targets = word + 7 } };
@@ -512,7 +513,15 @@ static bool resize_word(struct drive *d, const char *word)
         ev = (struct job_event){ .type = EV_SHRINK,
                                  .shrink = { (uint32_t)drive_number(span_of(word + 13)), 16000,
                                              "room", true } };
-    else if (str_starts(word, "grow-saved:"))
+    else if (str_starts(word, "shrink-leave:")) {
+        const char *list = strchr(word, '=');
+        struct span n = { word + 13, list ? (size_t)(list - word) - 13 : 0 };
+        ev = (struct job_event){ .type = EV_SHRINK,
+                                 .shrink = { .n_containers = (uint32_t)drive_number(n),
+                                             .within_ms = 16000,
+                                             .why = "room",
+                                             .leave = list ? list + 1 : NULL } };
+    } else if (str_starts(word, "grow-saved:"))
         ev = (struct job_event){ .type = EV_GROW,
                                  .grow = { (uint32_t)drive_number(span_of(word + 11)), 16000,
                                            "idle", true } };

@@ -576,11 +576,15 @@ static void scheduler_wishes(struct sim *m)
     struct job_event ev = { .type = EV_GROW, .grow = { .n_containers = sim_chance(m, 12),
                                      .saved = sim_chance(m, 2) } };
 
+    char leave[40];
+    (void)snprintf(leave, sizeof leave, "%u,%u,%u", sim_chance(m, 9), sim_chance(m, 9),
+                   sim_chance(m, 9));
     if (sim_chance(m, 3))
         ev = (struct job_event){ .type = EV_SHRINK,
                                  .shrink = { .n_containers = sim_chance(m, 6),
                                              .within_ms = sim_chance(m, 20000),
-                                             .saved = sim_chance(m, 2) } };
+                                             .saved = sim_chance(m, 2),
+                                             .leave = sim_chance(m, 2) ? leave : NULL } };
     if (sim_feed(m, &ev) == 0)
         sim_resizes++;
 }

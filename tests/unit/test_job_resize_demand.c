@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <errno.h>
 #include <jansson.h>
 
 #include "base/base.h"
@@ -134,6 +135,77 @@ static void test_keeps_a_demand(void **state)
     resize_check_all(rows, ARRAY_LEN(rows));
 }
 
+/* The scheduler names the slots that should leave. If the gang restarts, others take over their
+ * indices. left: the slots that remain, by index. */
+static void test_slots_that_should_leave(void **state)
+{
+    static const struct {
+        const char *job, *script, *state;
+        uint32_t left[3];
+    } rows[] = {
+        { "worker*4/restart", "go shrink-leave:2=1", "worker:0=2.2 worker:1=2.2", { 0, 3 } },
+        { "worker*4/restart", "go shrink-leave:2=1,2", "worker:0=2.2 worker:1=2.2", { 0, 3 } },
+        { "worker*4/restart", "go shrink-leave:2=3,2", "worker:0=2.2 worker:1=2.2", { 0, 1 } },
+        { "worker*4/restart", "go shrink-leave:3=2,1", "worker:0=2.2 worker:1=2.2 worker:2=2.2",
+          { 0, 1, 3 } },
+        /* index 0 stays; names of no member are passed over */
+        { "worker*4/restart", "go shrink-leave:2=0,9,x,,1,1", "worker:0=2.2 worker:1=2.2",
+          { 0, 3 } },
+        /* a task that continues keeps its index */
+        { "worker*4/live", "go shrink-leave:2=1", "worker:0=1.1 worker:1=1.1", { 0, 1 } },
+        /* the next master knows the new indices */
+        { "worker*4/restart", "go shrink-leave:2=1 master", "worker:0=2.2 worker:1=2.2", { 0, 3 } },
+        /* the slots that left come back with the indices that they have now */
+        { "worker*3/restart", "go shrink-leave:2=1 resize:worker=3",
+          "worker:0=3.3 worker:1=3.3 worker:2=3.2", { 0, 2, 1 } },
+        /* another resize names nobody */
+        { "worker*4/restart", "go shrink-leave:3=1 resize:worker=2", "worker:0=3.3 worker:1=3.3",
+          { 0, 3 } },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct drive d;
+        AUTO(buf_done) struct buf got = { 0 };
+        drive_init(&d, rows[i].job);
+        drive_run(&d, rows[i].script);
+        resize_shape(&d, &got);
+        if (!str_eq(buf_cstr(&got), rows[i].state))
+            fail_msg("%s: '%s', not '%s'", rows[i].script, buf_cstr(&got), rows[i].state);
+        for (uint32_t k = 0; k < job_role_tasks(d.job, 0); k++)
+            if (job_task(d.job, 0, k) != rows[i].left[k])
+                fail_msg("%s: index %u is slot %u", rows[i].script, k, job_task(d.job, 0, k));
+        drive_done(&d);
+    }
+}
+
+/* A snapshot has the indices; one in which two tasks have the same index is damaged. */
+static void test_indices_in_a_snapshot(void **state)
+{
+    struct drive d;
+    struct err e = { 0 };
+    AUTO(buf_done) struct buf lines = { 0 };
+    (void)state;
+    drive_init(&d, "worker*4/restart");
+    drive_run(&d, "go shrink-leave:2=1");
+    assert_int_equal(job_snapshot(d.job, &lines), 0);
+    for (int bad = 0; bad < 2; bad++) {
+        struct job *j = job_new(d.spec, &e);
+        struct span rest = buf_span(&lines), line;
+        if (bad) { /* slot 1 says that it has index 1, as slot 3 does */
+            char *at = strstr(lines.p, "\"index\":4");
+            assert_non_null(at);
+            at[8] = '2';
+        }
+        while (span_split(&rest, '\n', &line) && line.len > 0)
+            assert_int_equal(job_restore(j, line, &e), 0);
+        assert_int_equal(job_restored(j, &e), bad ? -EBADMSG : 0);
+        if (!bad)
+            assert_int_equal(job_task(j, 0, 1), 3);
+        job_free(j);
+    }
+    drive_done(&d);
+}
+
 static void test_a_demand_is_refused_while_the_gang_forms(void **state)
 {
     static const struct {
@@ -219,6 +291,8 @@ int main(void)
         cmocka_unit_test(test_a_demand_is_refused_while_the_gang_forms),
         cmocka_unit_test(test_a_kept_demand_has_its_deadline),
         cmocka_unit_test(test_the_status_shows_a_kept_demand),
+        cmocka_unit_test(test_slots_that_should_leave),
+        cmocka_unit_test(test_indices_in_a_snapshot),
     };
     return cmocka_run_group_tests_name("job_resize_demand", tests, NULL, NULL);
 }
