@@ -58,9 +58,11 @@ static int batch_add(struct master *m, struct batch *b, const struct job_action 
     if (rc < 0)
         return rc;
     b->type = a->type;
-    if (a->type == ACT_ASK)
-        rc = vec_push(&b->asks, sched_ask_of(m, a->ask.slot));
-    else if (a->type == ACT_LAUNCH)
+    if (a->type == ACT_ASK) {
+        struct sched_ask ask = sched_ask_of(m, a->ask.slot);
+        ask.node = places_take(m, a->ask.slot);
+        rc = vec_push(&b->asks, ask);
+    } else if (a->type == ACT_LAUNCH)
         rc = vec_push(&b->launches,
                       ((struct sched_container){
                           .id = a->launch.container, .slot = a->launch.slot, .gpus = "" }));

@@ -327,7 +327,7 @@ int master_size_wish(struct master *m, const struct size_wish *w, struct err *e)
     if (w->grow)
         ev.grow = (struct ev_grow){ w->n_containers, w->within_ms, w->why, w->saved };
     else
-        ev.shrink = (struct ev_shrink){ w->n_containers, w->within_ms, w->why, w->saved };
+        ev.shrink = (struct ev_shrink){ w->n_containers, w->within_ms, w->why, w->saved, w->leave };
     int rc = master_feed_asked(m, &ev, e);
     log_event(LOG_INFO, "sched.wish", f_str("to", w->grow ? "grow" : "shrink"),
               f_int("containers", w->n_containers), f_int("within_ms", w->within_ms),

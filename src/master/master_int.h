@@ -222,6 +222,14 @@ struct master {
     struct http_server *page;
     uint16_t page_port;         /* 0 = no page is served */
     struct location *locations; /* by slot */
+    struct {                    /* places.c: where an arbiter wants the containers of a role */
+        uint32_t role;
+        VEC(struct place_wish {
+            char *node;
+            uint32_t n_left; /* containers that no request has asked for yet */
+        })
+        v;
+    } places;
     struct archive *archive;
     struct copies *copies; /* NULL = the cluster starts no other master after this one */
     /* actions that wait until HDFS has a copy of their records */
@@ -257,6 +265,7 @@ struct size_wish {
     int64_t within_ms;
     const char *why; /* for people */
     bool saved;      /* as in struct sched_event */
+    const char *leave; /* of a shrink: as in EV_SHRINK; NULL = the core chooses */
 };
 int master_size_wish(struct master *m, const struct size_wish *w, struct err *e);
 /* The same for EV_COMPLETED and EV_ATTEMPT_ENDED. ended_mono_us: the monotonic clock of this
@@ -380,6 +389,21 @@ void logs_ask(struct peer *client, const Tony__ReadLog *q);
 void logs_answer(struct peer *executor, const Tony__LogData *a);
 void logs_executor_gone(struct master *m, uint32_t slot);
 void logs_client_gone(struct peer *client);
+
+/* ---- places.c ---- */
+/* Are the nodes of the wish valid, with at most this many containers? 0; -EINVAL. */
+int places_check(const Tony__SizeWish *w, uint32_t most, struct err *e);
+/* Replace the wished nodes of the role. 0 or -ENOMEM. */
+int places_set(struct master *m, uint32_t role, const Tony__SizeWish *w, struct err *e);
+void places_forget(struct master *m);
+/* The node that the next request for this slot should name; NULL = any. Valid until places_set(). */
+const char *places_take(struct master *m, uint32_t slot);
+/* Append the slots that should leave if the role shrinks to n tasks, because their nodes have more
+ * containers than wished; separated by commas. 0 or -ENOMEM. */
+int places_leavers(const struct master *m, uint32_t n, const Tony__SizeWish *w, struct buf *out);
+/* Repeat the open requests of the role with the wished nodes. Call it only if all actions of the
+ * core have been carried out. 0 or -errno. */
+int places_repeat(struct master *m, struct err *e);
 
 /* ---- locations.c ---- */
 int locations_open(struct master *m, struct err *e);

@@ -39,6 +39,10 @@ struct sched_ask {
     uint64_t memory_mib;
     uint32_t vcores, gpus;
     const char *role; /* borrowed */
+    /* Prefer this node (sched_container.node) for the container; borrowed. It is only a wish: the
+     * back-end may choose another node, and need not wait for this one. If the request is repeated
+     * while it is open, the last wish counts. NULL: any node. */
+    const char *node;
 };
 
 enum sched_event_type {

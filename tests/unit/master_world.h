@@ -76,6 +76,7 @@ struct world {
     char finish_state[16];
     struct box boxes[64];
     unsigned n_boxes, n_asks, n_ask_calls, n_launch_calls, n_stop_calls;
+    char wished[200]; /* "SLOT=NODE " for each request that prefers a node */
 
     /* the failures that happen */
     unsigned n_writes;      /* writes of all masters so far */

@@ -144,6 +144,10 @@ static int fake_request(struct sched *s, const struct sched_ask *asks, size_t n,
     (void)e;
     w->n_ask_calls++;
     for (size_t i = 0; i < n; i++) {
+        size_t len = strlen(w->wished);
+        if (asks[i].node)
+            (void)snprintf(w->wished + len, sizeof w->wished - len, "%u=%s ", asks[i].slot,
+                           asks[i].node);
         if (box_of_slot(w, asks[i].slot))
             continue;
         assert(w->n_boxes < ARRAY_LEN(w->boxes));

@@ -44,6 +44,8 @@ struct arbiter {
     struct conn *conn;
     bool opened, answered;
     char answer[200], refused[200];
+    char wished[200]; /* the nodes that the master's requests preferred; see struct world */
+    char leave[40];   /* the slots that the journal's record of the wish says should leave */
 };
 
 static struct arbiter *the_arbiter;
@@ -86,6 +88,19 @@ static void dial(struct world *w)
     assert_int_equal(world_dial(w, a->identity, &a->key, &ops, a, &a->conn), 0);
 }
 
+/* Find the member `leave` of the shrink in the journal. */
+static void read_leave(const struct world *w, struct arbiter *out)
+{
+    static const char mark[] = "\"leave\":\"";
+    AUTO(buf_done) struct buf text = { 0 };
+    AUTO(free_p) char *path = fs_join(w->job_dir, "journal");
+    assert_int_equal(fs_read(AT_FDCWD, path, &text, NULL), 0);
+    const char *at = strstr(buf_cstr(&text), mark);
+    if (at)
+        (void)snprintf(out->leave, sizeof out->leave, "%.*s",
+                       (int)strcspn(at + sizeof mark - 1, "\""), at + sizeof mark - 1);
+}
+
 /* Run the job, and send the frame meanwhile. The job is not disturbed. */
 static void ask_frame(const char *const *job, bool has_key, Tony__Frame *f, struct arbiter *out)
 {
@@ -102,6 +117,8 @@ static void ask_frame(const char *const *job, bool has_key, Tony__Frame *f, stru
     assert_int_equal(world_run(&w), MASTER_OVER);
     assert_string_equal(w.client_state, "SUCCEEDED");
     conn_close(out->conn);
+    (void)str_copy(out->wished, sizeof out->wished, w.wished);
+    read_leave(&w, out);
     world_done(&w);
 }
 
@@ -190,6 +207,72 @@ static void hostile_wishes(void **state)
     assert_true(a.answered);
 }
 
+/* Where the containers should be. All containers of this cluster are on n1:45454. */
+static void wish_nodes(const char *const *job, uint32_t n, const char *const *nodes,
+                       const uint32_t *counts, struct arbiter *out)
+{
+    Tony__SizeWish wish = TONY__SIZE_WISH__INIT;
+    Tony__NodeWish wishes[3], *list[3];
+    Tony__ClientAsk question = TONY__CLIENT_ASK__INIT;
+    Tony__Frame f = TONY__FRAME__INIT;
+    for (; nodes[wish.n_nodes]; wish.n_nodes++) {
+        Tony__NodeWish *w = list[wish.n_nodes] = &wishes[wish.n_nodes];
+        tony__node_wish__init(w);
+        w->node = (char *)(uintptr_t)nodes[wish.n_nodes];
+        w->n_containers = counts[wish.n_nodes];
+    }
+    wish.nodes = list;
+    wish.n_containers = n;
+    wish.grow = n > 2;
+    wish.deadline_ms = 60000;
+    question.what = TONY__CLIENT_ASK__WHAT__WISH;
+    question.wish = &wish;
+    f.body_case = TONY__FRAME__BODY_CLIENT_ASK;
+    f.client_ask = &question;
+    ask_frame(job, true, &f, out);
+}
+
+#define NODES(...) ((const char *const[]){ __VA_ARGS__, NULL })
+#define COUNTS(...) ((const uint32_t[]){ __VA_ARGS__ })
+
+static void nodes_of_a_wish(void **state)
+{
+    static const char *const restarts[] = { BASIC,
+                                            "tony.worker.instances=3",
+                                            "tony.worker.memory=64m",
+                                            "tony.worker.min-instances=2",
+                                            "tony.worker.max-instances=4",
+                                            "tony.worker.resize=restart",
+                                            NULL };
+    struct arbiter a;
+    (void)state;
+    /* Two containers are on n1; the wish has three there and one on n2. */
+    wish_nodes(elastic, 4, NODES("n1:45454", "n2:8041"), COUNTS(3, 1), &a);
+    assert_string_equal(a.refused, "");
+    assert_string_equal(a.wished, "2=n1:45454 3=n2:8041 ");
+    /* It names fewer nodes than containers: the rest may be anywhere. */
+    wish_nodes(elastic, 4, NODES("n2:8041"), COUNTS(1), &a);
+    assert_string_equal(a.wished, "2=n2:8041 ");
+    /* The size stays: the job already has its containers, so nothing is requested. */
+    wish_nodes(elastic, 2, NODES("n2:8041"), COUNTS(2), &a);
+    assert_string_equal(a.refused, "");
+    assert_string_equal(a.wished, "");
+    /* One container should stay on n1. Index 0 always stays, so the others should leave. */
+    wish_nodes(restarts, 2, NODES("n1:45454", "n2:8041"), COUNTS(1, 1), &a);
+    assert_string_equal(a.refused, "");
+    assert_string_equal(a.leave, "1");
+    wish_nodes(restarts, 2, NODES("n1:45454"), COUNTS(2), &a);
+    assert_string_equal(a.leave, "2");
+
+    wish_nodes(elastic, 4, NODES("n1:45454", "n2:8041"), COUNTS(3, 2), &a);
+    assert_string_equal(a.refused, "the nodes of the request have more than 4 containers");
+    wish_nodes(elastic, 4, NODES("n1:45454"), COUNTS(0), &a);
+    assert_string_equal(a.refused, "the request names a node without containers");
+    wish_nodes(elastic, 4, NODES("n1\n"), COUNTS(1), &a);
+    assert_string_equal(a.refused, "the request names an invalid node");
+    assert_string_equal(a.wished, "");
+}
+
 static void nothing_else(void **state)
 {
     static const Tony__ClientAsk__What whats[] = {
@@ -242,6 +325,7 @@ int main(void)
         cmocka_unit_test(the_share), cmocka_unit_test(a_job_without_bounds),
         cmocka_unit_test(sizes),     cmocka_unit_test(nothing_else),
         cmocka_unit_test(no_key),    cmocka_unit_test(hostile_wishes),
+        cmocka_unit_test(nodes_of_a_wish),
     };
     return cmocka_run_group_tests_name("master_share", tests, NULL, NULL);
 }

@@ -323,6 +323,42 @@ static void test_resize_tells_the_roles(void **state)
     assert_int_equal(w->n_asks, asks); /* it requests nothing by itself */
 }
 
+static void ask_on(uint32_t slot, const char *node)
+{
+    const struct sched_ask a = {
+        .slot = slot, .memory_mib = 100, .vcores = 1, .role = "worker", .node = node
+    };
+    assert_int_equal(sched_yarn.request(w->s, &a, 1, NULL), 0);
+}
+
+/* A request names its preferred node under both names that YARN may use. A repeated request may
+ * name another node; the first one is withdrawn. The container may still come from any node. */
+static void test_a_preferred_node(void **state)
+{
+    (void)state;
+    w->grants = false;
+    ask_on(0, "n1:8041");
+    WORLD_UNTIL(w->want[0]);
+    assert_string_equal(buf_cstr(&w->node_asks), "0 n1:8041 1\n0 n1 1\n");
+    buf_clear(&w->node_asks);
+    ask_on(0, "n1:8041"); /* the same again: nothing to say */
+    world_pass(30);
+    assert_int_equal(w->node_asks.len, 0);
+    ask_on(0, "n2:8041");
+    WORLD_UNTIL(w->node_asks.len > 0);
+    assert_string_equal(buf_cstr(&w->node_asks), "0 n1:8041 0\n0 n1 0\n0 n2:8041 1\n0 n2 1\n");
+    buf_clear(&w->node_asks);
+    assert_int_equal(sched_yarn.cancel(w->s, (uint32_t[]){ 0 }, 1, NULL), 0);
+    WORLD_UNTIL(!w->want[0]);
+    assert_string_equal(buf_cstr(&w->node_asks), "0 n2:8041 0\n0 n2 0\n");
+    /* Later, for any node. */
+    buf_clear(&w->node_asks);
+    w->grants = true;
+    world_ask(0, 1, 100);
+    world_until("got:0", 1);
+    assert_string_equal(buf_cstr(&w->node_asks), "0 n2:8041 0\n0 n2 0\n");
+}
+
 int main(void)
 {
 #define CASE(fn) cmocka_unit_test_setup_teardown(fn, world_setup, world_teardown)
@@ -341,6 +377,7 @@ int main(void)
         CASE(test_second_master),
         CASE(test_a_slot_with_the_highest_number),
         CASE(test_resize_tells_the_roles),
+        CASE(test_a_preferred_node),
     };
     log_setup(2, getenv("TONY_TEST_LOG") ? LOG_DEBUG : LOG_ERROR, false);
     return cmocka_run_group_tests_name("sched_yarn", tests, NULL, NULL);

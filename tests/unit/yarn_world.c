@@ -262,8 +262,13 @@ static void take_asks(const Hadoop__AllocateRequest *rq)
         const Hadoop__ResourceRequest *a = rq->ask[i];
         assert_true(a->relax_locality && a->has_allocation_request_id);
         assert_int_equal(a->priority->priority, 1);
-        if (!str_eq(a->resource_name, "*")) {
+        if (a->resource_name[0] == '/') {
             w->n_racks++;
+            continue;
+        }
+        if (!str_eq(a->resource_name, "*")) {
+            (void)buf_addf(&w->node_asks, "%lld %s %d\n", (long long)a->allocation_request_id,
+                           a->resource_name, a->num_containers);
             continue;
         }
         w->n_asks++;
@@ -725,6 +730,7 @@ int world_teardown(void **state)
     loop_timer_free(w->tick);
     loop_free(w->loop);
     (void)fs_remove_tree(AT_FDCWD, w->dir, NULL);
+    buf_done(&w->node_asks);
     buf_done(&w->said);
     strv_done(&w->ids);
     strv_done(&w->avoided);

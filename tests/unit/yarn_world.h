@@ -53,6 +53,7 @@ extern struct world {
     struct sched *s;
     char dir[64];
     struct buf said; /* the back-end's events, in order */
+    struct buf node_asks; /* a line "SLOT NODE CONTAINERS" for each entry that names a node */
     struct strv ids; /* ids of the granted containers */
 
     bool want[BOXES_MAX], grants, launches;

@@ -157,7 +157,7 @@ static void ask_job(struct arbiter *a, struct arbiter_job *j, const struct part_
         return;
     j->asked_n = t->n;
     j->asked_ms = now;
-    if (arbiter_ask_wish(a, j, t->n, why, &e) == 0)
+    if (arbiter_ask_wish(a, j, t, why, &e) == 0)
         return;
     client_note("job %s stays as it is: %s", j->id, e.msg);
     j->asked_ms = 0;
@@ -224,16 +224,64 @@ static bool some_job_lacks(const struct arbiter *a)
     return false;
 }
 
+/* The places that the job has now and has in the target, too. Both lists are in the order of the
+ * nodes. out: room for t->n_at places. Returns the number of containers. */
+static uint32_t find_common(const struct arbiter_job *j, const struct part_target *t,
+                            struct part_place *out, uint32_t *n_out)
+{
+    uint32_t sum = 0, b = 0;
+    *n_out = 0;
+    for (size_t a = 0; a < j->at.n; a++) {
+        while (b < t->n_at && t->at[b].node < j->at.v[a].node)
+            b++;
+        if (b == t->n_at || t->at[b].node != j->at.v[a].node)
+            continue;
+        uint32_t n = MIN(t->at[b].n, j->at.v[a].n);
+        out[(*n_out)++] = (struct part_place){ j->at.v[a].node, n };
+        sum += n;
+    }
+    return sum;
+}
+
+/*
+ * A job that waits may start only if this running job leaves some nodes. A master cannot move a
+ * container. So the job first gives back the containers there; when the other one runs, it grows
+ * again, on other nodes. true: the job was asked.
+ */
+static bool ask_to_leave(struct arbiter *a, struct arbiter_job *j, const struct part_target *t)
+{
+    AUTO(free_p) struct part_place *common = calloc(t->n_at + 1, sizeof *common);
+    struct part_target less = *t;
+    if (!common || !j->runs)
+        return false;
+    less.n = find_common(j, t, common, &less.n_at);
+    less.at = common;
+    if (less.n >= MIN(j->n, t->n) || less.n < j->needs.min)
+        return false;
+    ask_job(a, j, &less);
+    return true;
+}
+
+/* Does the job wait with this very size? Then it only needs to know where its containers should be,
+ * unless it has some already. */
+static bool needs_places(const struct arbiter_job *j, const struct part_target *t)
+{
+    return t->n == j->n && !j->runs && !j->n_containers && t->n_at > 0;
+}
+
 static void carry_out(struct arbiter *a, struct round *r)
 {
-    bool room_is_kept = some_job_starts(r) || some_job_lacks(a);
+    bool starts = some_job_starts(r), room_is_kept = starts || some_job_lacks(a);
     int64_t now = clock_mono_ms();
     for (size_t i = 0; i < r->n; i++) {
         struct arbiter_job *j = r->jobs[i];
         const struct part_target *t = &r->decision.jobs[i];
         bool grows = t->n > j->n;
-        if (!t->n || t->n == j->n || !j->has_master || now < j->left_alone_until_ms ||
-            (grows && (room_is_kept || !j->runs)))
+        if (starts && t->n && j->has_master && now >= j->left_alone_until_ms &&
+            ask_to_leave(a, j, t))
+            continue;
+        if (!t->n || (t->n == j->n && !needs_places(j, t)) || !j->has_master ||
+            now < j->left_alone_until_ms || (grows && (room_is_kept || !j->runs)))
             continue;
         ask_job(a, j, t);
     }

@@ -92,10 +92,10 @@ void arbiter_forget(struct arbiter *a); /* free all that arbiter_observe() has s
 /* arbiter_masters.c: the two requests to a master. 0 or -errno. */
 /* Ask for the state of the job, as JSON for share_state_read(). The caller ends *out. */
 int arbiter_ask_share(struct arbiter *a, struct arbiter_job *j, struct buf *out, struct err *e);
-/* Ask the job to have n instances of its elastic role. On failure e says why the job does not
- * follow. */
-int arbiter_ask_wish(struct arbiter *a, struct arbiter_job *j, uint32_t n, const char *why,
-                     struct err *e);
+/* Ask the job to have t->n instances of its elastic role, on the nodes of t if YARN allows that. On
+ * failure e says why the job does not follow. */
+int arbiter_ask_wish(struct arbiter *a, struct arbiter_job *j, const struct part_target *t,
+                     const char *why, struct err *e);
 
 /* arbiter_key.c */
 /* A queue may be given by its whole path or by the last part of it. */

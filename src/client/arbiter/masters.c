@@ -4,6 +4,7 @@
  * so its answers are limited in time and bytes.
  */
 #include <errno.h>
+#include <stdlib.h>
 
 #include "client/arbiter/arbiter.h"
 #include "client/client_int.h"
@@ -100,14 +101,42 @@ int arbiter_ask_share(struct arbiter *a, struct arbiter_job *j, struct buf *out,
     return rc;
 }
 
-int arbiter_ask_wish(struct arbiter *a, struct arbiter_job *j, uint32_t n, const char *why,
-                     struct err *e)
+/* The message for the nodes of a target. One allocation; the caller frees it. */
+struct node_wishes {
+    size_t n;
+    Tony__NodeWish **list;
+};
+
+static int make_node_wishes(const struct arbiter *a, const struct part_target *t,
+                            struct node_wishes *out)
+{
+    Tony__NodeWish **list = calloc(t->n_at + 1, sizeof *list + sizeof **list);
+    if (!list)
+        return -ENOMEM;
+    Tony__NodeWish *wishes = (Tony__NodeWish *)(void *)(list + t->n_at + 1);
+    for (uint32_t i = 0; i < t->n_at; i++) {
+        tony__node_wish__init(&wishes[i]);
+        wishes[i].node = (char *)(uintptr_t)a->nodes.v[t->at[i].node].name;
+        wishes[i].n_containers = t->at[i].n;
+        list[i] = &wishes[i];
+    }
+    *out = (struct node_wishes){ t->n_at, list };
+    return 0;
+}
+
+int arbiter_ask_wish(struct arbiter *a, struct arbiter_job *j, const struct part_target *t,
+                     const char *why, struct err *e)
 {
     Tony__SizeWish wish = TONY__SIZE_WISH__INIT;
+    struct node_wishes nodes = { 0 };
     Tony__ClientAsk question = TONY__CLIENT_ASK__INIT;
     struct answer answer = { .wait_ms = WISH_MS, .wait_is_total = true, .max = SHARE_MAX };
-    wish.grow = n > j->n;
-    wish.n_containers = j->needs.fixed_containers + n;
+    if (make_node_wishes(a, t, &nodes) < 0)
+        return err_set(e, ENOMEM, "no memory to ask the master of '%s'", j->id);
+    wish.grow = t->n > j->n;
+    wish.n_containers = j->needs.fixed_containers + t->n;
+    wish.n_nodes = nodes.n;
+    wish.nodes = nodes.list;
     wish.deadline_ms = (uint64_t)a->settings.resize_limit_ms;
     wish.why = (char *)(uintptr_t)why;
     question.what = TONY__CLIENT_ASK__WHAT__WISH;
@@ -115,5 +144,6 @@ int arbiter_ask_wish(struct arbiter *a, struct arbiter_job *j, uint32_t n, const
     question.wish = &wish;
     int rc = ask(a, j, &question, &answer, e);
     answer_done(&answer);
+    free(nodes.list);
     return rc;
 }

@@ -97,9 +97,8 @@ static uint64_t yarn_amount(const struct yarn *y, const struct ask *a, const cha
     return !s && str_eq(type, "yarn.io/gpu") ? a->gpus : parse_amount(s);
 }
 
-/* Call fn once for each resource type, other than memory and vcores, that the ask needs. */
-static int each_type(const struct yarn *y, const struct ask *a,
-                     int (*fn)(const char *type, uint64_t amount, void *arg), void *arg)
+int yarn_each_type(const struct yarn *y, const struct ask *a,
+                   int (*fn)(const char *type, uint64_t amount, void *arg), void *arg)
 {
     AUTO(strv_done) struct strv seen = { 0 };
     const struct yarn_role *from[] = { yarn_file_role(y->file, a->role),
@@ -165,7 +164,7 @@ static void find_excess(struct excess *t, const struct ask *a)
                        "asks for %u vcores, and this cluster gives a container %d at most",
                        a->vcores, y->max_vcores);
     else
-        (void)each_type(y, a, check_type_fits, t);
+        (void)yarn_each_type(y, a, check_type_fits, t);
 }
 
 static void set_open(struct yarn *y, struct ask *a, bool open)
@@ -196,6 +195,24 @@ void yarn_unlink_slot(struct yarn *y, struct box *b)
         }
 }
 
+/* Change the preferred node. The earlier one is kept until the ResourceManager has been told that it
+ * is not wanted any more. */
+static int set_node(struct ask *a, const char *node)
+{
+    if (str_eq(a->node, node))
+        return 0;
+    char *copy = node ? str_dup(node) : NULL;
+    if (node && !copy)
+        return -ENOMEM;
+    if (a->node) {
+        free(a->old_node);
+        a->old_node = a->node;
+    }
+    a->node = copy;
+    a->dirty |= a->open;
+    return 0;
+}
+
 int yarn_ask(struct yarn *y, const struct sched_ask *from)
 {
     struct excess t = { .y = y };
@@ -210,8 +227,11 @@ int yarn_ask(struct yarn *y, const struct sched_ask *from)
     a->memory_mib = MAX(from->memory_mib, (uint64_t)1);
     a->vcores = MAX(from->vcores, 1u);
     a->gpus = from->gpus;
-    if (a->open || has_box(a))
+    if (has_box(a))
         return 0;
+    int rc = set_node(a, from->node);
+    if (rc < 0 || a->open)
+        return rc;
     find_excess(&t, a);
     if (*t.text)
         return report_later(y, from->slot, NULL, t.text);
@@ -329,101 +349,6 @@ int64_t yarn_beat_ms(const struct yarn *y)
 
 /* ---- the request ---- */
 
-struct capability {
-    Hadoop__Resource r;
-    struct arena *a;
-};
-
-static int add_type(const char *type, uint64_t amount, void *arg)
-{
-    struct capability *c = arg;
-    Hadoop__ResourceInformation *i = arena_alloc(c->a, sizeof *i);
-    Hadoop__ResourceInformation **v =
-        arena_alloc(c->a, (c->r.n_resource_value_map + 1) * sizeof *v);
-    if (!i || !v)
-        return -ENOMEM;
-    hadoop__resource_information__init(i);
-    i->key = arena_dup(c->a, type, strlen(type));
-    i->units = arena_dup(c->a, "", 0);
-    i->has_value = i->has_type = true;
-    i->value = (int64_t)amount;
-    if (c->r.n_resource_value_map)
-        memcpy(v, c->r.resource_value_map, c->r.n_resource_value_map * sizeof *v);
-    v[c->r.n_resource_value_map++] = i;
-    c->r.resource_value_map = v;
-    return i->key && i->units ? 0 : -ENOMEM;
-}
-
-static const char *label_for(const struct yarn *y, const struct ask *a)
-{
-    const struct yarn_role *r = yarn_file_role(y->file, a->role),
-                           *all = yarn_file_role(y->file, "");
-    return r && r->label ? r->label : all ? all->label : NULL;
-}
-
-static Hadoop__ResourceRequest *build_request(struct arena *a, struct yarn *y,
-                                              const struct ask *ask, const char *where,
-                                              Hadoop__Resource *capability,
-                                              Hadoop__Priority *priority)
-{
-    Hadoop__ResourceRequest *m = arena_alloc(a, sizeof *m);
-    if (!m)
-        return NULL;
-    hadoop__resource_request__init(m);
-    m->priority = priority;
-    m->resource_name = (char *)(uintptr_t)where; /* packing does not write to it */
-    m->capability = capability;
-    m->has_num_containers = m->has_relax_locality = m->has_allocation_request_id = true;
-    m->num_containers = ask->open ? 1 : 0;
-    m->relax_locality = true;
-    m->allocation_request_id = ask->slot;
-    if (str_eq(where, "*"))
-        m->node_label_expression = (char *)(uintptr_t)label_for(y, ask);
-    return m;
-}
-
-/* Add each changed ask as one entry for "*" (any node), and one for each rack. Without the rack
- * entries, a scheduler that grants during node heartbeats would grant only one container in each.
- */
-static int add_asks(struct yarn *y, struct arena *a, Hadoop__AllocateRequest *rq,
-                    Hadoop__Priority *priority)
-{
-    size_t n = 0, racks = y->racks.n;
-    for (size_t i = 0; i < y->asks.n; i++)
-        n += y->asks.v[i].dirty;
-    if (n * racks > YARN_ASK_ENTRIES_MAX)
-        racks = YARN_ASK_ENTRIES_MAX / n;
-    rq->ask = arena_alloc(a, (n * (racks + 1) + 1) * sizeof(void *));
-    if (!rq->ask)
-        return -ENOMEM;
-    for (size_t i = 0; i < y->asks.n; i++) {
-        struct ask *ask = &y->asks.v[i];
-        if (!ask->dirty)
-            continue;
-        struct capability *c = arena_alloc(a, sizeof *c);
-        if (!c)
-            return -ENOMEM;
-        hadoop__resource__init(&c->r);
-        c->a = a;
-        c->r.has_memory = c->r.has_virtual_cores = true;
-        c->r.memory = (int64_t)ask->memory_mib;
-        c->r.virtual_cores = (int32_t)ask->vcores;
-        if (each_type(y, ask, add_type, c) < 0)
-            return -ENOMEM;
-        for (size_t k = 0; k <= racks; k++) {
-            Hadoop__ResourceRequest *m =
-                build_request(a, y, ask, k ? y->racks.v[k - 1] : "*", &c->r, priority);
-            if (!m)
-                return -ENOMEM;
-            rq->ask[rq->n_ask++] = m;
-        }
-        ask->inflight = true;
-        if (y->single_ask)
-            break;
-    }
-    return 0;
-}
-
 static int add_releases(struct yarn *y, struct arena *a, Hadoop__AllocateRequest *rq)
 {
     rq->release = arena_alloc(a, (y->releases.n + 1) * sizeof(void *));
@@ -516,7 +441,7 @@ static void on_granted(struct yarn *y, const Hadoop__Container *c)
     set_open(y, a, false);
     y->open_since = clock_mono_ms();
     struct shortfall s = { .c = c };
-    (void)each_type(y, a, check_type_granted, &s);
+    (void)yarn_each_type(y, a, check_type_granted, &s);
     if (*s.text) {
         yarn_release(y, &key);
         yarn_emit(
@@ -553,6 +478,10 @@ static void settle_request(struct yarn *y, bool arrived)
         struct ask *a = &y->asks.v[i];
         if (a->inflight && !arrived)
             a->dirty = true;
+        if (a->inflight && arrived && !a->dirty) {
+            free(a->old_node);
+            a->old_node = NULL;
+        }
         a->inflight = false;
     }
     for (size_t i = 0; i < y->avoided.n; i++) {
@@ -762,7 +691,7 @@ void yarn_heartbeat(struct yarn *y)
     y->sent_ms = clock_mono_ms();
     y->beat_soon = false;
     y->call_doubtful = y->doubtful;
-    if (add_asks(y, &a, &rq, &priority) == 0 && add_releases(y, &a, &rq) == 0 &&
+    if (yarn_add_asks(y, &a, &rq, &priority) == 0 && add_releases(y, &a, &rq) == 0 &&
         add_avoided(y, &a, &rq) == 0)
         y->call = y->wire->allocate(y->rm, &rq, y->sent_ms + YARN_CALL_MS, on_allocate, y);
     for (size_t i = 0; y->call && i < y->asks.n; i++)

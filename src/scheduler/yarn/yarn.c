@@ -361,8 +361,11 @@ static void yarn_close(struct sched *s)
     for (size_t i = 0; i < y->avoided.n; i++)
         free(y->avoided.v[i].host);
     vec_done(&y->avoided);
-    for (size_t i = 0; i < y->asks.n; i++)
+    for (size_t i = 0; i < y->asks.n; i++) {
         free(y->asks.v[i].role);
+        free(y->asks.v[i].node);
+        free(y->asks.v[i].old_node);
+    }
     for (size_t i = 0; i < y->reports.n; i++)
         free(y->reports.v[i].text);
     vec_done(&y->asks);

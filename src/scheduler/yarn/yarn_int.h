@@ -108,6 +108,8 @@ struct ask {
     uint64_t memory_mib;
     uint32_t vcores, gpus;
     char *role;
+    char *node;        /* the preferred node, "host:port"; NULL = any node */
+    char *old_node;    /* the ResourceManager may still have this preference of an earlier ask */
     struct box *boxes; /* the containers of the slot, chained by next_of_slot */
 };
 
@@ -289,6 +291,18 @@ const char *yarn_slot_role(const struct yarn *y, uint32_t slot);
 void yarn_unlink_slot(struct yarn *y, struct box *b); /* remove b from its slot's chain */
 
 int yarn_avoid(struct yarn *y, const char *node, bool avoid);
+/* Call fn once for each resource type, other than memory and vcores, that the ask needs. */
+int yarn_each_type(const struct yarn *y, const struct ask *a,
+                   int (*fn)(const char *type, uint64_t amount, void *arg), void *arg);
+
+/* ---- asks.c ---- */
+/* Add each changed ask to the request: one entry for "*" (any node), one for each rack, and those
+ * of its preferred node. Without the rack entries, a scheduler that grants during node heartbeats
+ * would grant only one container in each. priority: borrowed until the request is packed. 0 or
+ * -ENOMEM. */
+struct arena;
+int yarn_add_asks(struct yarn *y, struct arena *a, Hadoop__AllocateRequest *rq,
+                  Hadoop__Priority *priority);
 
 /* ---- fate.c ---- */
 int yarn_fate(struct sched *s, int64_t within_ms,
