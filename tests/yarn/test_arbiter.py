@@ -389,3 +389,53 @@ def test_tags_that_are_not_ones_own(tony, site, tmp_path_factory):
 def test_keys_that_are_refused(tony, keys, sentence):
     r = tony.run("submit", tony.workers(WAIT, role={"min-instances": 1, "max-instances": 4}, conf={"tony.yarn.arbiter-keys": keys}))
     assert r.returncode == 2 and sentence in r.stderr, r.stderr
+
+
+# ---- where ----
+
+def nodes_of(tony, app):
+    """The number of workers on each node."""
+    found = {}
+    for t in tony.status(app).get("tasks", []):
+        if t.get("node") and t["state"] == "running":
+            found[t["node"]] = found.get(t["node"], 0) + 1
+    return found
+
+
+@pytest.mark.slow
+def test_the_containers_of_a_job_that_waits_need_whole_nodes(tony, site):
+    """
+    A job with containers of 3 GiB waits. Two of them need 6 of the 8 GiB of a node. Without a word about nodes, the
+    other job would give back the containers of its last tasks, which are on both nodes.
+    """
+    command = f"while [ ! -e {tony.base / 'gate'} ]; do sleep 0.2; done"
+    role = {"memory": "1g", "min-instances": 2, "max-instances": 14, "resize": "restart"}
+    small = tony.submit(tony.workers(command, n=14, role=role))
+    wait_until(lambda: running(tony, small) == 14, "the first job runs")
+    await_reported(tony, small)
+    large = tony.submit(tony.workers(command, n=3, role={"memory": "3g", "min-instances": 3, "max-instances": 4, "resize": "live"}))
+    wait_until(lambda: "tasks" in tony.status(large), "its master runs")
+    with arbiter(tony):
+        until(tony, lambda: running(tony, large) >= 3, "the second job runs")
+        until(tony, lambda: running(tony, small) >= 2, "the first job runs again")
+    indices = sorted(t["index"] for t in tony.status(small)["tasks"])
+    assert indices == list(range(len(indices))), indices
+    assert 0 < sum(nodes_of(tony, small).values()) <= 7
+    (tony.base / "gate").write_text("")
+    for app in (small, large):
+        doc = tony.await_state(app, "SUCCEEDED", "FAILED", "KILLED")
+        assert doc["state"] == "SUCCEEDED", doc
+
+
+@pytest.mark.slow
+def test_a_job_grows_on_the_nodes_of_the_decision(tony, cluster, site):
+    """YARN would spread the containers; the policy fills one node after the other."""
+    with cluster.changed("capacity:yarn.scheduler.capacity.node-locality-delay=40", restart=["rm"]):
+        app = elastic(tony, 2, 2, 7)
+        wait_until(lambda: running(tony, app) == 2, "the job runs")
+        with arbiter(tony, "--json"):
+            until(tony, lambda: running(tony, app) == 7, "it has grown")
+        lines = [json.loads(line) for line in (tony.base / "arbiter.out").read_text().splitlines()]
+        wished = [j["nodes"] for line in lines for j in line["jobs"] if j["target"] == 7]
+        assert wished and nodes_of(tony, app) == wished[0], (wished, nodes_of(tony, app))
+        tony.ok("kill", app)

@@ -183,16 +183,26 @@ static void print_change(struct arbiter_job *j, const struct part_target *t)
         (void)printf("%s  waits  %s\n", j->id, t->why);
 }
 
+static json_t *nodes_json(const struct arbiter *a, const struct part_target *t)
+{
+    json_t *nodes = json_object();
+    for (uint32_t i = 0; i < t->n_at; i++)
+        (void)json_object_set_new(nodes, a->nodes.v[t->at[i].node].name,
+                                  json_integer((json_int_t)t->at[i].n));
+    return nodes;
+}
+
 static int print_json(const struct arbiter *a, const struct round *r)
 {
     const struct part_metrics *m = &r->decision.metrics;
     json_t *jobs = json_array();
     for (size_t i = 0; i < r->n; i++)
         (void)json_array_append_new(
-            jobs, json_pack("{s:s,s:b,s:I,s:I,s:s}", "application_id", r->jobs[i]->id, "runs",
+            jobs, json_pack("{s:s,s:b,s:I,s:I,s:s,s:o}", "application_id", r->jobs[i]->id, "runs",
                             (int)r->jobs[i]->runs, "has",
                             (json_int_t)(r->jobs[i]->runs ? r->jobs[i]->n : 0), "target",
-                            (json_int_t)r->decision.jobs[i].n, "why", r->decision.jobs[i].why));
+                            (json_int_t)r->decision.jobs[i].n, "why", r->decision.jobs[i].why,
+                            "nodes", nodes_json(a, &r->decision.jobs[i])));
     json_t *doc =
         json_pack("{s:s,s:s,s:f,s:f,s:I,s:I,s:o}", "queue", a->queue, "policy", a->policy->name,
                   "utilization", m->utilization, "loss", m->loss, "adjusted",
