@@ -331,7 +331,7 @@ static int spawn_rank(struct executor *x, const Tony__Start *s, uint32_t rank, c
                         .out_fd = rank ? out_fd : a->logs.out_fd,
                         .err_fd = rank ? err_fd : a->logs.err_fd,
                         .cgroup_procs = procs,
-                        .own_group = !x->cfg->remote,
+                        .own_group = executor_has_keeper(x),
                         .cpus = ranks_cores(x, rank, &cores),
                         .nofile = x->cfg->nofile };
     if (rank == 0)
@@ -407,8 +407,9 @@ void attempt_start(struct executor *x, const Tony__Start *s)
     struct err e = x->workdir ? x->server.why_not : x->workdir_err;
     int rc = x->workdir && !e.num ? 0 : -EIO;
     if (rc == 0)
-        rc = x->cfg->remote ? remote_logs_open(x->cfg->remote, s->attempt, &a->logs, &e)
-                            : logs_open(w->log_dir, w->role, w->index, s->attempt, &a->logs, &e);
+        rc = executor_has_keeper(x)
+                 ? logs_open(w->log_dir, w->role, w->index, s->attempt, &a->logs, &e)
+                 : remote_logs_open(x->cfg->remote, s->attempt, &a->logs, &e);
     if (rc == 0)
         rc = spawn(x, s, &e);
     if (rc < 0) {

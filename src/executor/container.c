@@ -194,6 +194,8 @@ static int remote_open(struct remote *out, struct err *e)
 int remote_dial(struct remote *r, struct link *l)
 {
     r->why = (struct err){ 0 };
+    if (r->address_file && remote_read_port(r) < 0)
+        return -r->why.num;
     struct tls *tls = tls_client_new(r->identity, &r->key, &r->why);
     if (!tls)
         return -r->why.num;

@@ -56,6 +56,9 @@ struct remote {
     struct strv log_dirs; /* the first one has the executor's own stderr */
     /* Attempts that ran here, in order; log files are numbered by this index + 1. */
     VEC(uint32_t) attempts;
+    /* A file with the port of the master, read before each attempt to connect; NULL = the port stays
+     * the same. address_name: the member of its JSON object. */
+    const char *address_file, *address_name;
     unsigned refused; /* consecutive times that the master did not accept the key */
     struct err why;   /* the last error of the connection */
     int listen_fd;    /* a new master connects here; -1 = not listening */
@@ -68,6 +71,8 @@ int container_main(void);
 int remote_parse_master(const char *text, struct remote *out, struct err *e);
 
 int remote_dial(struct remote *r, struct link *l);
+/* Read the port of the master from r->address_file. A failure sets r->why. */
+int remote_read_port(struct remote *r);
 /* The connection has ended or failed. Sets `why` to a sentence. Returns true if the master has
  * refused the key REFUSED_MAX times in a row. greeted: the master had sent Welcome on this
  * connection. */

@@ -187,7 +187,7 @@ int task_environment(struct executor *x, const Tony__Start *s, uint32_t rank, st
     snprintf(number, sizeof number, "%u", s->attempt);
     int rc = vec_reserve(out, 64);
     if (rc == 0)
-        rc = add_base(x->cfg->remote, out);
+        rc = add_base(executor_has_keeper(x) ? NULL : x->cfg->remote, out);
     if (rc == 0)
         rc = add_gpus(x->cfg, out); /* first, so that variables of the job override it */
     if (rc == 0)

@@ -37,7 +37,7 @@ enum {
 void executor_warn(struct executor *x, const char *event, const struct err *e)
 {
     static bool open_done;
-    if (!open_done && x->a.logs.dir && !x->cfg->remote) {
+    if (!open_done && x->a.logs.dir && executor_has_keeper(x)) {
         AUTO(free_p) char *path = str_printf("%s/executor.log", x->a.logs.dir);
         int fd =
             path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;
@@ -230,7 +230,7 @@ static void prepare(struct executor *x)
     const Tony__Welcome *w = x->role;
     if (x->workdir || x->workdir_err.num)
         return;
-    if (x->cfg->remote) {
+    if (!executor_has_keeper(x)) {
         if (remote_prepare(x->cfg->remote, w->mounts, w->n_mounts, &x->workdir_err) == 0 &&
             !(x->workdir = str_dup(x->cfg->remote->workdir)))
             (void)err_set(&x->workdir_err, ENOMEM, "cannot prepare the working directory: %m");
@@ -266,7 +266,7 @@ static void on_welcome(struct executor *x, const Tony__Welcome *w)
     x->beat_at_ms = clock_mono_ms() + beat_ms(x);
     prepare(x);
     serve_open(x);
-    if (x->cfg->remote)
+    if (!executor_has_keeper(x))
         remote_trim();
     task_side_again(x);
     if (x->a.state == ATTEMPT_ENDED && !x->end_in_hello)
@@ -307,7 +307,7 @@ static void on_frame(struct executor *x, const Tony__Frame *f)
     case TONY__FRAME__BODY_START:
         if (x->greeted)
             attempt_start(x, f->start);
-        if (x->cfg->remote)
+        if (!executor_has_keeper(x))
             remote_trim();
         break;
     case TONY__FRAME__BODY_STOP_ATTEMPT:
@@ -327,7 +327,7 @@ static void on_frame(struct executor *x, const Tony__Frame *f)
         leave(x, f->finish_executor->grace_ms, "the job is over");
         break;
     case TONY__FRAME__BODY_READ_LOG:
-        if (x->cfg->remote && x->greeted)
+        if (!executor_has_keeper(x) && x->greeted)
             remote_read_log(x, f->read_log);
         break;
     case TONY__FRAME__BODY_REFUSED: {
@@ -373,7 +373,7 @@ static void on_term(struct executor *x, const struct signalfd_siginfo *si)
     uint32_t grace = si->ssi_code == SI_QUEUE && si->ssi_int >= 0 ? (uint32_t)si->ssi_int
                      : x->role                                    ? x->role->kill_grace_ms
                                                                   : GRACE_DEFAULT_MS;
-    if (!x->cfg->remote) {
+    if (executor_has_keeper(x)) {
         if (getppid() != x->cfg->keeper)
             grace = 0; /* the keeper has died, so no process can report the end */
         leave(x, grace, "the container was stopped");
@@ -552,7 +552,7 @@ void executor_run(const struct executor_config *cfg)
                           .beat_at_ms = INT64_MAX,
                           .watch = CGROUP_WATCH_INIT,
                           .a.logs = { .out_fd = -1, .err_fd = -1 } };
-    if (!cfg->remote) {
+    if (executor_has_keeper(&x)) {
         /* HUP, not KILL: the executor must kill the processes of its task before it exits. */
         prctl(PR_SET_PDEATHSIG, SIGHUP);
         if (getppid() != cfg->keeper)
@@ -563,7 +563,7 @@ void executor_run(const struct executor_config *cfg)
     task_side_init(&x.task);
     x.signal_fd = signals_open();
     struct err e = { 0 };
-    if (cfg->remote)
+    if (!executor_has_keeper(&x))
         remote_listen(cfg->remote);
     x.port_fd = port_reserve(&x.port, &e);
     if (x.signal_fd == -1 || x.port_fd < 0) {

@@ -20,6 +20,13 @@
  *   3  another job uses one of the GPUs
  *   4  the job was taken down without a verdict of a master; the pool writes one
  *   5  another keeper of this job runs
+ *   6  --head only: the job is over and in the history, and has failed or was killed
+ *
+ * For a job on Slurm (docs/decisions/0019-slurm.md):
+ *
+ *   tony-executor --keeper APPLICATION_ID --head
+ *   tony-executor --keeper APPLICATION_ID --node NUMBER --node-name NAME --master-host ADDRESS
+ *                 [--memory-mib N] [--vcores N] [--gpus 0,2]
  */
 #ifndef TONY_EXECUTOR_EXECUTOR_H
 #define TONY_EXECUTOR_EXECUTOR_H
@@ -31,6 +38,7 @@ enum keeper_exit {
     KEEPER_GPU_TAKEN = 3,
     KEEPER_ABORTED = 4,
     KEEPER_ALREADY = 5,
+    KEEPER_JOB_FAILED = 6,
 };
 
 int executor_program(int argc, char **argv);

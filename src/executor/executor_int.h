@@ -28,14 +28,14 @@
  * keeper's memory. */
 struct executor_config {
     const char *application_id, *container_id, *job_dir, *spare_dir, *master_socket;
-    struct remote *remote; /* NULL = a keeper has forked this executor */
+    struct remote *remote; /* the way to a master on another machine; NULL = master_socket */
     const char *gpus;      /* "0,2" or "" */
     bool machine_has_gpus; /* then CUDA_VISIBLE_DEVICES hides them from a task without GPUs */
     uint32_t slot;
     uint64_t memory_bytes; /* 0 = not limited */
     struct cgroup cgroup;
     struct exit_record *record;
-    pid_t keeper;
+    pid_t keeper;         /* has forked this executor; 0 = a node manager has started it */
     struct rlimit nofile; /* for tasks; the limit of the executor itself is raised */
 };
 
@@ -120,6 +120,13 @@ struct executor {
         int abort_code;
     } server;
 };
+
+/* Has a keeper forked this executor? Then the executor makes working directory and logs itself, and
+ * tells the keeper its end. Otherwise a node manager has made them, and reports the end. */
+static inline bool executor_has_keeper(const struct executor *x)
+{
+    return x->cfg->keeper != 0 || !x->cfg->remote;
+}
 
 _Noreturn void executor_run(const struct executor_config *cfg);
 void executor_warn(struct executor *x, const char *event, const struct err *e);

@@ -25,6 +25,7 @@ enum {
     PEERS_MAX = 64, /* the master, pools, and connections that have not said who they are */
     TAKE_DOWN_GRACE_MS = 1000,
     TAKE_DOWN_PATIENCE_MS = 3000,
+    NODE_GRACE_MS = 10000, /* on a cluster, tasks got the signal from the cluster as well */
     DRAIN_LOOK_MS = 10,
     EXITS_RETRY_MS = 500,
     REAP_LOOKS_A_MS = 64, /* children that reap_all() may look at for each ms of its pause */
@@ -145,12 +146,13 @@ void keeper_abort_job(struct keeper *k, const char *why)
     log_event(LOG_WARN, "keeper.take_down", f_str("why", why));
     if (k->state == KEEPER_RUNNING)
         (void)str_copy(k->final_state, sizeof k->final_state, "MASTER_FAILED");
+    uint32_t grace_ms = k->kind == KEEPER_OF_NODE ? NODE_GRACE_MS : TAKE_DOWN_GRACE_MS;
     k->state = KEEPER_TAKING_DOWN;
     k->master_at_ms = INT64_MAX;
-    k->kill_at_ms = clock_mono_ms() + TAKE_DOWN_PATIENCE_MS;
+    k->kill_at_ms = clock_mono_ms() + grace_ms + TAKE_DOWN_PATIENCE_MS - TAKE_DOWN_GRACE_MS;
     if (k->master_pid)
         (void)kill(k->master_pid, SIGKILL);
-    containers_stop_all(k, TAKE_DOWN_GRACE_MS);
+    containers_stop_all(k, grace_ms);
 }
 
 static void on_signals(struct keeper *k)
@@ -159,6 +161,9 @@ static void on_signals(struct keeper *k)
     while (read(k->signal_fd, &si, sizeof si) == (ssize_t)sizeof si) {
         if (si.ssi_signo == SIGCHLD)
             on_child(k, (pid_t)si.ssi_pid);
+        /* The cluster sends TERM to all processes. The master asks it why, and ends the job. */
+        if (k->kind == KEEPER_HEAD && k->master_pid)
+            continue;
         if (si.ssi_signo == SIGTERM || si.ssi_signo == SIGINT)
             keeper_abort_job(k, "the keeper got a signal to end the job");
     }
@@ -176,6 +181,7 @@ static void on_time(struct keeper *k)
         master_start(k);
     if (now >= k->pool_at_ms)
         pool_start_again(k, now);
+    node_tick(k, now);
     if (k->state != KEEPER_RUNNING && now >= k->kill_at_ms) {
         k->kill_at_ms = now + TAKE_DOWN_PATIENCE_MS;
         if (k->master_pid)
@@ -189,7 +195,7 @@ static int timeout_ms(const struct keeper *k)
     if (k->to_launch.at < k->to_launch.n)
         return 0;
     int64_t at = MIN(MIN(k->next_kill_ms, k->master_at_ms), k->pool_at_ms), now = clock_mono_ms();
-    at = MIN(at, k->reap_at_ms);
+    at = MIN(MIN(at, k->reap_at_ms), node_deadline(k));
     if (k->state != KEEPER_RUNNING)
         at = MIN(at, k->kill_at_ms);
     if (k->look_for_orphans)
@@ -210,7 +216,9 @@ static void wait_for_something(struct keeper *k)
     for (size_t i = 0; i < n; i++)
         p[2 + i] = (struct pollfd){
             .fd = k->peers.v[i].link.fd,
-            .events = (short)(link_unsent(&k->peers.v[i].link) ? POLLIN | POLLOUT : POLLIN)
+            .events = (short)(link_unsent(&k->peers.v[i].link) || k->peers.v[i].link.connecting
+                                  ? POLLIN | POLLOUT
+                                  : POLLIN)
         };
     if (poll(p, 2 + n, timeout_ms(k)) <= 0)
         return;
@@ -218,6 +226,11 @@ static void wait_for_something(struct keeper *k)
         on_signals(k);
     for (size_t i = 0; i < n; i++) {
         struct peer *peer = &k->peers.v[i];
+        if (peer->link.connecting) {
+            if (p[2 + i].revents)
+                node_connected(k, peer);
+            continue;
+        }
         int rc = p[2 + i].revents & POLLOUT ? link_flush(&peer->link) : 0;
         if (rc < 0)
             on_send_failed(peer, rc);

@@ -58,7 +58,7 @@ static int take_gpus(struct keeper *k, struct container *c, uint32_t n)
 void container_name(const struct keeper *k, uint32_t number, char out[CONTAINER_ID_MAX])
 {
     (void)snprintf(out, CONTAINER_ID_MAX, "container_%lld_%04u_%02u_%06u", (long long)k->cluster_ms,
-                   k->number, k->life, number);
+                   k->number, node_life(k), number);
 }
 
 /* When the container ends, it moves to `ends`. Make room there now, because an end cannot be
@@ -219,6 +219,8 @@ static void configure(const struct keeper *k, const struct container *c,
                                      .record = c->record,
                                      .keeper = getpid(),
                                      .nofile = k->nofile };
+    if (k->kind == KEEPER_OF_NODE)
+        out->remote = node_remote(k, c, id);
     (void)cgroup_of(&k->cgroup, id, &out->cgroup);
 }
 

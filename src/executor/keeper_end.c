@@ -164,10 +164,21 @@ static void release_gpus(struct keeper *k)
         close_p(&k->gpu_fd[i]);
 }
 
+/* The head keeper moves the job to the history when the keepers of the nodes have ended. */
+static int end_node(struct keeper *k)
+{
+    log_end(k);
+    remove_in_place(k, true);
+    keeper_unlock(k);
+    return str_eq(k->final_state, "MASTER_FAILED") ? KEEPER_ABORTED : KEEPER_OK;
+}
+
 int keeper_end(struct keeper *k)
 {
     struct err e = { 0 };
     bool aborted = str_eq(k->final_state, "MASTER_FAILED");
+    if (k->kind == KEEPER_OF_NODE)
+        return end_node(k);
     int rc = put_away(k, &e);
     if (rc < 0)
         log_err(LOG_ERROR, "keeper.end", &e);
@@ -185,5 +196,8 @@ int keeper_end(struct keeper *k)
         keeper_clear_ended(k->ended_dir, k->spare_dir);
         keeper_unlock(k);
     }
-    return aborted ? KEEPER_ABORTED : rc < 0 ? KEEPER_FAILED : KEEPER_OK;
+    if (aborted || rc < 0)
+        return aborted ? KEEPER_ABORTED : KEEPER_FAILED;
+    bool failed = k->kind == KEEPER_HEAD && !str_eq(k->final_state, "SUCCEEDED");
+    return failed ? KEEPER_JOB_FAILED : KEEPER_OK;
 }

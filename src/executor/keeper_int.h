@@ -14,6 +14,7 @@
  * keeper_resize.c     changes the limits when the job is resized
  * keeper_exits.c      the file `exits`
  * keeper_ends.c       the list of ended containers, and what is removed when they are forgotten
+ * keeper_node.c       the keeper of a node of a cluster: its connection to the master
  *
  * A container is in one of two lists. While it is alive or granted it is in `live`. When it has
  * ended, the keeper writes it to `exits` and moves it to `ends`. It leaves `ends` when the master
@@ -31,9 +32,11 @@
 #include "base/err.h"
 #include "base/reason.h"
 #include "executor/cgroup.h"
+#include "executor/container.h"
 #include "executor/executor.h"
 #include "executor/link.h"
 #include "executor/record.h"
+#include "storage/jobkey.h"
 #include "storage/paths.h"
 
 enum container_state {
@@ -117,6 +120,24 @@ struct wanted {
     uint32_t named_slot;
 };
 
+enum keeper_kind {
+    KEEPER_OF_POOL = 0, /* of a job on one machine */
+    KEEPER_HEAD,        /* of a job on a cluster: it has the master, and no containers */
+    KEEPER_OF_NODE,     /* of a job on a cluster: it has the containers of a node, and no master */
+};
+
+/* KEEPER_OF_NODE: what keeper_node.c knows. */
+struct keeper_node {
+    const char *name, *master_host;
+    uint32_t index, vcores;
+    char *address_file; /* master.json of the job */
+    struct job_key key;
+    struct remote remote; /* the way to the master */
+    bool has_master;      /* a master has registered on the present connection */
+    unsigned tries;       /* attempts to connect since then */
+    int64_t dial_at_ms, beat_at_ms, away_since_ms;
+};
+
 enum keeper_state {
     KEEPER_RUNNING = 1,
     KEEPER_FINISHING,   /* the master has sent FinishJob */
@@ -124,6 +145,8 @@ enum keeper_state {
 };
 
 struct keeper {
+    enum keeper_kind kind;
+    struct keeper_node node;
     const char *app_id;
     int64_t cluster_ms;
     uint32_t number;
@@ -257,6 +280,18 @@ void master_tell_granted(struct keeper *k, struct container *const *granted, siz
 /* The pool has refused the job's demand; the master has not asked for this slot's container. */
 void master_tell_unasked(struct keeper *k, uint32_t slot, const char *why);
 void master_tell_cancelled(struct keeper *k, uint32_t number);
+
+/* keeper_node.c: these do nothing for keepers of another kind */
+int node_open(struct keeper *k, struct err *e);
+void node_tick(struct keeper *k, int64_t now);
+int64_t node_deadline(const struct keeper *k);
+void node_connected(struct keeper *k, struct peer *p); /* a TCP connection was made, or has failed */
+void node_registered(struct keeper *k, const Tony__RegisterMaster *m);
+/* The connection of an executor to the master. The next call overwrites it. NULL: the id is too
+ * long. */
+struct remote *node_remote(const struct keeper *k, const struct container *c, const char *id);
+uint32_t node_life(const struct keeper *k); /* the part of container ids that names this keeper */
+void node_done(struct keeper *k);
 
 /* keeper_pool.c */
 void pool_frame(struct keeper *k, struct peer *p, const Tony__Frame *f);

@@ -44,7 +44,10 @@ static _Noreturn void exec_program(const struct keeper *k, pid_t keeper, const c
     if (log_fd >= 0 && (dup2(log_fd, 1) == -1 || dup2(log_fd, 2) == -1))
         _exit(127);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    setenv("TONY_APPLICATION_ID", k->app_id, 1);
+    /* Keepers of nodes kill processes with this variable after the death of a keeper. So the master
+     * of a job on a cluster does not have it; it dies with the head keeper. */
+    if (k->kind == KEEPER_OF_POOL)
+        setenv("TONY_APPLICATION_ID", k->app_id, 1);
     execv(program, argv);
     dprintf(2, "tony-executor: cannot run '%s': %m\n", program);
     _exit(127);
@@ -63,7 +66,8 @@ static int fork_master(struct keeper *k, struct err *e)
                      : -1;
     char epoch[16];
     snprintf(epoch, sizeof epoch, "%u", k->epoch);
-    const char *argv[] = { "tony-master", "--epoch", epoch, k->app_id, NULL };
+    const char *mode = k->kind == KEEPER_HEAD ? "--cluster" : NULL;
+    const char *argv[] = { "tony-master", "--epoch", epoch, k->app_id, mode, NULL };
     pid_t keeper = getpid(), pid = fork();
     if (pid == 0)
         exec_program(k, keeper, program, (char *const *)argv, log_fd);
@@ -201,6 +205,8 @@ static void reply_add(struct reply *r, const struct container *c)
     tony__container__init(m);
     m->id = (char *)c->id;
     m->slot = c->slot;
+    m->memory_mib = c->memory_mib;
+    m->vcores = c->vcores;
     m->gpus = c->gpus;
     m->n_gpus = c->n_gpus;
     m->launched = c->state >= CONTAINER_QUEUED && c->state <= CONTAINER_ENDED;
@@ -346,7 +352,8 @@ void master_tell_ends(struct keeper *k)
 
 static void on_register(struct keeper *k, struct peer *p, const Tony__RegisterMaster *m)
 {
-    if (m->epoch != k->epoch || k->state != KEEPER_RUNNING) {
+    bool stale = k->kind == KEEPER_OF_NODE ? m->epoch < k->epoch : m->epoch != k->epoch;
+    if (stale || k->state != KEEPER_RUNNING) {
         Tony__Refused no = TONY__REFUSED__INIT;
         no.num = ESTALE;
         no.message = (char *)(k->state != KEEPER_RUNNING ? "the job is ending"
@@ -359,6 +366,8 @@ static void on_register(struct keeper *k, struct peer *p, const Tony__RegisterMa
         return;
     }
     forget_link(k);
+    if (k->kind == KEEPER_OF_NODE)
+        node_registered(k, m);
     p->kind = PEER_REGISTERING;
     k->demand = 0;
     containers_drop_asks(k); /* of the earlier master: the new one repeats those that it wants */

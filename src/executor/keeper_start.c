@@ -64,6 +64,10 @@ static int parse(struct keeper *k, int argc, char **argv, struct err *e)
         { "ready-fd", required_argument, NULL, 'r' },
         { "lock-fd", required_argument, NULL, 'f' },
         { "master-pid", required_argument, NULL, 'p' },
+        { "head", no_argument, NULL, 'H' },
+        { "node", required_argument, NULL, 'N' },
+        { "node-name", required_argument, NULL, 'n' },
+        { "master-host", required_argument, NULL, 'h' },
         { NULL, 0, NULL, 0 },
     };
     int o, rc = 0;
@@ -76,8 +80,17 @@ static int parse(struct keeper *k, int argc, char **argv, struct err *e)
         else if (o == 'm' &&
                  (rc = str_i64(span_of(optarg), 0, INT64_MAX >> 20, "--memory-mib", &v, e)) == 0)
             k->memory_mib = (uint64_t)v;
-        else if (o == 'c') /* accepted for older callers, but not used */
-            rc = str_i64(span_of(optarg), 0, INT32_MAX, "--vcores", &v, e);
+        else if (o == 'c' && (rc = str_i64(span_of(optarg), 0, INT32_MAX, "--vcores", &v, e)) == 0)
+            k->node.vcores = (uint32_t)v;
+        else if (o == 'N' && (rc = str_i64(span_of(optarg), 0, 1 << 20, "--node", &v, e)) == 0) {
+            k->kind = KEEPER_OF_NODE;
+            k->node.index = (uint32_t)v;
+        } else if (o == 'H')
+            k->kind = KEEPER_HEAD;
+        else if (o == 'n')
+            k->node.name = optarg;
+        else if (o == 'h')
+            k->node.master_host = optarg;
         else if (o == 'g')
             rc = parse_gpus(k, optarg, e);
         else if (o == 'l')
@@ -366,23 +379,27 @@ int keeper_start(struct keeper *k, int argc, char **argv, struct err *e)
     if (parse(k, argc, argv, e) < 0)
         return KEEPER_MISUSE;
     log_setup(2, LOG_INFO, false);
-    if (own_process(k, e) < 0 || set_paths(k, e) < 0)
+    if (own_process(k, e) < 0 || set_paths(k, e) < 0 ||
+        (k->kind == KEEPER_OF_NODE && node_open(k, e) < 0))
         return KEEPER_FAILED;
     int rc = lock_job(k, e);
     if (rc < 0)
         return rc == -EBUSY ? KEEPER_ALREADY : KEEPER_FAILED;
-    rc = lock_gpus(k, e);
+    for (size_t i = 0; i < GPUS_MAX; i++)
+        k->gpu_fd[i] = -1;
+    rc = k->kind == KEEPER_OF_POOL ? lock_gpus(k, e) : 0; /* a cluster has chosen the GPUs itself */
     if (rc < 0)
         return rc == -EWOULDBLOCK ? KEEPER_GPU_TAKEN : KEEPER_FAILED;
     if (exits_open(k, e) < 0)
         return KEEPER_FAILED;
-    if (k->life > 1)
+    if (k->life > 1 && k->kind != KEEPER_HEAD)
         remove_leftovers(k->job_dir, k->app_id);
-    k->listen_fd = link_listen(k->socket, e);
-    if (k->listen_fd < 0)
+    k->listen_fd = k->kind == KEEPER_OF_NODE ? -1 : link_listen(k->socket, e);
+    if (k->listen_fd < 0 && k->kind != KEEPER_OF_NODE)
         return KEEPER_FAILED;
     /* Starting the master takes longer than the rest of this function, so begin with it. */
-    master_take_over_or_start(k);
+    if (k->kind != KEEPER_OF_NODE)
+        master_take_over_or_start(k);
     const char *fake = getenv("TONY_NVML");
     make_job_dirs(k);
     k->machine_has_gpus = k->n_gpus > 0 || (fake && fake[0]) || access("/dev/nvidiactl", F_OK) == 0;
@@ -403,6 +420,7 @@ void keeper_start_done(struct keeper *k)
     free(k->socket);
     free(k->master_socket);
     free(k->lock_path);
+    node_done(k);
     resize_done(k);
     cgroup_job_done(&k->cgroup);
     paths_done(&k->paths);

@@ -75,7 +75,7 @@ const cpu_set_t *ranks_cores(const struct executor *x, uint32_t rank, cpu_set_t 
 char *ranks_log_path(const struct executor *x, const char *name, uint32_t rank)
 {
     const char *dir = x->a.logs.dir;
-    if (!x->cfg->remote)
+    if (executor_has_keeper(x))
         return str_printf("%s/%s.%u", dir, name, rank);
     /* On a cluster the logs of all attempts are in one directory: "stdout.2" is that of the second
      * attempt. */
@@ -86,7 +86,7 @@ static int open_one(const struct executor *x, const char *name, uint32_t rank, s
 {
     AUTO(free_p) char *path = ranks_log_path(x, name, rank);
     int fd = path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW,
-                         x->cfg->remote ? 0640 : 0600)
+                         executor_has_keeper(x) ? 0600 : 0640)
                   : -1;
     return fd == -1 ? err_set(e, path ? errno : ENOMEM, "cannot make log file '%s': %m",
                               path ? path : name)

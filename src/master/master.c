@@ -12,6 +12,7 @@
 #include "base/util.h"
 #include "master/master_int.h"
 #include "master/yarn.h"
+#include "storage/jobkey.h"
 #include "storage/paths.h"
 
 void master_exit_now(struct master *m, enum master_exit code)
@@ -45,18 +46,36 @@ static enum master_exit exit_of_open(int rc)
     }
 }
 
-static enum master_exit run(const char *application_id, uint32_t epoch, struct err *e)
+static int read_key(const struct paths *paths, const char *application_id, struct job_key *out,
+                    struct err *e)
+{
+    AUTO(free_p) char *dir = paths_job(paths, application_id);
+    return dir ? job_key_open(dir, out, e) : err_set(e, ENOMEM, "no memory to start the master");
+}
+
+/* cluster: the nodes of the job share its directory. */
+static enum master_exit run(const char *application_id, uint32_t epoch, bool cluster, struct err *e)
 {
     struct paths paths = { 0 };
+    struct job_key key = { 0 };
+    struct master_remote remote = { .key = &key, .shared_dirs = true };
     int rc = paths_open(&paths, e);
-    if (rc < 0)
+    if (rc == 0 && cluster)
+        rc = read_key(&paths, application_id, &key, e);
+    if (rc < 0) {
+        paths_done(&paths);
         return exit_of_open(rc);
+    }
     struct loop *loop = loop_new(e);
     struct master *m = NULL;
     enum master_exit code = MASTER_CRASHED;
     if (loop) {
         struct master_config cfg = {
-            .loop = loop, .paths = &paths, .application_id = application_id, .epoch = epoch
+            .loop = loop,
+            .paths = &paths,
+            .application_id = application_id,
+            .epoch = epoch,
+            .remote = cluster ? &remote : NULL,
         };
         rc = master_open(&cfg, &m, e);
         code = rc < 0 ? exit_of_open(rc) : MASTER_CRASHED;
@@ -70,6 +89,7 @@ static enum master_exit run(const char *application_id, uint32_t epoch, struct e
     master_close(m);
     loop_free(loop);
     paths_done(&paths);
+    job_key_wipe(&key, sizeof key);
     return code;
 }
 
@@ -77,7 +97,8 @@ static int usage(const char *why, const char *arg)
 {
     fprintf(stderr,
             "tony-master: %s%s%s\n"
-            "usage: tony-master [--epoch E] APPLICATION_ID     (started by the job's keeper)\n"
+            "usage: tony-master [--epoch E] APPLICATION_ID [--cluster]\n"
+            "                                                  (started by the job's keeper)\n"
             "       tony-master --yarn                         (started by a YARN NodeManager)\n",
             why, arg ? ": " : "", arg ? arg : "");
     return MASTER_MISUSE;
@@ -87,6 +108,7 @@ int master_main(int argc, char **argv)
 {
     const char *id = NULL;
     int64_t epoch = 1, start_ms;
+    bool cluster = false;
     uint32_t number;
     struct err e = { 0 };
     for (int i = 1; i < argc; i++) {
@@ -95,6 +117,8 @@ int master_main(int argc, char **argv)
             return 0;
         } else if (str_eq(argv[i], "--yarn") && argc == 2) {
             return master_yarn_main();
+        } else if (str_eq(argv[i], "--cluster")) {
+            cluster = true;
         } else if (str_eq(argv[i], "--epoch")) {
             if (++i == argc || str_i64(span_of(argv[i]), 1, INT32_MAX, "epoch", &epoch, &e) < 0)
                 return usage("--epoch needs a number of at least 1", argv[i]);
@@ -109,7 +133,7 @@ int master_main(int argc, char **argv)
     if (app_id_parse(id, &start_ms, &number, &e) < 0)
         return usage(e.msg, NULL);
 
-    enum master_exit code = run(id, (uint32_t)epoch, &e);
+    enum master_exit code = run(id, (uint32_t)epoch, cluster, &e);
     if (e.num)
         log_err(LOG_ERROR, "master.failed", &e);
     return (int)code;

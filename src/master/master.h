@@ -74,6 +74,11 @@ struct master_remote {
     const struct job_key *key;
     struct tls_key resize_key;  /* of an arbiter (storage/resizekey.h); len 0 = none */
     const char *address;        /* to listen on; NULL = every IPv4 address */
+    /* All nodes see the job's directory under the same path, as on one machine: executors make
+     * working directories and logs there, the journal needs no copies, and the keeper moves the
+     * directory to the history. The master runs in no container of the cluster, and has no page.
+     * All members below but `owned` are NULL then. */
+    bool shared_dirs;
     const char *container_id;   /* of the container in which the master runs */
     const char *node, *log_url; /* of that container, for people; NULL = not known */
     bool owned;                 /* the client that submitted the job will follow it as its owner */
@@ -97,7 +102,7 @@ void master_close(struct master *m); /* NULL is fine; do not call it in a callba
 /* Valid after loop_run() has returned. */
 enum master_exit master_exit_code(const struct master *m);
 
-/* tony-master [--epoch E] APPLICATION_ID, or tony-master --yarn */
+/* tony-master [--epoch E] APPLICATION_ID [--cluster], or tony-master --yarn */
 int master_main(int argc, char **argv);
 
 #endif

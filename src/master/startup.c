@@ -71,7 +71,7 @@ static int read_journal(struct master *m, struct err *e)
 /* Has a client owned the job since its submission? Then the pool has made the file "owned". */
 static bool submitted_owned(const struct master *m)
 {
-    if (m->remote)
+    if (m->remote && !m->remote->shared_dirs)
         return m->remote->owned;
     AUTO(free_p) char *path = fs_join(m->job_dir, "owned");
     AUTO(buf_done) struct buf text = { 0 };
@@ -180,9 +180,10 @@ static int open_sched(struct master *m, const struct master_config *cfg, struct 
         sc.spec = m->spec;
         sc.container_id = m->remote->container_id;
         sc.progress = job_progress;
-        sc.stored = m->copies ? ends_are_stored : NULL;
+        if (!m->remote->shared_dirs)
+            sc.stored = m->copies ? ends_are_stored : NULL;
     }
-    if (!m->remote || !m->spec->single_node)
+    if (!m->remote || m->remote->shared_dirs || !m->spec->single_node)
         return m->sched_ops->open(&sc, &m->sched, e);
     const struct sched_ops *cluster_ops = m->sched_ops;
     m->sched_ops = &sched_single_node;
@@ -227,6 +228,8 @@ static int open_remote(struct master *m, struct err *e)
     };
     job_key_client(r->key, &m->client_key);
     int rc = locations_open(m, e);
+    if (rc == 0 && r->shared_dirs)
+        return termination_open(m, e);
     if (rc == 0)
         rc = archive_new(&ac, &m->archive, e);
     if (rc == 0)
@@ -241,7 +244,7 @@ static int open_remote(struct master *m, struct err *e)
 static int open_all(struct master *m, const struct master_config *cfg, struct err *e)
 {
     int rc = read_job(m, e);
-    if (rc == 0 && m->remote && m->spec->single_node)
+    if (rc == 0 && m->remote && !m->remote->shared_dirs && m->spec->single_node)
         single_node_open_log();
     if (rc == 0 && !(m->job = job_new(m->spec, e)))
         rc = no_memory(e);

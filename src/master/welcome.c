@@ -145,7 +145,8 @@ static void build_fixed(struct master *m, Tony__Welcome *w, const struct role_sp
     w->distributed_mode = MUTABLE(s->gang ? "GANG" : "FCFS");
     w->command = or_empty(role->command);
     w->resume_command = or_empty(role->resume_command);
-    w->log_dir = m->remote ? MUTABLE("") : m->log_dir; /* on a cluster: $LOG_DIRS */
+    /* Without shared directories: $LOG_DIRS */
+    w->log_dir = m->remote && !m->remote->shared_dirs ? MUTABLE("") : m->log_dir;
     w->kill_grace_ms = s->kill_grace_ms;
     w->execution_timeout_ms = s->execution_timeout_ms;
     w->master_away_ms = s->master_away_ms;
@@ -187,7 +188,8 @@ int welcome_build(struct master *m, struct err *e)
         build_fixed(m, &r->w, role);
         rc = build_env(r, m->spec, role);
         if (rc == 0)
-            rc = m->remote ? build_remote_mounts(r, m->file) : build_mounts(r, m->file, role->name);
+            rc = m->remote && !m->remote->shared_dirs ? build_remote_mounts(r, m->file)
+                                                      : build_mounts(r, m->file, role->name);
     }
     return rc < 0 ? err_set(e, -rc, "no memory to start the master") : 0;
 }

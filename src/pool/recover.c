@@ -187,6 +187,8 @@ static int recover_job(struct pool *p, const char *id, struct err *e)
 {
     struct err why = { 0 };
     AUTO(free_p) char *dir = paths_job(&p->paths, id);
+    if (dir && has_file(dir, "slurm.json"))
+        return 0; /* this job runs on Slurm (decision 0019) */
     struct pool_job *j = dir ? pool_job_new(p, id, e) : NULL;
     if (!j)
         return err_set(e, ENOMEM, "cannot take job '%s': %m", id);

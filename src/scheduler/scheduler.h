@@ -3,7 +3,7 @@
  * The interface between a master and a scheduler. A back-end is a table of functions, struct
  * sched_ops; the contract of each function is in the comment above it.
  *
- * Back-ends: `local` (pool and keeper of one machine) and `yarn`. The tests have `fake`; it is
+ * Back-ends: `local` (pool and keeper of one machine), `yarn` and `slurm`. The tests have `fake`; it is
  * built outside src/, as a back-end of a third party would be.
  *
  * Thread   Call all functions on the loop thread.

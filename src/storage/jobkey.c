@@ -2,14 +2,18 @@
 #include "storage/jobkey.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <mbedtls/hkdf.h>
 #include <mbedtls/md.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
 #include "base/err.h"
+#include "base/fs.h"
 #include "base/str.h"
+#include "base/util.h"
 
 _Static_assert((int)JOB_KEY_BYTES <= (int)TLS_KEY_MAX, "a derived key must fit into a TLS key");
 
@@ -61,6 +65,13 @@ void job_key_container(const struct job_key *k, const char *container_id, struct
         *out = (struct tls_key){ .len = 0 }; /* no container has an id of this length */
     else
         derive(k, info, out);
+}
+
+void job_key_keeper(const struct job_key *k, uint32_t node, struct tls_key *out)
+{
+    char info[32];
+    (void)snprintf(info, sizeof info, "tony keeper %u", node);
+    derive(k, info, out);
 }
 
 void job_key_ports(const struct tls_key *container, uint16_t out[JOB_KEY_PORTS])
@@ -119,6 +130,34 @@ const char *job_key_container_of(const char *identity)
 {
     size_t n = strlen(JOB_KEY_EXECUTOR);
     return str_starts(identity, JOB_KEY_EXECUTOR) && identity[n] ? identity + n : NULL;
+}
+
+void job_key_keeper_identity(uint32_t node, char out[TLS_IDENTITY_MAX])
+{
+    (void)snprintf(out, TLS_IDENTITY_MAX, JOB_KEY_KEEPER "%u", node);
+}
+
+bool job_key_keeper_of(const char *identity, uint32_t *out_node)
+{
+    int64_t node;
+    size_t n = strlen(JOB_KEY_KEEPER);
+    if (!str_starts(identity, JOB_KEY_KEEPER) ||
+        str_i64(span_of(identity + n), 0, UINT32_MAX - 1, "node", &node, NULL) < 0)
+        return false;
+    *out_node = (uint32_t)node;
+    return true;
+}
+
+int job_key_open(const char *job_dir, struct job_key *out, struct err *e)
+{
+    AUTO(free_p) char *path = fs_join(job_dir, "key");
+    AUTO(buf_done) struct buf text = { .max = 2 * JOB_KEY_BYTES };
+    int rc = path ? fs_read(AT_FDCWD, path, &text, e) : err_set(e, ENOMEM, "no memory");
+    if (rc == 0)
+        rc = job_key_read(buf_span(&text), out, e);
+    if (text.p)
+        job_key_wipe(text.p, text.cap);
+    return rc < 0 ? err_wrap(e, rc, "cannot read the job's key") : 0;
 }
 
 void job_key_wipe(void *p, size_t n)

@@ -22,6 +22,9 @@
  * user. Its path is recorded in pool/runtime, so that programs with different environments find the
  * same sockets. It holds:
  *
+ * On the nodes of a cluster, which share TONY_HOME, TONY_RUNTIME_DIR replaces its parent, and nothing
+ * is recorded.
+ *
  *   pool.sock pool.lock
  *   <job number>.k .m .lock          socket of the keeper, socket of the master, lock of the job
  */

@@ -14,6 +14,7 @@
 #include "base/vec.h"
 #include "loop/loop.h"
 #include "proto/tony.pb-c.h"
+#include "scheduler/keeper_frames.h"
 #include "scheduler/slots.h"
 #include "storage/paths.h"
 
@@ -88,37 +89,6 @@ static int send_frame(struct local *l, const Tony__Frame *f, const char *what, s
 
 /* ---- frames from the keeper ---- */
 
-/* Convert a container of a frame to one of the interface. `texts` owns the text of to->gpus. */
-static int container_read(const Tony__Container *from, struct sched_container *to,
-                          struct strv *texts)
-{
-    const char *gpus = "";
-    if (from->n_gpus > 0) {
-        struct buf b = { 0 };
-        for (size_t i = 0; i < from->n_gpus; i++)
-            (void)buf_addf(&b, i ? ",%u" : "%u", from->gpus[i]); /* b.failed is checked below */
-        char *text = b.failed ? NULL : buf_steal(&b);
-        buf_done(&b);
-        if (strv_take(texts, text) < 0)
-            return -ENOMEM;
-        gpus = texts->v[texts->n - 1];
-    }
-    unsigned reason = (unsigned)from->reason;
-    *to = (struct sched_container){
-        .id = from->id,
-        .slot = from->slot,
-        .gpus = gpus,
-        .launched = from->launched,
-        .completed = from->completed,
-        .exit_code = from->exit_status,
-        .reason = reason < END_COUNT ? (enum end_reason)reason : END_UNKNOWN,
-        .age_us = from->age_us,
-        .ended_mono_us = from->ended_mono_us,
-        .detail = from->detail && *from->detail ? from->detail : NULL,
-    };
-    return 0;
-}
-
 static struct asked *asked_find(struct local *l, uint32_t slot)
 {
     size_t at = slots_place(l->asked.v, l->asked.n, sizeof *l->asked.v, slot);
@@ -165,20 +135,6 @@ static bool take_refusal(struct local *l, uint32_t slot, bool not_asked)
     return not_asked ? !a || !a->open : take_answer(l, slot);
 }
 
-/* The frame's strings are gone when it has been handled: make `texts` own them. */
-static int container_copy_texts(struct sched_container *c, struct strv *texts)
-{
-    const char **own[] = { &c->id, &c->gpus, &c->detail };
-    for (size_t i = 0; i < ARRAY_LEN(own); i++) {
-        if (!*own[i] || !**own[i])
-            continue;
-        if (strv_push(texts, *own[i]) < 0)
-            return -ENOMEM;
-        *own[i] = texts->v[texts->n - 1];
-    }
-    return 0;
-}
-
 /* Count the ends in this frame, which the keeper forgets once the journal has them. */
 static void count_ends(struct local *l, Tony__Container *const *v, size_t n)
 {
@@ -216,7 +172,7 @@ static void emit_containers(struct local *l, enum sched_event_type type, Tony__C
     size_t n_reported = 0;
     for (size_t i = 0; i < n && rc == 0; i++)
         if (type != SE_ALLOCATED || take_answer(l, v[i]->slot))
-            rc = container_read(v[i], &list[n_reported++], &texts);
+            rc = keeper_container_read(v[i], &list[n_reported++], &texts);
     if (rc == 0 && n_reported > 0)
         emit(l, &(struct sched_event){ .type = type, .containers = list, .n = n_reported });
     else if (rc == 0)
@@ -239,9 +195,9 @@ static void on_registered(struct local *l, const Tony__Registered *r)
     int rc = vec_reserve(&l->parts, l->parts.n + r->n_containers);
     for (size_t i = 0; i < r->n_containers && rc == 0; i++) {
         struct sched_container *to = &l->parts.v[l->parts.n++];
-        rc = container_read(r->containers[i], to, &l->parts_texts);
+        rc = keeper_container_read(r->containers[i], to, &l->parts_texts);
         if (rc == 0)
-            rc = container_copy_texts(to, &l->parts_texts);
+            rc = keeper_container_copy_texts(to, &l->parts_texts);
     }
     if (rc < 0) {
         emit_broken(l, "no memory for a report of the job's keeper");
@@ -420,36 +376,6 @@ static int local_open(const struct sched_config *cfg, struct sched **out, struct
         return rc;
     }
     *out = (struct sched *)(void *)l;
-    return 0;
-}
-
-/* A list of asks for a message to the keeper. */
-struct asks_message {
-    Tony__Ask *v;
-    Tony__Ask **list;
-};
-
-static void asks_message_done(struct asks_message *w)
-{
-    free(w->v);
-    free(w->list);
-}
-
-static int asks_message_fill(struct asks_message *w, const struct sched_ask *asks, size_t n,
-                             struct err *e)
-{
-    w->v = calloc(n ? n : 1, sizeof *w->v);
-    w->list = calloc(n ? n : 1, sizeof *w->list);
-    if (!w->v || !w->list)
-        return err_set(e, ENOMEM, "no memory to ask for %zu containers", n);
-    for (size_t i = 0; i < n; i++) {
-        tony__ask__init(&w->v[i]);
-        w->v[i].slot = asks[i].slot;
-        w->v[i].memory_mib = asks[i].memory_mib;
-        w->v[i].vcores = asks[i].vcores;
-        w->v[i].gpus = asks[i].gpus;
-        w->list[i] = &w->v[i];
-    }
     return 0;
 }
 

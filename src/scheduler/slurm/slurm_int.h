@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of the back-end `slurm` share.
+ *
+ * slurm.c   the functions of struct sched_ops, and the events
+ * nodes.c   the connections of the keepers
+ * place.c   which node gets which container
+ */
+#ifndef TONY_SCHEDULER_SLURM_SLURM_INT_H
+#define TONY_SCHEDULER_SLURM_SLURM_INT_H
+
+#include "base/vec.h"
+#include "proto/tony.pb-c.h"
+#include "scheduler/scheduler.h"
+#include "storage/jobkey.h"
+
+struct conn;
+struct listener;
+
+struct room {
+    uint64_t memory_mib;
+    uint32_t vcores, gpus;
+};
+
+enum node_state {
+    NODE_EXPECTED = 1, /* its keeper has not connected to this master yet */
+    NODE_REGISTERING,  /* its keeper is sending its containers */
+    NODE_READY,
+    NODE_AWAY, /* the connection has ended; the node is lost at lost_at_ms */
+    NODE_LOST, /* its containers were reported as lost */
+};
+
+struct node {
+    struct slurm *s;
+    uint32_t index;
+    enum node_state state;
+    char *name;        /* NULL until its keeper has connected */
+    struct conn *conn; /* NULL = none */
+    int64_t heard_ms, lost_at_ms;
+    struct room has;
+    bool avoid;
+    /* Containers that are stopped because this master does not know them. While there are any, the
+     * node gets no others. */
+    uint32_t n_unknown;
+    uint64_t n_ends, n_acked; /* ends that the keeper has reported, and those acknowledged to it */
+    VEC(struct sched_container) parts; /* Registered comes in parts */
+    VEC(struct room) parts_room;
+    struct strv parts_texts;
+};
+
+enum hold_state {
+    HOLD_WAITING = 1, /* for a node with enough room */
+    HOLD_ASKED,       /* the keeper of `node` was asked */
+    HOLD_GRANTED,     /* the container has the id `id` */
+};
+
+/* A slot that the job has requested, and its container. */
+struct hold {
+    uint32_t slot; /* must be the first member: scheduler/slots.h */
+    enum hold_state state;
+    struct room room;
+    struct node *node; /* not HOLD_WAITING */
+    char *id;
+    bool withdrawn;      /* HOLD_ASKED: give the container back when it is granted */
+    bool launch, stop;   /* what the master wants; repeated when the keeper reconnects */
+    bool launched;       /* the keeper has confirmed it */
+    uint32_t grace_ms;   /* of `stop` */
+    int64_t waits_since; /* HOLD_WAITING */
+};
+
+struct slurm {
+    const struct sched_ops *ops; /* must be the first member: every struct sched begins with it */
+    struct sched_config cfg;
+    struct listener *listener;
+    struct conn *head;         /* to the head keeper */
+    struct loop_timer *turn;   /* place containers, and send what is due, in the next turn */
+    struct loop_timer *tick;   /* once a second */
+    struct loop_timer *finish; /* after slurm_finish() */
+    uint32_t n_nodes;          /* of the allocation */
+    VEC(struct node *) nodes;
+    VEC(struct hold) holds; /* sorted by slot */
+    bool registered;        /* SE_REGISTERED was reported */
+    int64_t register_by_ms; /* a new master does not wait longer for the keepers */
+    int64_t gather_until_ms; /* 0 = no node was ready yet */
+    bool ack_due;
+    int64_t ack_at_ms;
+    uint32_t demand_n;       /* containers of the whole demand */
+    char *refused_demand;    /* why the allocation can never hold it; NULL = it can */
+    uint32_t refused_slot;   /* a new slot of that demand; SCHED_NO_SLOT = the refusal was told */
+    bool finishing, finished_nodes;
+    int64_t finish_by_ms;
+    char *final_state;
+    void (*finish_done)(void *arg);
+};
+
+/* slurm.c */
+struct hold *hold_find(struct slurm *s, uint32_t slot);
+struct hold *hold_by_id(struct slurm *s, const char *id);
+int hold_add(struct slurm *s, uint32_t slot, struct hold **out); /* -EEXIST: *out is there */
+void hold_remove(struct slurm *s, struct hold *h);
+void slurm_emit(struct slurm *s, const struct sched_event *ev);
+void slurm_broken(struct slurm *s, const char *why);
+void slurm_turn_soon(struct slurm *s);
+
+/* nodes.c */
+int nodes_listen(struct slurm *s, struct err *e);
+void nodes_close(struct slurm *s);
+void nodes_tick(struct slurm *s, int64_t now_ms);
+void nodes_acknowledge(struct slurm *s);
+/* Report SE_REGISTERED, if the keepers of all nodes have told their containers, or it is time. */
+void nodes_register(struct slurm *s, int64_t now_ms);
+void node_send_launch(struct node *n, const struct hold *h);
+void node_send_stop(struct node *n, const char *id, uint32_t grace_ms);
+void node_send_release(struct node *n, const char *id);
+int node_send_asks(struct node *n, const struct sched_ask *asks, size_t n_asks);
+void node_send_finish(struct node *n, const char *state);
+
+/* place.c */
+/* Choose nodes for the waiting holds, and ask their keepers. */
+void place_waiting(struct slurm *s);
+/* Can the nodes that are ready hold all of these at the same time? */
+bool place_fits(const struct slurm *s, const struct room *v, size_t n);
+bool room_fits(const struct room *room, const struct room *free);
+
+#endif
