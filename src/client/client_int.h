@@ -27,7 +27,8 @@ struct client {
     bool have_paths;
     bool looks_only; /* the paths can only be read; not_opened says why */
     struct err not_opened;
-    struct loop *loop; /* after client_loop() */
+    int64_t renewed_ms; /* when it last asked a keeper to make its sockets again; 0 = never */
+    struct loop *loop;  /* after client_loop() */
     bool tty, color;   /* of stderr, where progress goes */
     bool out_color;    /* of stdout */
 };

@@ -28,7 +28,6 @@ struct follow {
     const char *id;
     const struct follow_options *o;
     struct conn *pool, *master;
-    char *master_path;
     struct loop_timer *retry;
     struct loop_signal *signals[3];
     int64_t lost_since;    /* since when no connection has answered; 0 = a connection answers */
@@ -197,7 +196,7 @@ static void connect_again(struct follow *f)
 {
     if (f->over || f->master)
         return;
-    if (f->go_master && link_dial_master(f->c, f->master_path, &f->master, f->e) == 0) {
+    if (f->go_master && link_dial_master(f->c, f->id, &f->master, f->e) == 0) {
         greet(f, f->master);
         return;
     }
@@ -248,8 +247,7 @@ static void on_signal(int signo, void *arg)
 static int start(struct follow *f, struct conn *pool, struct err *e)
 {
     static const int signos[] = { SIGINT, SIGTERM, SIGHUP };
-    f->master_path = paths_socket(&f->c->paths, f->id, "m");
-    f->retry = f->master_path ? loop_timer_new(f->c->loop, on_retry, f) : NULL;
+    f->retry = loop_timer_new(f->c->loop, on_retry, f);
     if (!f->retry)
         return err_set(e, ENOMEM, "cannot follow job '%s': %m", f->id);
     for (size_t i = 0; (f->o->signals || f->o->detach_on_signal) && i < ARRAY_LEN(signos); i++)
@@ -297,7 +295,6 @@ int follow_job(struct client *c, const char *application_id, struct conn *pool,
     loop_timer_free(f.retry);
     for (size_t i = 0; i < ARRAY_LEN(f.signals); i++)
         loop_signal_free(f.signals[i]);
-    free(f.master_path);
     if (rc < 0)
         follow_result_done(out);
     return rc;

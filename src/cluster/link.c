@@ -7,7 +7,9 @@
 #include <pwd.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -15,6 +17,14 @@
 #include "job/job.h"
 #include "loop/loop.h"
 #include "proto/tony.pb-c.h"
+#include "storage/alive.h"
+
+enum {
+    RENEW_MS = 3000,       /* for keeper and master to make their sockets again */
+    RENEW_PAUSE_MS = 5,    /* between two attempts to connect meanwhile */
+    RENEW_AGAIN_MS = 10000, /* a client asks for that at most once in this time */
+    MASTER_START_S = 5,    /* no longer is a master without a socket after its start */
+};
 
 /* ---- connecting ---- */
 
@@ -49,9 +59,40 @@ static int dial(struct client *c, const char *path, struct conn **out, struct er
     return rc;
 }
 
-int link_dial_master(struct client *c, const char *socket_path, struct conn **out, struct err *e)
+/* ---- the master ---- */
+
+static int dial_master(struct client *c, const char *id, struct conn **out, struct err *e)
 {
-    return dial(c, socket_path, out, e);
+    AUTO(free_p) char *path = paths_socket(&c->paths, id, "m");
+    if (!path)
+        return err_set(e, errno == ENOMEM ? ENOMEM : ENOENT, "cannot reach the job's master: %m");
+    return dial(c, path, out, e);
+}
+
+/* The master's socket is missing. Was it removed, or does the master only start? The keeper, which
+ * lives longer, has a socket too, and writes to the file `exits` when it starts a master. */
+static bool sockets_were_removed(const struct client *c, const char *id)
+{
+    AUTO(free_p) char *keeper = paths_socket(&c->paths, id, "k");
+    AUTO(free_p) char *dir = paths_job(&c->paths, id), *exits = dir ? fs_join(dir, "exits") : NULL;
+    struct stat st;
+    if (!keeper || !exits || stat(exits, &st) == -1)
+        return false;
+    return access(keeper, F_OK) == -1 || time(NULL) - st.st_mtime > MASTER_START_S;
+}
+
+int link_dial_master(struct client *c, const char *application_id, struct conn **out, struct err *e)
+{
+    int rc = dial_master(c, application_id, out, e);
+    int64_t now = clock_mono_ms(), deadline = now + RENEW_MS;
+    if (rc != -ENOENT || c->looks_only || (c->renewed_ms && now - c->renewed_ms < RENEW_AGAIN_MS) ||
+        !sockets_were_removed(c, application_id) || !alive_keeper_renew(application_id))
+        return rc;
+    c->renewed_ms = now;
+    for (; rc == -ENOENT && clock_mono_ms() < deadline; (void)poll(NULL, 0, RENEW_PAUSE_MS))
+        if ((rc = paths_renew_runtime(&c->paths, e)) >= 0) /* the socket may be elsewhere now */
+            rc = dial_master(c, application_id, out, e);
+    return rc;
 }
 
 /* ---- starting the pool ---- */
@@ -201,15 +242,23 @@ static int refuse_start(const struct client *c, const struct buf *complaint, str
     return rc;
 }
 
+static int dial_pool(struct client *c, struct conn **out, struct err *e)
+{
+    AUTO(free_p) char *path = paths_pool_socket(&c->paths);
+    return path ? dial(c, path, out, e) : err_set(e, ENOMEM, "cannot reach the pool: %m");
+}
+
 int link_dial_pool(struct client *c, bool start, struct conn **out, struct err *e)
 {
     int rc = client_open_paths(c, e);
     if (rc < 0)
         return rc;
-    AUTO(free_p) char *path = paths_pool_socket(&c->paths);
-    if (!path)
-        return err_set(e, ENOMEM, "cannot reach the pool: %m");
-    rc = dial(c, path, out, e);
+    rc = dial_pool(c, out, e);
+    int64_t renew_until = clock_mono_ms() + RENEW_MS;
+    if (rc == -ENOENT && !c->looks_only && alive_pool_renew(&c->paths)) /* its socket was removed */
+        for (; rc == -ENOENT && clock_mono_ms() < renew_until; (void)poll(NULL, 0, RENEW_PAUSE_MS))
+            if ((rc = paths_renew_runtime(&c->paths, e)) >= 0)
+                rc = dial_pool(c, out, e);
     if (!start || !no_listener(rc))
         return rc;
 
@@ -222,7 +271,10 @@ int link_dial_pool(struct client *c, bool start, struct conn **out, struct err *
         int up = start_once(deadline, &complaint, e);
         if (up < 0)
             return up;
-        rc = dial(c, path, out, e);
+        /* The pool may have had to choose another directory for its socket. */
+        rc = paths_renew_runtime(&c->paths, e);
+        if (rc >= 0)
+            rc = dial_pool(c, out, e);
         if (no_listener(rc) && !up && (tries >= 5 || complaint.len > 0))
             return refuse_start(c, &complaint, e);
         if (no_listener(rc) && clock_mono_ms() > deadline)

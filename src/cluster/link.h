@@ -25,8 +25,10 @@ enum {
 int link_dial_pool(struct client *c, bool start, struct conn **out, struct err *e);
 /* Send the hello, the first frame of every connection of a client. */
 int link_hello(struct client *c, struct conn *conn);
-/* Connect to the socket of a master. */
-int link_dial_master(struct client *c, const char *socket_path, struct conn **out, struct err *e);
+/* Connect to the master of a job of this home. If the system has removed the job's sockets, ask the
+ * keeper to make them again and wait for them. */
+int link_dial_master(struct client *c, const char *application_id, struct conn **out,
+                     struct err *e);
 
 struct answer {
     int64_t wait_ms;    /* set by the caller: the timeout; 0 = ANSWER_MS */

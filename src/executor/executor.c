@@ -19,11 +19,13 @@
 #include "base/str.h"
 #include "base/util.h"
 #include "executor/ports.h"
+#include "storage/paths.h"
 
 enum {
     DIAL_FAST_MAX_MS = 100, /* pauses double from 1 ms up to this */
     DIAL_FAST_TRIES = 40,   /* about 4 s; a restart of the master takes less */
     DIAL_SLOW_MS = 1000,
+    DIAL_SEARCH_TRIES = 8, /* after this many refusals, search the socket of the master again */
     DIAL_AGAIN_MS = 5,        /* pause, if the master listens but is not ready */
     AWAY_DEFAULT_MS = 600000, /* used until the first Welcome */
     BEAT_DEFAULT_MS = 1000,
@@ -176,10 +178,24 @@ static void say_hello(struct executor *x)
     (void)executor_send(x, &f); /* after a failure the executor reconnects */
 }
 
+/* If the socket is missing, the sockets may be in another runtime directory by now. */
+static int dial_local(struct executor *x)
+{
+    int rc = link_dial(&x->link, x->master_socket ? x->master_socket : x->cfg->master_socket);
+    if (rc != -ENOENT && (rc != -ECONNREFUSED || x->tries % DIAL_SEARCH_TRIES))
+        return rc;
+    char *found = paths_find_socket(x->cfg->home, x->cfg->application_id, "m");
+    if (!found)
+        return rc;
+    free(x->master_socket);
+    x->master_socket = found;
+    return link_dial(&x->link, found);
+}
+
 static void dial(struct executor *x, int64_t now)
 {
     struct remote *r = x->cfg->remote;
-    int rc = r ? remote_dial(r, &x->link) : link_dial(&x->link, x->cfg->master_socket);
+    int rc = r ? remote_dial(r, &x->link) : dial_local(x);
     if (rc == 0) {
         x->dial_at_ms = INT64_MAX;
         x->greet_by_ms = now + GREET_MS;

@@ -27,7 +27,8 @@
 /* The settings of an executor at its start. In a forked executor the strings are in its copy of the
  * keeper's memory. */
 struct executor_config {
-    const char *application_id, *container_id, *job_dir, *spare_dir, *master_socket;
+    const char *application_id, *container_id, *home, *job_dir, *spare_dir;
+    const char *master_socket; /* at the time of the fork; see dial_local() */
     struct remote *remote; /* the way to a master on another machine; NULL = master_socket */
     const char *gpus;      /* "0,2" or "" */
     bool machine_has_gpus; /* then CUDA_VISIBLE_DEVICES hides them from a task without GPUs */
@@ -93,6 +94,7 @@ struct executor {
     bool greeted;      /* the master has sent Welcome on this connection */
     bool end_in_hello; /* the ExecutorHello of this connection had the end of the attempt */
     unsigned tries;    /* attempts to connect since the connection broke */
+    char *master_socket; /* where the socket of the master was found later; NULL = as configured */
     int64_t dial_at_ms, away_since_ms, beat_at_ms;
     /* On a cluster: sent_ms is the time of the last send. confirmed_ms is the latest sent_ms whose
      * bytes the master's machine has all confirmed; the lease begins then. */

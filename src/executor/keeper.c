@@ -166,6 +166,8 @@ static void on_signals(struct keeper *k)
             continue;
         if (si.ssi_signo == SIGTERM || si.ssi_signo == SIGINT)
             keeper_abort_job(k, "the keeper got a signal to end the job");
+        if (si.ssi_signo == SIGHUP)
+            sockets_renew(k);
     }
 }
 

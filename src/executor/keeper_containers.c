@@ -209,6 +209,7 @@ static void configure(const struct keeper *k, const struct container *c,
     gpus_text(c, gpus, sizeof gpus);
     *out = (struct executor_config){ .application_id = k->app_id,
                                      .container_id = id,
+                                     .home = k->paths.home,
                                      .job_dir = k->job_dir,
                                      .spare_dir = k->spare_dir,
                                      .master_socket = k->master_socket,

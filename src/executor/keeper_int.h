@@ -13,6 +13,7 @@
  * keeper_table.c      the memory of containers, and the ways to find them
  * keeper_resize.c     changes the limits when the job is resized
  * keeper_exits.c      the file `exits`
+ * keeper_sockets.c    makes the sockets again after the system has removed them
  * keeper_ends.c       the list of ended containers, and what is removed when they are forgotten
  * keeper_node.c       the keeper of a node of a cluster: its connection to the master
  *
@@ -194,6 +195,7 @@ struct keeper {
     unsigned n_short;  /* consecutive masters that died soon after their start */
 
     /* the pool */
+    bool sockets_renewed; /* a master that registers is told to look at its socket */
     bool had_pool;      /* a pool has started this keeper, or has connected to it */
     int64_t pool_at_ms; /* when to restart it; INT64_MAX = do not */
     unsigned pool_tries;
@@ -300,6 +302,11 @@ void pool_gone(struct keeper *k);
 /* A pool has started this keeper and should connect soon. heard = false: that pool has died. */
 void pool_await_connection(struct keeper *k, bool heard);
 void pool_start_again(struct keeper *k, int64_t now_ms);
+
+/* keeper_sockets.c */
+void sockets_renew(struct keeper *k); /* make this socket again if it is missing, tell the master */
+void sockets_check(struct keeper *k); /* the same, if this keeper's socket is missing */
+void sockets_tell_master(struct keeper *k, struct peer *p); /* p may be NULL */
 
 /* keeper_table.c */
 int table_open(struct keeper *k); /* -ENOMEM */

@@ -83,6 +83,7 @@ void master_start(struct keeper *k)
     struct err e = { 0 };
     k->master_at_ms = INT64_MAX;
     k->epoch++;
+    sockets_check(k); /* the master gives up if it cannot connect */
     exits_add_master(k); /* before the start, so that no epoch is used twice */
     if (fork_master(k, &e) < 0) {
         log_err(LOG_ERROR, "keeper.master", &e);
@@ -318,6 +319,7 @@ static void tell_parts(struct keeper *k, struct peer *p)
     if (more || p->link.fd < 0)
         return; /* the loop calls this again; also if there is no memory now */
     p->kind = PEER_MASTER;
+    sockets_tell_master(k, p);
     resize_tell_wish(k);
 }
 

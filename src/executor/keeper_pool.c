@@ -131,6 +131,7 @@ void pool_start_again(struct keeper *k, int64_t now_ms)
     struct err e = { 0 };
     int64_t pause = (int64_t)POOL_PAUSE_MS << MIN(k->pool_tries, 9U);
     k->pool_tries++;
+    sockets_check(k);
     k->pool_at_ms = now_ms + MIN(pause, (int64_t)POOL_PAUSE_MAX_MS);
     log_event(LOG_INFO, "keeper.pool_restart", f_int("try", k->pool_tries));
     if (start_pool(k, &e) < 0)

@@ -23,6 +23,7 @@
 #include "base/str.h"
 #include "base/util.h"
 #include "executor/keeper_int.h"
+#include "storage/alive.h"
 
 enum {
     LOCK_PATIENCE_MS = 1000, /* a process that only tests the lock holds it for a moment */
@@ -129,8 +130,12 @@ static int lock_file(const char *path, struct err *e)
         close(fd);
         if (rc < 0 && rc != -EWOULDBLOCK)
             return err_set(e, -rc, "cannot lock '%s': %m", path);
-        if (waited >= LOCK_PATIENCE_MS)
-            return err_set(e, EBUSY, "another keeper of this job runs (it holds '%s')", path);
+        if (waited >= LOCK_PATIENCE_MS) {
+            char holder[128];
+            alive_lock_holder(path, holder, sizeof holder);
+            return err_set(e, EBUSY, "another keeper of this job runs (%s holds '%s')", holder,
+                           path);
+        }
         pause_ms(PAUSE_MS);
     }
 }
@@ -314,7 +319,7 @@ static int set_paths(struct keeper *k, struct err *e)
     k->ended_dir = str_printf("%s/ended/%s", k->paths.pool, k->app_id);
     k->socket = paths_socket(&k->paths, k->app_id, "k");
     k->master_socket = paths_socket(&k->paths, k->app_id, "m");
-    k->lock_path = paths_socket(&k->paths, k->app_id, "lock");
+    k->lock_path = paths_job_lock(&k->paths, k->app_id);
     return k->job_dir && k->spare_dir && k->ended_dir && k->socket && k->master_socket &&
                    k->lock_path && table_open(k) == 0
                ? 0
@@ -347,6 +352,7 @@ static int lock_job(struct keeper *k, struct err *e)
         k->lock_fd = lock_file(k->lock_path, e);
     if (k->lock_fd < 0)
         return k->lock_fd;
+    alive_sign_lock(k->lock_fd);
     rc = find_job(k, e);
     if (rc < 0)
         (void)unlink(k->lock_path); /* no other keeper will remove it */
@@ -446,7 +452,9 @@ static int cleanup(struct keeper *k, struct err *e)
 
 int keeper_cleanup(const char *application_id, struct err *e)
 {
-    struct keeper k = { .app_id = application_id, .lock_fd = -1, .cgroup.kind = CGROUP_NONE };
+    struct keeper k = {
+        .app_id = application_id, .lock_fd = -1, .listen_fd = -1, .cgroup.kind = CGROUP_NONE
+    };
     if (app_id_parse(application_id, &k.cluster_ms, &k.number, e) < 0)
         return KEEPER_MISUSE;
     int rc = cleanup(&k, e);

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -536,4 +537,22 @@ int clients_listen(struct master *m, struct err *e)
     if (!path)
         return err_set(e, errno ? errno : ENOMEM, "cannot name the master's socket: %m");
     return listener_open_unix(m->loop, path, on_accept, m, &m->listener, e);
+}
+
+void clients_listen_again(void *arg)
+{
+    struct master *m = arg;
+    struct err e = { 0 };
+    int rc = m->remote ? 0 : paths_renew_runtime(m->paths, &e);
+    AUTO(free_p) char *path = paths_socket(m->paths, m->application_id, "m");
+    if (m->remote || !m->listener || (rc == 0 && path && access(path, F_OK) == 0))
+        return;
+    if (rc >= 0) {
+        listener_close(TAKE(m->listener)); /* before the new one: it removes the old socket */
+        rc = clients_listen(m, &e);
+    }
+    if (rc < 0)
+        log_err(LOG_ERROR, "master.socket", &e);
+    else
+        log_event(LOG_WARN, "master.socket_renewed", f_str("dir", m->paths->runtime));
 }

@@ -55,7 +55,7 @@ struct master_probe {
 
 struct master_config {
     struct loop *loop;
-    const struct paths *paths;
+    struct paths *paths; /* its runtime directory may change */
     const char *application_id;
     uint32_t epoch;
     const struct sched_ops *sched;      /* NULL = the back-end that the job names */

@@ -107,7 +107,7 @@ struct log_question {
 
 struct master {
     struct loop *loop;
-    const struct paths *paths;
+    struct paths *paths;
     const struct master_probe *probe;
     char *application_id, *job_dir, *log_dir;
     uint32_t epoch;
@@ -361,6 +361,8 @@ void driver_plan_clear(struct master *m);
 
 /* ---- clients.c ---- */
 int clients_listen(struct master *m, struct err *e);
+/* The system may have removed the socket of this master: if it is missing, make it again. */
+void clients_listen_again(void *master);
 /* Send Refused, and close the connection. message NULL: only close it. Frees p. */
 void peer_refuse(struct peer *p, int num, const char *message);
 void peers_close(struct master *m);

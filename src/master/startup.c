@@ -170,6 +170,7 @@ static int open_sched(struct master *m, const struct master_config *cfg, struct 
         .job_dir = m->job_dir,
         .runtime_dir = m->paths->runtime,
         .stored = ends_are_written,
+        .on_sockets = clients_listen_again,
         .on_event = master_on_sched,
         .arg = m,
     };

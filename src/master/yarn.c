@@ -74,7 +74,7 @@ static int fetch_journal(const struct master_home *h, struct loop *loop, struct 
     return rc;
 }
 
-static enum master_exit run(const struct master_home *h, struct err *e)
+static enum master_exit run(struct master_home *h, struct err *e)
 {
     struct webhdfs *hdfs = NULL;
     struct master *m = NULL;

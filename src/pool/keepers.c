@@ -10,6 +10,7 @@
 #include "pool/leftovers.h"
 #include "pool/pool_int.h"
 #include "proto/tony.pb-c.h"
+#include "storage/alive.h"
 
 enum {
     READY_LIMIT_MS = 10000, /* a keeper that does not listen after this time is killed */
@@ -18,6 +19,7 @@ enum {
     LOST_LIMIT_MS = 30000,
     LOOK_MIN_MS = 2, /* pause between two checks of a lost keeper; it grows up to LOOK_MAX_MS */
     LOOK_MAX_MS = 200,
+    RENEW_MS = 1000, /* pause between two requests to a keeper to make its socket again */
     LEFTOVERS_LIMIT_MS = 10000, /* longest time to kill the processes that a dead keeper has left */
     GPU_PAUSE_MS = 1000, /* if other pools use the devices of a job, try again after this time */
     STOP_DIAL_MS = 3000, /* time to connect to the master whose job has to stop */
@@ -315,7 +317,7 @@ static int spawn_keeper(struct pool_job *j, struct err *e)
     int rc = pool_find_executor(j->pool, e);
     if (rc < 0)
         return rc;
-    AUTO(free_p) char *lock = paths_socket(&j->pool->paths, j->id, "lock");
+    AUTO(free_p) char *lock = paths_job_lock(&j->pool->paths, j->id);
     int fds[2];
     bool two = wants_first_master(j);
     j->fresh = false;
@@ -459,10 +461,11 @@ struct leftovers {
     char id[APP_ID_MAX];
 };
 
+/* -EBUSY: the keeper lives, although its lock is free, because its lock file was removed. */
 static int kill_leftovers(void *arg)
 {
     const struct leftovers *l = arg;
-    return leftovers_kill(l->id, LEFTOVERS_LIMIT_MS);
+    return alive_keeper_renew(l->id) ? -EBUSY : leftovers_kill(l->id, LEFTOVERS_LIMIT_MS);
 }
 
 static void on_leftovers(void *arg, int rc)
@@ -471,6 +474,12 @@ static void on_leftovers(void *arg, int rc)
     struct pool_job *j = l->pool->ended ? NULL : pool_job_find(l->pool, l->id);
     if (!j)
         return;
+    if (rc == -EBUSY) {
+        log_event(LOG_WARN, "keeper.no_lock_file", f_str("job", j->id));
+        j->phase = PH_LOST;
+        set_timer(j, LOOK_MAX_MS);
+        return;
+    }
     if (rc != 0)
         log_event(LOG_WARN, "keeper.leftovers", f_str("job", j->id), f_int("rc", rc));
     j->adopt_by_ms = clock_mono_ms() + LEFTOVERS_LIMIT_MS;
@@ -499,6 +508,17 @@ static bool moved_to_history(const struct pool_job *j)
     return paths_find_job(&j->pool->paths, j->id, &dir, &live, NULL) == 0 && !live;
 }
 
+/* The keeper lives, but the pool cannot connect to it: perhaps its socket was removed. */
+static void renew_keeper(struct pool_job *j, int dial_rc)
+{
+    int64_t now = clock_mono_ms();
+    if (dial_rc != -ENOENT || now < j->renew_at_ms)
+        return;
+    j->renew_at_ms = now + RENEW_MS;
+    if (alive_keeper_renew(j->id))
+        log_event(LOG_WARN, "keeper.no_socket", f_str("job", j->id));
+}
+
 /* The timer of a job. In PH_STARTING the keeper has not become ready in time. In PH_LOST the
  * connection to the keeper is lost: if the keeper lives, reconnect; if it is dead, clean up. The
  * keeper is dead if its lock is free. */
@@ -519,7 +539,8 @@ static void check_keeper(void *arg)
         clean_strangers(j);
     if (j->phase != PH_LOST)
         return;
-    if (!j->fatal && dial(j, &e) == 0) {
+    int rc = j->fatal ? -ECANCELED : dial(j, &e);
+    if (rc == 0) {
         j->phase = PH_STARTING;
         set_timer(j, READY_LIMIT_MS);
         return;
@@ -528,6 +549,7 @@ static void check_keeper(void *arg)
     if (j->child || job_is_kept(j)) {
         if (j->child && lost_ms > LOST_LIMIT_MS)
             (void)kill(child_pid(j->child), SIGKILL);
+        renew_keeper(j, rc);
         set_timer(j, MAX((int64_t)LOOK_MIN_MS, MIN(lost_ms / 4, (int64_t)LOOK_MAX_MS)));
     } else if (moved_to_history(j)) {
         sweep_job(j->pool,

@@ -106,7 +106,7 @@ int pool_lock_file(const char *path, bool create)
 
 bool job_is_kept(const struct pool_job *j)
 {
-    AUTO(free_p) char *path = paths_socket(&j->pool->paths, j->id, "lock");
+    AUTO(free_p) char *path = paths_job_lock(&j->pool->paths, j->id);
     if (!path)
         return true; /* no memory: assume yes; the caller checks again later */
     int fd = pool_lock_file(path, false);
@@ -328,7 +328,7 @@ static void log_abort(const struct pool_job *j, const struct job_event *ev)
 void pool_job_abort(struct pool_job *j, const struct job_event *ev)
 {
     struct err e = { 0 };
-    AUTO(free_p) char *path = paths_socket(&j->pool->paths, j->id, "lock");
+    AUTO(free_p) char *path = paths_job_lock(&j->pool->paths, j->id);
     int fd = path ? pool_lock_file(path, true) : -ENOMEM;
     int rc = fd < 0 ? err_set(&e, -fd, "cannot lock job '%s': %m", j->id)
                     : history_abort(&j->pool->paths, j->id, ev, &e);

@@ -145,7 +145,7 @@ struct pool_job {
     int ready_fd;        /* the keeper writes a byte to its other end once it listens */
     struct loop_fd *ready;
     struct loop_timer *timer; /* fires at the next check, or when the keeper's start times out */
-    int64_t live_since_ms, lost_since_ms, adopt_by_ms;
+    int64_t live_since_ms, lost_since_ms, adopt_by_ms, renew_at_ms;
     int64_t deaths[DEATHS_MAX]; /* times of the last deaths of its keepers, the oldest first */
     char *fatal;    /* why the job must end instead of getting another keeper; NULL = no reason */
     char *stop_who; /* who asked to stop the job: its state becomes KILLED, not FAILED */
@@ -182,7 +182,7 @@ struct pool {
     /* The pool admits no job before all keepers of adopted jobs have reported what they hold and
      * want, or before this time. 0 = all have reported. */
     int64_t hear_until_ms;
-    struct loop_signal *sigchld, *sigterm, *sigint;
+    struct loop_signal *sigchld, *sigterm, *sigint, *sighup;
     struct child *children;
     int64_t idle_ms;  /* -1 = never */
     int64_t start_ms; /* when this home was first used; a part of every application id */

@@ -16,12 +16,15 @@
 #include "conf/conf.h"
 #include "loop/loop.h"
 #include "pool/pool_int.h"
+#include "storage/alive.h"
 
 enum {
     EXIT_CANNOT = 1,
     EXIT_WRONG_USE = 2,
     LOCK_LIMIT_MS = 10000, /* for another pool that is starting or ending */
     LOCK_PAUSE_MS = 5,
+    RENEW_FIRST_MS = 50, /* then the holder of the lock is asked to make its socket again; and */
+    RENEW_AGAIN_MS = 1000,
     LOG_MAX = 8 << 20,
     HEAR_MS = 5000, /* for the keepers of adopted jobs to report what they hold and want */
 };
@@ -219,31 +222,45 @@ static bool is_pool_listening(struct pool *p)
     return true;
 }
 
-/* Take the lock of this home. 1: this process holds it; 0: another pool runs; -errno. */
+static int refuse_lock(const char *path, struct err *e)
+{
+    char holder[128];
+    alive_lock_holder(path, holder, sizeof holder);
+    if (!alive_is_elsewhere(path))
+        return err_set(e, EBUSY, "another pool (%s) holds '%s', but does not listen", holder, path);
+    (void)err_set(e, EBUSY, "the pool of this TONY_HOME runs on another machine (%s)", holder);
+    return err_hint(e, "a TONY_HOME serves one machine at a time: set TONY_HOME to another "
+                       "directory on this one");
+}
+
+/* Take the lock of this home. 1: this process holds it; 0: another pool runs; -errno.
+ *
+ * If another pool holds the lock but does not listen, it is starting or ending, or its socket was
+ * removed. In the last case it makes the socket again when it is asked to. */
 static int take_lock(struct pool *p, struct err *e)
 {
     AUTO(free_p) char *path = paths_pool_lock(&p->paths);
     if (!path)
         return err_set(e, ENOMEM, "cannot start the pool: %m");
-    int64_t deadline_ms = clock_mono_ms() + LOCK_LIMIT_MS;
-    for (;;) {
+    int64_t now = clock_mono_ms(), deadline_ms = now + LOCK_LIMIT_MS, renew_ms = now + RENEW_FIRST_MS;
+    for (;; now = clock_mono_ms()) {
         int fd = pool_lock_file(path, true);
         if (fd >= 0) {
-            char pid[16];
-            int n = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
             p->lock_fd = fd;
-            if (ftruncate(fd, 0) == -1 || fs_write_all(fd, pid, (size_t)n) < 0)
-                log_event(LOG_WARN, "pool.lock",
-                          f_str("problem", "cannot write our pid to it")); /* only for people */
+            alive_sign_lock(fd);
             return 1;
         }
         if (fd != -EWOULDBLOCK)
             return err_set(e, -fd, "cannot lock '%s': %m", path);
         if (is_pool_listening(p))
             return 0;
-        if (clock_mono_ms() >= deadline_ms)
-            return err_set(e, EBUSY, "another pool holds '%s', but does not listen", path);
-        (void)poll(NULL, 0, LOCK_PAUSE_MS); /* the other pool is starting or ending */
+        if (now >= deadline_ms || alive_is_elsewhere(path))
+            return refuse_lock(path, e);
+        if (now >= renew_ms) {
+            (void)alive_pool_renew(&p->paths);
+            renew_ms = now + RENEW_AGAIN_MS;
+        }
+        (void)poll(NULL, 0, LOCK_PAUSE_MS);
     }
 }
 
@@ -306,9 +323,52 @@ static void on_term(int signo, void *arg)
     loop_stop(p->loop); /* running jobs continue; their keepers start another pool */
 }
 
-static int open_all(struct pool *p, struct err *e)
+/* ---- the sockets ---- */
+
+static int listen_again(struct pool *p, struct err *e)
 {
     AUTO(free_p) char *socket = paths_pool_socket(&p->paths);
+    if (!socket)
+        return err_set(e, ENOMEM, "cannot listen: %m");
+    return listener_open_unix(p->loop, socket, clients_accept, p, &p->listener, e);
+}
+
+static void renew_job(struct pool_job *j)
+{
+    char *master = paths_socket(&j->pool->paths, j->id, "m");
+    if (master) {
+        free(j->master_socket);
+        j->master_socket = master;
+    }
+    if (j->phase == PH_LIVE)
+        (void)alive_keeper_renew(j->id);
+}
+
+/* Sockets are missing: make that of the pool again, and pass the request on to all keepers. */
+static void on_hangup(int signo, void *arg)
+{
+    struct pool *p = arg;
+    struct err e = { 0 };
+    (void)signo;
+    int rc = paths_renew_runtime(&p->paths, &e);
+    AUTO(free_p) char *socket = paths_pool_socket(&p->paths);
+    if (rc == 0 && socket && access(socket, F_OK) == 0)
+        return;
+    if (rc >= 0) {
+        listener_close(TAKE(p->listener)); /* before the new one: it removes the old socket */
+        rc = listen_again(p, &e);
+    }
+    if (rc < 0) {
+        log_err(LOG_ERROR, "pool.sockets", &e); /* the next request tries again */
+        return;
+    }
+    log_event(LOG_WARN, "pool.sockets_renewed", f_str("dir", p->paths.runtime));
+    for (size_t i = 0; i < p->jobs.n; i++)
+        renew_job(p->jobs.v[i]);
+}
+
+static int open_all(struct pool *p, struct err *e)
+{
     p->idle = loop_timer_new(p->loop, on_idle, p);
     p->gpu_retry = loop_timer_new(p->loop, on_gpu_retry, p);
     p->tidy = loop_timer_new(p->loop, tidy, p);
@@ -317,7 +377,9 @@ static int open_all(struct pool *p, struct err *e)
     p->sigchld = loop_signal_new(p->loop, SIGCHLD, children_reap, p);
     p->sigterm = loop_signal_new(p->loop, SIGTERM, on_term, p);
     p->sigint = loop_signal_new(p->loop, SIGINT, on_term, p);
-    if (!socket || !p->idle || !p->gpu_retry || !p->tidy || !p->patience || !p->hear ||
+    if (getsid(0) == getpid()) /* else the signal comes from a terminal, and should end the pool */
+        p->sighup = loop_signal_new(p->loop, SIGHUP, on_hangup, p);
+    if (!p->idle || !p->gpu_retry || !p->tidy || !p->patience || !p->hear ||
         !p->sigchld || !p->sigterm || !p->sigint)
         return err_set(e, ENOMEM, "cannot start the pool: %m");
     p->idle_ms = conf_int(p->conf, "tony.pool.idle-timeout");
@@ -334,7 +396,7 @@ static int open_all(struct pool *p, struct err *e)
     p->hear_until_ms = clock_mono_ms() + HEAR_MS;
     loop_timer_set(p->hear, p->hear_until_ms);
     if (rc == 0)
-        rc = listener_open_unix(p->loop, socket, clients_accept, p, &p->listener, e);
+        rc = listen_again(p, e);
     return rc;
 }
 

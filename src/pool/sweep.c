@@ -21,12 +21,15 @@ enum {
 
 void sweep_sockets(const struct pool *p, const char *id)
 {
-    static const char *const suffixes[] = { "k", "m", "lock" };
+    static const char *const suffixes[] = { "k", "m" };
+    AUTO(free_p) char *lock = paths_job_lock(&p->paths, id);
     for (size_t i = 0; i < ARRAY_LEN(suffixes); i++) {
         AUTO(free_p) char *path = paths_socket(&p->paths, id, suffixes[i]);
         if (path)
             (void)unlink(path); /* it may be missing */
     }
+    if (lock)
+        (void)unlink(lock);
 }
 
 static char *ended_dir(const struct pool *p, const char *id)
@@ -66,7 +69,7 @@ static int start_cleanup(struct pool *p, const char *id, struct err *e)
 /* Clean up after a job. false: its keeper still holds the lock. */
 static bool try_sweep(struct pool *p, const char *id)
 {
-    AUTO(free_p) char *lock = paths_socket(&p->paths, id, "lock");
+    AUTO(free_p) char *lock = paths_job_lock(&p->paths, id);
     AUTO(free_p) char *ended = ended_dir(p, id);
     struct err e = { 0 };
     if (!lock || !ended)
@@ -126,7 +129,7 @@ static void on_time(void *arg)
 {
     struct ending *x = arg;
     AUTO(free_p) char *ended = ended_dir(x->pool, x->id);
-    AUTO(free_p) char *lock = paths_socket(&x->pool->paths, x->id, "lock");
+    AUTO(free_p) char *lock = paths_job_lock(&x->pool->paths, x->id);
     bool left = ended && lock && (access(ended, F_OK) == 0 || access(lock, F_OK) == 0);
     if (!left || try_sweep(x->pool, x->id)) {
         ending_free(x);
@@ -183,9 +186,18 @@ static bool id_of_socket(const struct pool *p, const char *name, char id[APP_ID_
 {
     const char *dot = strchr(name, '.');
     int64_t number;
-    if (!dot || (!str_eq(dot, ".k") && !str_eq(dot, ".m") && !str_eq(dot, ".lock")) ||
+    if (!dot || (!str_eq(dot, ".k") && !str_eq(dot, ".m")) ||
         str_i64(span_mem(name, (size_t)(dot - name)), 1, UINT32_MAX, name, &number, NULL) < 0)
         return false;
+    app_id_format(id, p->start_ms, (uint32_t)number);
+    return true;
+}
+
+static bool id_of_lock(const struct pool *p, const char *name, char id[APP_ID_MAX])
+{
+    int64_t number;
+    if (str_i64(span_of(name), 1, UINT32_MAX, name, &number, NULL) < 0)
+        return false; /* the lock of the pool */
     app_id_format(id, p->start_ms, (uint32_t)number);
     return true;
 }
@@ -214,5 +226,6 @@ void sweep(struct pool *p)
 {
     AUTO(free_p) char *ended = fs_join(p->paths.pool, "ended");
     sweep_dir(p, ended, id_of_ended);
+    sweep_dir(p, p->paths.locks, id_of_lock);
     sweep_dir(p, p->paths.runtime, id_of_socket);
 }

@@ -127,6 +127,8 @@ struct sched_config {
     bool (*stored)(void *arg);
     /* The progress of the job, 0 to 1, for the cluster's list of applications. NULL = unknown. */
     float (*progress)(void *arg);
+    /* `local` only: the sockets of this machine were made again. The master checks its own. */
+    void (*on_sockets)(void *arg);
     void (*on_event)(const struct sched_event *ev, void *arg);
     void *arg;
 };

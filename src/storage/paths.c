@@ -24,7 +24,8 @@ enum {
      * must fit into PATH_MAX (4096). */
     HOME_MAX = 2048,
     HASH_DIGITS = 12,
-    /* The longest name in the runtime directory: "/4294967295.lock" and the NUL. */
+    /* The longest name in the runtime directory: "/4294967295.m" and the NUL, and four bytes for
+     * ".lock" in place of ".m", the locks of version 0.1.0. */
     SOCKET_NAME_MAX = 17,
     /* Bytes of the runtime directory, so that a socket's path fits into a socket address. */
     RUNTIME_MAX = sizeof(((struct sockaddr_un *)0)->sun_path) - SOCKET_NAME_MAX,
@@ -34,6 +35,7 @@ void paths_done(struct paths *p)
 {
     free(p->home);
     free(p->pool);
+    free(p->locks);
     free(p->jobs);
     free(p->store);
     free(p->history);
@@ -145,6 +147,12 @@ static int home_subdir(const char *home, const char *name, char **out, struct er
 
 /* ---- the runtime directory ---- */
 
+static bool is_node_of_cluster(void)
+{
+    const char *set = getenv("TONY_RUNTIME_DIR");
+    return set && *set == '/';
+}
+
 /* Make parent and parent/hash, both with mode 0700 and owned by this user. *out is parent/hash. */
 static int runtime_make(const char *parent, const char *hash, char **out, struct err *e)
 {
@@ -215,9 +223,8 @@ static int runtime_open(const char *home, const char *pool, char **out, struct e
 {
     char hash[HASH_DIGITS + 1];
     home_hash(home, hash);
-    const char *set = getenv("TONY_RUNTIME_DIR");
-    if (set && *set == '/') /* a node of a cluster: the recorded directory is another machine's */
-        return runtime_make(set, hash, out, e);
+    if (is_node_of_cluster()) /* the recorded directory is another machine's */
+        return runtime_make(getenv("TONY_RUNTIME_DIR"), hash, out, e);
     AUTO(free_p) char *record = fs_join(pool, "runtime");
     if (!record)
         return err_set(e, ENOMEM, "cannot choose a directory for sockets: %m");
@@ -252,6 +259,8 @@ int paths_open(struct paths *out, struct err *e)
         rc = home_subdir(p.home, "history", &p.history, e);
     if (rc == 0)
         rc = runtime_open(p.home, p.pool, &p.runtime, e);
+    if (rc == 0)
+        rc = home_subdir(is_node_of_cluster() ? p.runtime : p.pool, "locks", &p.locks, e);
     if (rc < 0)
         return rc;
     *out = p;
@@ -273,6 +282,27 @@ static char *runtime_find(const char *home, const char *pool)
     return ours ? TAKE(dir) : NULL;
 }
 
+int paths_renew_runtime(struct paths *p, struct err *e)
+{
+    char *dir = NULL;
+    int rc = runtime_open(p->home, p->pool, &dir, e);
+    if (rc < 0)
+        return rc;
+    bool changed = !p->runtime || strcmp(p->runtime, dir) != 0;
+    free(p->runtime);
+    p->runtime = dir;
+    return changed;
+}
+
+char *paths_find_socket(const char *home, const char *app_id, const char *suffix)
+{
+    struct paths p = { 0 };
+    AUTO(free_p) char *pool = fs_join(home, "pool");
+    AUTO(free_p) char *runtime = pool ? runtime_find(home, pool) : NULL;
+    p.runtime = runtime;
+    return paths_socket(&p, app_id, suffix);
+}
+
 int paths_open_read_only(struct paths *out, struct err *e)
 {
     AUTO(paths_done) struct paths p = { 0 };
@@ -284,10 +314,11 @@ int paths_open_read_only(struct paths *out, struct err *e)
     if (!p.home)
         return err_set(e, errno, "cannot resolve directory '%s': %m", name);
     p.pool = fs_join(p.home, "pool");
+    p.locks = fs_join(p.home, "pool/locks");
     p.jobs = fs_join(p.home, "jobs");
     p.store = fs_join(p.home, "store");
     p.history = fs_join(p.home, "history");
-    if (!p.pool || !p.jobs || !p.store || !p.history)
+    if (!p.pool || !p.locks || !p.jobs || !p.store || !p.history)
         return err_set(e, ENOMEM, "cannot read directory '%s': %m", name);
     p.runtime = runtime_find(p.home, p.pool);
     *out = p;
@@ -362,7 +393,18 @@ char *paths_pool_socket(const struct paths *p)
 
 char *paths_pool_lock(const struct paths *p)
 {
-    return fs_join(p->runtime, "pool.lock");
+    return fs_join(p->locks, "pool");
+}
+
+char *paths_job_lock(const struct paths *p, const char *app_id)
+{
+    int64_t start = 0;
+    uint32_t number = 0;
+    if (app_id_parse(app_id, &start, &number, NULL) < 0) {
+        errno = EINVAL;
+        return NULL;
+    }
+    return str_printf("%s/%" PRIu32, p->locks, number);
 }
 
 int paths_find_job(const struct paths *p, const char *app_id, char **out_dir, _Bool *out_live,

@@ -169,6 +169,7 @@ class Lab(Tony):
                 found.append(f"zombie {entry} of the pool")
         found += [f"control group {p}" for p in self.cgroups()]
         found += [f"runtime file {p}" for p in self.runtime_files()]
+        found += [f"lock {p.name}" for p in (self.home / "pool/locks").glob("[0-9]*")]
         found += [f"in jobs/: {p.name}" for p in (self.home / "jobs").glob("*")]
         for pattern in ("history/*/containers", "history/*/cgroups", "pool/ended/*", "store/.tmp-*", "pool/*.tmp*", "history/.*"):
             found += [f"file {p}" for p in self.home.glob(pattern)]

@@ -682,8 +682,8 @@ def test_stray_runtime_files_are_removed(lab):
     lab.quiet()
     kill9(lab.one("pool"))
     runtime = next((lab.base / "run" / "tony").iterdir())
-    for name in ("1.k", "1.m", "1.lock", "7.lock"):
-        (runtime / name).touch()
+    for path in (runtime / "1.k", runtime / "1.m", lab.home / "pool/locks/1", lab.home / "pool/locks/7"):
+        path.touch()
     (runtime / "notes").touch()
     lab.json("pool", "start")
     assert lab.runtime_files() == ["notes"]

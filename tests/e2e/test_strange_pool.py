@@ -118,13 +118,19 @@ def test_a_pool_that_always_closes_the_connection(strange):
     assert 2 <= len(strange.asked) <= 10
 
 
+def pool_lock(strange):
+    path = strange.home / "pool/locks/pool"
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    return path
+
+
 def test_a_pool_has_stopped_when_it_gave_its_lock_up(strange):
     """
     The pool answers, stops listening, and then cleans up. `tony pool stop && rm -r ~/.tony` must wait for the
     end of that.
     """
     socket_path = next(strange.base.rglob("pool.sock"))
-    with open(socket_path.with_name("pool.lock"), "w") as lock:
+    with open(pool_lock(strange), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         strange.answers += [frame(field(40, field(1, b"{}")))]
         p = strange.start("pool", "stop")
@@ -143,7 +149,7 @@ def test_a_pool_that_is_just_starting_is_stopped(strange):
     socket_path = next(strange.base.rglob("pool.sock"))
     aside = socket_path.with_name("aside")
     os.rename(socket_path, aside)
-    lock = open(socket_path.with_name("pool.lock"), "w")
+    lock = open(pool_lock(strange), "w")
     fcntl.flock(lock, fcntl.LOCK_EX)
     strange.answers += [frame(field(40, field(1, b"{}")))]
     p = strange.start("pool", "stop")

@@ -139,7 +139,7 @@ struct world *world_new(const char *args)
     assert_int_equal(paths_open(&p, &e), 0);
     AUTO(free_p)
     char *job = paths_job(&p, w->app), *k = paths_socket(&p, w->app, "k"),
-         *m = paths_socket(&p, w->app, "m"), *lock = paths_socket(&p, w->app, "lock");
+         *m = paths_socket(&p, w->app, "m"), *lock = paths_job_lock(&p, w->app);
     assert_int_equal(mkdir(job, 0700), 0);
     AUTO(free_p) char *key = str_printf("%s/key", job);
     write_text(key, "secret", 0600);

@@ -300,7 +300,7 @@ int fake_keeper_main(int argc, char **argv)
         (void)!write(STDERR_FILENO, "tony-executor: no luck today\n", 29);
         return 1;
     }
-    AUTO(free_p) char *lock = paths_socket(&k.paths, k.id, "lock");
+    AUTO(free_p) char *lock = paths_job_lock(&k.paths, k.id);
     AUTO(free_p) char *sock = paths_socket(&k.paths, k.id, "k");
     /* The pool has already taken the lock for this keeper. */
     if (flock(fd, LOCK_EX | LOCK_NB) == -1)

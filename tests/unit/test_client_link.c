@@ -165,10 +165,10 @@ static pid_t start_master(const struct row *row, const char *path)
     return pid;
 }
 
-static int ask(const char *path, struct answer *answer)
+static int ask(char *runtime, const char *id, struct answer *answer)
 {
     static const struct command arbiter = { .name = "arbiter" };
-    struct client c = { .cmd = &arbiter, .version = "test" };
+    struct client c = { .cmd = &arbiter, .version = "test", .paths = { .runtime = runtime } };
     struct conn *conn = NULL;
     struct err e = { 0 };
     Tony__ClientAsk question = TONY__CLIENT_ASK__INIT;
@@ -176,7 +176,7 @@ static int ask(const char *path, struct answer *answer)
     question.what = TONY__CLIENT_ASK__WHAT__SHARE;
     f.body_case = TONY__FRAME__BODY_CLIENT_ASK;
     f.client_ask = &question;
-    int rc = link_dial_master(&c, path, &conn, &e);
+    int rc = link_dial_master(&c, id, &conn, &e);
     if (rc == 0)
         rc = link_ask(&c, &conn, &f, answer, &e);
     if (rc < 0 && !e.msg[0])
@@ -192,11 +192,13 @@ static void test_masters(void **state)
     (void)state;
     assert_non_null(mkdtemp(dir));
     for (const struct row *r = rows; r < rows + ARRAY_LEN(rows); r++) {
-        AUTO(free_p) char *path = str_printf("%s/%td", dir, r - rows);
+        char id[APP_ID_MAX];
+        app_id_format(id, 1, (uint32_t)(r - rows) + 1);
+        AUTO(free_p) char *path = str_printf("%s/%td.m", dir, r - rows + 1);
         struct answer answer = { .wait_ms = WAIT_MS, .wait_is_total = true, .max = MOST };
         pid_t master = start_master(r, path);
         int64_t start_ms = clock_mono_ms();
-        int rc = ask(path, &answer);
+        int rc = ask(dir, id, &answer);
         int64_t took_ms = clock_mono_ms() - start_ms;
         (void)kill(master, SIGKILL);
         (void)waitpid(master, NULL, 0);

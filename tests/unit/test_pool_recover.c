@@ -39,7 +39,7 @@ static void test_adopts(void **state)
     AUTO(free_p) char *half = str_printf("%s/.new-%s", w->paths.jobs, "application_1_0001");
     assert_int_equal(mkdir(half, 0700), 0);
     AUTO(free_p) char *history = paths_history(&w->paths, ended);
-    AUTO(free_p) char *lock = paths_socket(&w->paths, dead, "lock");
+    AUTO(free_p) char *lock = paths_job_lock(&w->paths, dead);
     int64_t deadline = clock_mono_ms() + DEADLINE_MS;
     int fd = open(lock, O_RDWR | O_CLOEXEC);
     while ((access(history, F_OK) == -1 || flock(fd, LOCK_EX | LOCK_NB) == -1) &&
@@ -158,7 +158,7 @@ static void test_keeper_dies_late(void **state)
         world_submit(w, (struct want){ .memory = "10m" }, id);
         world_await_state(w, id, "RUNNING");
         AUTO(free_p) char *sock = paths_socket(&w->paths, id, "k");
-        AUTO(free_p) char *lock = paths_socket(&w->paths, id, "lock");
+        AUTO(free_p) char *lock = paths_job_lock(&w->paths, id);
         assert_int_equal(access(sock, F_OK), 0);
         world_tell_keeper(w, id, words[i]);
         world_await_state(w, id, "");
@@ -197,12 +197,12 @@ static void test_sweeps_at_its_start(void **state)
     make_file(ended, "cgroups", "");
     AUTO(free_p) char *ended_kept = str_printf("%s/ended/%s", w->paths.pool, kept);
     make_file(ended_kept, "cgroups", "");
-    AUTO(free_p) char *lock = paths_socket(&w->paths, kept, "lock");
+    AUTO(free_p) char *lock = paths_job_lock(&w->paths, kept);
     int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600); /* the keeper is still cleaning up */
     assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
     make_file(w->paths.runtime, "72.k", ""); /* only sockets and the lock */
     make_file(w->paths.runtime, "72.m", "");
-    make_file(w->paths.runtime, "72.lock", "");
+    make_file(w->paths.locks, "72", "");
     make_file(w->paths.runtime, "x.k", "");
 
     world_open_pool(w);
@@ -212,7 +212,7 @@ static void test_sweeps_at_its_start(void **state)
     assert_int_equal(access(lock, F_OK), 0);
     assert_false(has(w->paths.runtime, "72.k"));
     assert_false(has(w->paths.runtime, "72.m"));
-    assert_false(has(w->paths.runtime, "72.lock"));
+    assert_false(has(w->paths.locks, "72"));
     assert_true(has(w->paths.runtime, "x.k"));
     AUTO(free_p) char *live = paths_socket(&w->paths, first, "k");
     assert_int_equal(access(live, F_OK), 0);

@@ -169,11 +169,8 @@ int resize_ask(struct client *c, struct conn **conn, const char *id, const struc
 static int ask_master(struct client *c, const char *id, const struct resize_wish *w,
                       struct answer *out, struct err *e)
 {
-    AUTO(free_p) char *path = paths_socket(&c->paths, id, "m");
     struct conn *conn = NULL;
-    if (!path)
-        return err_set(e, errno == ENOMEM ? ENOMEM : ENOENT, "cannot reach the job's master: %m");
-    int rc = link_dial_master(c, path, &conn, e);
+    int rc = link_dial_master(c, id, &conn, e);
     if (rc == 0)
         rc = resize_ask(c, &conn, id, w, out, e);
     conn_close(conn);

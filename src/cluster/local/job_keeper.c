@@ -18,7 +18,7 @@ enum { SETTLE_MS = 1000 };
 
 static bool has_keeper(const struct client *c, const char *id)
 {
-    AUTO(free_p) char *path = paths_socket(&c->paths, id, "lock");
+    AUTO(free_p) char *path = paths_job_lock(&c->paths, id);
     AUTO(close_p) int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
     return fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) == -1 && errno == EWOULDBLOCK;
 }

@@ -65,20 +65,18 @@ static int without_master(struct client *c, const char *id, const char *dir, jso
 int status_of_master(struct client *c, const char *id, json_t **out)
 {
     struct err unread = { 0 };
-    AUTO(free_p) char *path = paths_socket(&c->paths, id, "m");
     struct conn *conn = NULL;
-    int rc = path ? link_dial_master(c, path, &conn, &unread) : -ENOENT;
+    int rc = link_dial_master(c, id, &conn, &unread);
     return rc < 0 ? rc : from_conn(c, conn, id, out, &unread);
 }
 
 static int from_live(struct client *c, const char *id, const char *dir, json_t **out, struct err *e)
 {
-    AUTO(free_p) char *path = paths_socket(&c->paths, id, "m");
     struct conn *conn = NULL;
-    if (!path && errno == ENOMEM)
+    int rc = link_dial_master(c, id, &conn, NULL);
+    if (rc == -ENOMEM)
         return err_set(e, ENOMEM, "cannot ask for job '%s': %m", id);
-    if (path && link_dial_master(c, path, &conn, NULL) == 0 &&
-        from_conn(c, conn, id, out, NULL) == 0)
+    if (rc == 0 && from_conn(c, conn, id, out, NULL) == 0)
         return 0;
     return without_master(c, id, dir, out, e);
 }

@@ -276,6 +276,10 @@ static void on_frame(struct conn *c, const Tony__Frame *f, void *arg)
                                        .saved = f->size_wish->saved,
                                        .text = f->size_wish->why });
         break;
+    case TONY__FRAME__BODY_SOCKETS_RENEWED:
+        if (l->cfg.on_sockets)
+            l->cfg.on_sockets(l->cfg.arg);
+        break;
     case TONY__FRAME__BODY_REFUSED:
         /* After registration, Refused answers one frame of the master. Refused requests for
          * containers come in CONTAINERS_ALLOCATED instead, which names the slots. */
