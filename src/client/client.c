@@ -52,16 +52,6 @@ struct loop *client_loop(struct client *c, struct err *e)
     return c->loop;
 }
 
-static const struct command *find_command(const char *name)
-{
-    size_t n;
-    const struct command *table = command_table(&n);
-    for (size_t i = 0; i < n; i++)
-        if (str_eq(table[i].name, name))
-            return &table[i];
-    return NULL;
-}
-
 static int unknown_command(const char *name)
 {
     enum { COMMANDS_MAX = 64 };
@@ -145,7 +135,7 @@ int client_main(int argc, char **argv, const char *version)
         (void)err_set(&e, EINVAL, "no command given");
         err_hint(&e, "tony run JOBFILE runs a job; tony help lists the commands");
         code = client_fail(EXIT_MISUSE, &e);
-    } else if (!(c.cmd = find_command(word))) {
+    } else if (!(c.cmd = command_find(word))) {
         code = unknown_command(word);
     } else {
         code = run_command(&c, argc - 2, argv + 2);

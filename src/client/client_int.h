@@ -43,6 +43,7 @@ struct command {
     int (*fn)(struct client *c); /* returns an exit code */
 };
 const struct command *command_table(size_t *out_n);
+const struct command *command_find(const char *name); /* NULL: there is no such command */
 
 /* ---- the commands of commands.c ---- */
 int cmd_run(struct client *c);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The table of commands, and the help and shell completion that are generated from it.
+ * The table of commands, and the help that is generated from it.
  */
 #include <errno.h>
 
@@ -232,12 +232,14 @@ static const struct command table[] = {
       .options = OPT_BIT(OPT_JSON),
       .fn = cmd_version },
     { .name = "completion",
-      .usage = "completion bash",
-      .summary = "the shell's completion script",
-      .examples = "  source <(tony completion bash)\n",
+      .usage = "completion bash|zsh|fish",
+      .summary = "the completion script of a shell",
+      .examples = "  source <(tony completion bash)\n  tony completion fish | source\n",
+      .text = "make install and the packages install these scripts. They complete commands, options, jobs "
+              "and tasks.\n",
       .min_args = 1,
-      .max_args = 1,
-      .words = "bash",
+      .max_args = SIZE_MAX,
+      .words = "bash zsh fish",
       .fn = cmd_completion },
     { .name = "help",
       .usage = "help [COMMAND]",
@@ -250,6 +252,14 @@ const struct command *command_table(size_t *out_n)
 {
     *out_n = ARRAY_LEN(table);
     return table;
+}
+
+const struct command *command_find(const char *name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(table); i++)
+        if (str_eq(table[i].name, name))
+            return &table[i];
+    return NULL;
 }
 
 static void help_all(struct buf *out)
@@ -323,40 +333,5 @@ int cmd_version(struct client *c)
     if (options_has(&c->o, OPT_JSON))
         return client_print_json(json_pack("{s:s}", "version", c->version));
     (void)printf("tony %s\n", c->version);
-    return client_flush_stdout();
-}
-
-int cmd_completion(struct client *c)
-{
-    if (!str_eq(c->o.args[0], "bash")) {
-        struct err e;
-        (void)err_set(&e, EINVAL, "there is no completion for '%s'", c->o.args[0]);
-        err_hint(&e, "usage: tony completion bash");
-        return client_fail(EXIT_MISUSE, &e);
-    }
-    AUTO(buf_done) struct buf out = { 0 };
-    (void)buf_adds(&out, "# completion of `tony` for bash: source <(tony completion bash)\n"
-                         "_tony() {\n"
-                         "    local cur=${COMP_WORDS[COMP_CWORD]} words= files=\n"
-                         "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
-                         "        words='");
-    for (size_t i = 0; i < ARRAY_LEN(table); i++)
-        (void)buf_addf(&out, "%s%s", i ? " " : "", table[i].name);
-    (void)buf_adds(&out, "'\n    else\n        case ${COMP_WORDS[1]} in\n");
-    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
-        AUTO(buf_done) struct buf options = { 0 };
-        options_words(table[i].options | OPT_BIT(OPT_HELP), &options);
-        bool app = strstr(table[i].usage, " APP") != NULL;
-        (void)buf_addf(&out, "        %s) words='%s%s%s%s'%s ;;\n", table[i].name,
-                       buf_cstr(&options), table[i].words ? " " : "",
-                       table[i].words ? table[i].words : "", app ? " last" : "",
-                       table[i].options & OPT_BIT(OPT_CONF_FILE) ? "; files=-f" : "");
-    }
-    (void)buf_adds(&out, "        esac\n"
-                         "    fi\n"
-                         "    COMPREPLY=($(compgen $files -W \"$words\" -- \"$cur\"))\n"
-                         "}\n"
-                         "complete -o filenames -F _tony tony\n");
-    (void)fputs(buf_cstr(&out), stdout);
     return client_flush_stdout();
 }

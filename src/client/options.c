@@ -158,6 +158,20 @@ int options_int(const struct options *o, enum option_id id, int64_t min, int64_t
     return str_i64(span_of(text), min, max, rows[id].flag, out, e);
 }
 
+bool options_takes_value(const char *typed)
+{
+    struct span name = span_of(typed);
+    while (name.len > 0 && name.p[0] == '-')
+        name = span_mem(name.p + 1, name.len - 1);
+    for (int id = 0; id < OPT_COUNT; id++) {
+        const struct option_row *row = &rows[id];
+        if (row->arg && (same_name(name, row->name) ||
+                         (row->letter && name.len == 1 && name.p[0] == row->letter)))
+            return true;
+    }
+    return false;
+}
+
 void options_help(option_mask allowed, struct buf *out)
 {
     for (int i = 0; i < OPT_COUNT; i++) {

@@ -125,6 +125,9 @@ int options_int(const struct options *o, enum option_id id, int64_t min, int64_t
                 int64_t *out, struct err *e);
 
 const char *option_name(enum option_id id); /* "--src_dir" */
+/* Is the next word of the command line the value of this option, as with "--conf" but not with
+ * "--conf=a=b" or "--json"? typed begins with a dash. */
+bool options_takes_value(const char *typed);
 void options_help(option_mask allowed, struct buf *out);
 void options_words(option_mask allowed, struct buf *out); /* "--conf --json ...", for completion */
 

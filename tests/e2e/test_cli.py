@@ -2,6 +2,7 @@
 """The command line: help, wrong use, output. These tests need no pool."""
 
 import json
+import shutil
 import subprocess
 
 import pytest
@@ -50,7 +51,7 @@ def test_help_of_each_command(tony, name):
     (["pool", "stat"], "'stat'", "start"),
     (["pool", "status", "--force"], "--force", ""),
     (["help", "statuss"], "no command 'statuss'", "status"),
-    (["completion", "fish"], "fish", "bash"),
+    (["completion", "csh"], "csh", "bash"),
     (["run"], "no job is given", "--executes"),
     (["run", "a.yaml", "--conf_file", "b.yaml"], "two job files", ""),
 ])
@@ -94,18 +95,61 @@ def test_without_standard_descriptors(own_tony, closed, code):
     assert subprocess.run(["sh", "-c", f'"$0" {closed}', str(tony.bin / "tony-pool")], env=tony.env, timeout=60).returncode == 0
 
 
+def words(tony, *typed):
+    return tony.ok("completion", "words", "--", *typed).split()
+
+
+def test_completion_words(tony, tmp_path):
+    assert words(tony, "st") == ["status", "stop"]
+    assert "run" in words(tony, "") and words(tony, "nonsense", "") == []
+    assert words(tony, "logs", "--std") == ["--stdout", "--stderr"]
+    assert words(tony, "pool", "sto") == ["stop"]
+    assert words(tony, "run", "") == [":files"]
+    assert words(tony, "run", "--conf_file", "") == [":files"]
+    assert words(tony, "completion", "") == ["bash", "zsh", "fish"]
+
+    path = tmp_path / "two.yaml"
+    path.write_text("command: 'true'\nframework: generic\n"
+                    "roles: {chief: {instances: 1, memory: 16m}, worker: {instances: 3, memory: 16m}}\n")
+    app = tony.submit(path)
+    tony.ok("wait", app)
+    assert words(tony, "status", "")[:2] == ["last", app]  # the newest job comes first
+    assert words(tony, "status", "--json", "la") == ["last"]
+    assert words(tony, "logs", app, "w") == ["worker:0", "worker:1", "worker:2"]
+    assert words(tony, "logs", "-n", "5", "last", "") == ["chief:0", "worker:0", "worker:1", "worker:2"]
+    assert words(tony, "resize", app, "worker=2", "") == ["chief=", "worker="]
+    assert words(tony, "logs", "no-job", "w") == []
+
+
 def test_bash_completion(tony):
     script = tony.ok("completion", "bash")
 
-    def complete(*words):
-        line = " ".join(f"'{w}'" for w in words)
-        r = subprocess.run(["bash", "-c", f"{script}\nCOMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _tony; "
-                                          'echo "${COMPREPLY[@]}"'], capture_output=True, text=True, check=True)
+    def complete(*typed):
+        """What bash offers; it splits words at ':' and '=', as COMP_WORDS here does."""
+        line = " ".join(f"'{w}'" for w in typed)
+        r = subprocess.run(["bash", "-c", f"{script}\nCOMP_WORDS=({line}); COMP_CWORD={len(typed) - 1}; compopt() {{ :; }}; _tony; "
+                                          'echo "${COMPREPLY[@]}"'], capture_output=True, text=True, check=True, env=tony.env)
         return r.stdout.split()
 
-    assert complete("tony", "st") == ["status", "stop"]
-    assert "--stderr" in complete("tony", "logs", "--std")
-    assert complete("tony", "pool", "sto") == ["stop"]
+    program = str(tony.bin / "tony")
+    assert complete(program, "st") == ["status", "stop"]
+    assert "--stderr" in complete(program, "logs", "--std")
+    assert complete(program, "pool", "sto") == ["stop"]
+    app = tony.submit(tony.workers("true", n=2))
+    tony.ok("wait", app)
+    assert complete(program, "logs", app, "worker") == ["worker:0", "worker:1"]
+    assert complete(program, "logs", app, "worker", ":") == ["0", "1"]
+    assert complete(program, "logs", app, "worker", ":", "1") == ["1"]
+    assert complete(program, "resize", app, "worker", "=", "2", "wo") == ["worker="]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_have_no_error(tony, shell):
+    """zsh and fish are in no package that the tests need; where they are installed they read the script."""
+    script = tony.ok("completion", shell)
+    assert "completion words --" in script
+    if shutil.which(shell):
+        subprocess.run([shell, "-n"], input=script, text=True, check=True, timeout=20)
 
 
 def test_doctor_json(own_tony):
