@@ -28,7 +28,7 @@ configure = $(NINJA) -C $(BUILD) build.ninja > $(BUILD)/configure.log 2>&1 || { 
 build = out=$$($(NINJA) -C $(BUILD) --quiet 2>&1); rc=$$?; \
   printf '%s\n' "$$out" | grep -v -e '^ninja: no work to do' -e '^$$' >&2; exit $$rc
 
-.PHONY: all help build check demo bench bench-arbiter bench-dorm bench-dorm-live bench-long bench-recovery bench-scale bench-yarn fuzz soak install clean format sanitize coverage tidy
+.PHONY: all help build check deb demo bench bench-arbiter bench-dorm bench-dorm-live bench-long bench-recovery bench-scale bench-yarn fuzz soak install clean format sanitize coverage tarball tidy
 all: build
 
 help: ## this list
@@ -135,6 +135,16 @@ install: ## install into $(DESTDIR)$(PREFIX), stripped
 	@$(build)
 	@DESTDIR=$(DESTDIR) $(MESON) install -C $(BUILD) --no-rebuild --strip --quiet
 	@echo "installed into $(DESTDIR)$(abspath $(PREFIX))"
+
+deb: ## make dist/tony_VERSION_ARCH.deb, which apt-get installs on Debian 12 and 13
+	@tools/install-deps package
+	@$(MAKE) --no-print-directory compile
+	@packaging/package deb $(BUILD)
+
+tarball: ## make dist/tony-VERSION-linux-ARCH.tar.xz: static programs for any Linux
+	@tools/install-deps package
+	@$(MAKE) --no-print-directory BUILD=build-static MESON_ARGS="-Dstatic_all=true" compile
+	@packaging/package tarball build-static
 
 format: ## run clang-format on the C files
 	@tools/install-deps format

@@ -437,10 +437,10 @@ int paths_find_job(const struct paths *p, const char *app_id, char **out_dir, _B
 
 /* ---- programs ---- */
 
-/* dir/name if that is an executable file; else NULL. */
-static char *program_in(const char *dir, size_t dir_len, const char *name)
+/* dir/sub/name if that is an executable file; else NULL. */
+static char *program_in(const char *dir, size_t dir_len, const char *sub, const char *name)
 {
-    char *path = str_printf("%.*s/%s", (int)dir_len, dir, name);
+    char *path = str_printf("%.*s/%s%s", (int)dir_len, dir, sub, name);
     struct stat st;
     if (path && stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0)
         return path;
@@ -457,14 +457,18 @@ char *paths_program(const char *name)
          * directory is still right. */
         self[n] = '\0';
         char *slash = strrchr(self, '/');
-        char *found = slash ? program_in(self, (size_t)(slash - self), name) : NULL;
+        size_t len = slash ? (size_t)(slash - self) : 0;
+        char *found = slash ? program_in(self, len, "", name) : NULL;
+        /* An installed tony is in PREFIX/bin, its companions are in PREFIX/libexec/tony. */
+        if (slash && !found)
+            found = program_in(self, len, "../libexec/tony/", name);
         if (found)
             return found;
     }
     const char *path = getenv("PATH");
     struct span rest = span_of(path ? path : "/usr/local/bin:/usr/bin:/bin"), dir;
     while (span_split(&rest, ':', &dir)) {
-        char *found = dir.len > 0 && dir.p[0] == '/' ? program_in(dir.p, dir.len, name) : NULL;
+        char *found = dir.len > 0 && dir.p[0] == '/' ? program_in(dir.p, dir.len, "", name) : NULL;
         if (found)
             return found;
     }

@@ -82,7 +82,8 @@ char *paths_job_lock(const struct paths *p, const char *app_id); /* NULL: as pat
 int paths_find_job(const struct paths *p, const char *app_id, char **out_dir, _Bool *out_live,
                    struct err *e);
 /* The path of one of tony's programs, such as "tony-pool": beside the running program
- * (/proc/self/exe), else in a directory of PATH. The caller frees it. NULL: not found. */
+ * (/proc/self/exe), else in ../libexec/tony seen from there, else in a directory of PATH. The caller
+ * frees it. NULL: not found. */
 char *paths_program(const char *name);
 
 #endif

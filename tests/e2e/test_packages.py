@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`make install`, `make deb` and `make tarball`: what they install runs a job, also on a bare Debian."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+from conftest import BIN, ROOT
+
+HELLO = """\
+command: echo "I am $JOB_NAME:$TASK_INDEX of $TASK_NUM"
+framework: generic
+roles:
+  worker: {instances: 3, memory: 64m}
+"""
+# Runs as an ordinary user of the bare Debian. --cluster is not needed, nor is any setting.
+AS_USER = """\
+set -e
+cd /home/u
+tony version
+tony run hello.yaml
+tony logs last worker:2
+tony tasks last
+"""
+COMPANIONS = ["tony-arbiter", "tony-exact", "tony-executor", "tony-gpu", "tony-master", "tony-pack", "tony-pool"]
+
+
+def run(*argv, limit=600, **kw):
+    r = subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=limit, **kw)
+    assert r.returncode == 0, (argv, r.returncode, r.stdout[-4000:], r.stderr[-4000:])
+    return r.stdout
+
+
+def test_an_installed_tony_finds_its_companions(own_tony, tmp_path):
+    tony = own_tony()
+    run("meson", "install", "-C", BIN.parent, "--no-rebuild", "--quiet", env={**os.environ, "DESTDIR": str(tmp_path)})
+    [program] = tmp_path.glob("**/bin/tony")
+    prefix = program.parent.parent
+    assert sorted(p.name for p in (prefix / "libexec/tony").iterdir()) == COMPANIONS
+    assert sorted(p.name for p in (prefix / "bin").iterdir()) == ["tony"]
+    for path in ("share/bash-completion/completions/tony", "share/zsh/site-functions/_tony", "share/fish/vendor_completions.d/tony.fish",
+                 "share/doc/tony/docs/job-files.md", "share/doc/tony/LICENSE", "share/tony/python/tony_task.py"):
+        assert (prefix / path).is_file(), path
+    shutil.move(prefix, tmp_path / "elsewhere")
+    link = tmp_path / "tony"  # found through a symbolic link, too
+    link.symlink_to(tmp_path / "elsewhere/bin/tony")
+    job = tmp_path / "hello.yaml"
+    job.write_text(HELLO)
+    r = subprocess.run([link, "run", job], env={**tony.env, "PATH": "/usr/bin:/bin"}, capture_output=True, text=True, timeout=60)
+    assert r.returncode == 0 and "SUCCEEDED" in r.stdout, (r.stdout, r.stderr)
+
+
+class Bare:
+    """A bare Debian in a directory, with an ordinary user `u`."""
+
+    def __init__(self, root, suite):
+        self.root = pathlib.Path(root)
+        sites = run("apt-get", "indextargets", "--format", "$(SITE)").split()  # the mirror that this machine uses
+        site = next(s for s in sites if s.rstrip("/").endswith("/debian"))
+        run("debootstrap", "--variant=minbase", suite, root, site)
+        (self.root / "etc/apt/sources.list").write_text(f"deb {site} {suite} main\n")
+        shutil.copy("/etc/resolv.conf", self.root / "etc/resolv.conf")
+        for proxy in pathlib.Path("/etc/apt/apt.conf.d").glob("*proxy*"):
+            shutil.copy(proxy, self.root / "etc/apt/apt.conf.d")
+        self.sh("useradd --create-home u")
+        (self.root / "home/u/hello.yaml").write_text(HELLO)
+
+    def sh(self, script, user="root"):
+        """Run a script in it. Its processes have namespaces of their own, and end with it."""
+        inside = f"mount -t proc proc /proc; mount -t tmpfs tmpfs /dev/shm 2>/dev/null; exec su - {user} -c \"$SCRIPT\""
+        return run("unshare", "--mount", "--pid", "--fork", "--kill-child", "chroot", self.root, "/bin/sh", "-c", inside,
+                   env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "SCRIPT": script, "DEBIAN_FRONTEND": "noninteractive"})
+
+
+@pytest.fixture
+def bare(tmp_path):
+    made = []
+
+    def make(suite):
+        made.append(Bare(tmp_path / suite, suite))
+        return made[-1]
+
+    yield make
+    for one in made:
+        shutil.rmtree(one.root, ignore_errors=True)
+
+
+def says_the_right_things(out):
+    assert "SUCCEEDED" in out and "I am worker:2 of 3" in out, out
+
+
+@pytest.mark.slow
+@pytest.mark.takes(120)
+@pytest.mark.parametrize("suite", ["bookworm", "trixie"])
+def test_the_debian_package_on_a_bare_debian(bare, suite):
+    deb = ROOT / run("make", "--no-print-directory", "deb", cwd=ROOT).split()[-1]
+    debian = bare(suite)
+    shutil.copy(deb, debian.root / "tmp/tony.deb")
+    debian.sh("apt-get -q update && apt-get -q install -y --no-install-recommends /tmp/tony.deb")
+    says_the_right_things(debian.sh(AS_USER, user="u"))
+    debian.sh("apt-get -q remove -y tony")
+    assert not list((debian.root / "usr").glob("**/*tony*"))
+
+
+@pytest.mark.slow
+@pytest.mark.takes(120)
+@pytest.mark.parametrize("suite", ["bullseye", "trixie"])
+def test_the_tarball_on_an_older_and_a_newer_debian(bare, suite):
+    tarball = ROOT / run("make", "--no-print-directory", "tarball", cwd=ROOT).split()[-1]
+    debian = bare(suite)
+    run("tar", "-C", debian.root / "opt", "-xf", tarball)
+    [folder] = (debian.root / "opt").iterdir()
+    says_the_right_things(debian.sh(f"PATH=/opt/{folder.name}/bin:$PATH\n" + AS_USER, user="u"))
