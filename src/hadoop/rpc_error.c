@@ -67,6 +67,12 @@ enum rpc_fault rpc_fault_of_class(struct span class_name)
     return RPC_FAULT_APPLICATION;
 }
 
+bool rpc_fault_passes(enum rpc_fault f)
+{
+    return f == RPC_FAULT_UNREACHABLE || f == RPC_FAULT_BROKEN || f == RPC_FAULT_TIMEOUT ||
+           f == RPC_FAULT_STANDBY || f == RPC_FAULT_RETRIABLE || f == RPC_FAULT_LOCAL;
+}
+
 struct span rpc_first_line(struct span message, struct span class_name)
 {
     if (!message.p)

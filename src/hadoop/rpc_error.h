@@ -43,6 +43,8 @@ enum rpc_fault {
 };
 
 const char *rpc_fault_name(enum rpc_fault f); /* "not_registered" */
+/* Is it worth repeating the call later? The service is away or busy, or memory is short. */
+bool rpc_fault_passes(enum rpc_fault f);
 
 struct rpc_error {
     enum rpc_fault kind;

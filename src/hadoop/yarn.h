@@ -55,6 +55,8 @@
     X(get_queue_info, "getQueueInfo", GetQueueInfo, get_queue_info, true)                          \
     X(get_resource_types, "getResourceTypeInfo", GetAllResourceTypeInfo,                           \
       get_all_resource_type_info, true)                                                            \
+    X(update_timeouts, "updateApplicationTimeouts", UpdateApplicationTimeouts,                     \
+      update_application_timeouts, true)                                                           \
     /* YARN_MASTER_PROTOCOL */                                                                     \
     X(register_master, "registerApplicationMaster", RegisterApplicationMaster,                     \
       register_application_master, true)                                                           \

@@ -183,6 +183,8 @@ static int open_sched(struct master *m, const struct master_config *cfg, struct 
         sc.progress = job_progress;
         if (!m->remote->shared_dirs)
             sc.stored = m->copies ? ends_are_stored : NULL;
+        if (m->spec->app_timeout_ms)
+            sc.time_left_ms = MAX((int64_t)m->spec->app_timeout_ms - m->t0_job_ms, (int64_t)1);
     }
     if (!m->remote || m->remote->shared_dirs || !m->spec->single_node)
         return m->sched_ops->open(&sc, &m->sched, e);

@@ -111,7 +111,7 @@ struct sched_config {
     struct loop *loop;
     uint32_t epoch;
     const char *application_id, *job_dir, *runtime_dir;
-    /* The next six are for clusters of several machines; 0 and NULL for `local`. */
+    /* The next ones are for clusters of several machines; 0 and NULL for `local`. */
     /* The TLS port of this master, to which executors and clients connect. Its host is the address
      * from which this machine reaches the cluster. */
     uint16_t master_port;
@@ -125,6 +125,10 @@ struct sched_config {
      * master knows of it? The back-end acknowledges completed containers to the scheduler only
      * after this returns true, which takes a short time. NULL = always true. */
     bool (*stored)(void *arg);
+    /* The master ends the job this long after open() (tony.application.timeout). A cluster that can
+     * end an application at a given time does so a little later, in case the master fails to. 0 =
+     * the job has no limit. */
+    int64_t time_left_ms;
     /* The progress of the job, 0 to 1, for the cluster's list of applications. NULL = unknown. */
     float (*progress)(void *arg);
     /* `local` only: the sockets of this machine were made again. The master checks its own. */

@@ -155,6 +155,7 @@ static const char job_text[] = "name: digits\n"
                                "  tony.yarn.queue: research\n"
                                "  tony.application.tags: Red,blue\n"
                                "  tony.application.priority: 7\n"
+                               "  tony.application.timeout: 60000\n"
                                "  tony.application.acl-view: 'ada,bob staff'\n"
                                "  tony.application.node-label: fast\n"
                                "  tony.am.gpus: 1\n"
@@ -388,6 +389,8 @@ static void check_context(bool carried)
     assert_true(c->has_max_app_attempts && c->max_app_attempts > 0);
     assert_string_equal(c->node_label_expression, "fast");
     assert_string_equal(c->application_type, "TONY");
+    /* The master sets it: time in the queue does not count. */
+    assert_int_equal(c->n_application_timeouts, 0);
     assert_int_equal(c->resource->n_resource_value_map, 1);
     assert_string_equal(c->resource->resource_value_map[0]->key, "yarn.io/gpu");
     assert_int_equal(c->resource->resource_value_map[0]->value, 1);

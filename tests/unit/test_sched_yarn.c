@@ -8,10 +8,12 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <time.h>
 
 #include <cmocka.h>
 
 #include "base/base.h"
+#include "base/clock.h"
 #include "loop/loop.h"
 #include "scheduler/yarn/yarn.h"
 #include "scheduler/yarn/yarn_int.h"
@@ -359,6 +361,55 @@ static void test_a_preferred_node(void **state)
     assert_string_equal(buf_cstr(&w->node_asks), "0 n2:8041 0\n0 n2 0\n");
 }
 
+/* The wall clock's time of an expire_time: "2026-11-24T08:45:00.250+0000". */
+static int64_t wall_ms_of(const char *text)
+{
+    struct tm tm = { 0 };
+    const char *rest = strptime(text, "%Y-%m-%dT%H:%M:%S", &tm);
+    assert_non_null(rest);
+    assert_int_equal(strlen(rest), strlen(".250+0000"));
+    assert_string_equal(rest + 4, "+0000");
+    return (int64_t)timegm(&tm) * 1000 + (rest[1] - '0') * 100 + (rest[2] - '0') * 10 + rest[3] -
+           '0';
+}
+
+/* A job with a limit: the ResourceManager is told its LIFETIME when the master starts, 120 s more
+ * than what is left of the limit. The call is repeated if the ResourceManager is away. */
+static void test_lifetime(void **state)
+{
+    (void)state;
+    assert_int_equal(w->n_calls[K_TIMEOUTS], 0); /* setup's job has no limit */
+    sched_yarn.close(w->s);
+    buf_clear(&w->said);
+    w->time_left_ms = 7000;
+    w->fail[K_TIMEOUTS].kind = RPC_FAULT_UNREACHABLE;
+    int64_t before = clock_wall_ms();
+    world_open(1);
+    WORLD_UNTIL(w->n_calls[K_TIMEOUTS] == 2 && *w->expires);
+    assert_in_range(wall_ms_of(w->expires), before + 127000, clock_wall_ms() + 127000);
+    w->fail[K_ALLOCATE].kind =
+        RPC_FAULT_NOT_REGISTERED; /* registering again does not set it again */
+    world_ask(0, 1, 100);
+    world_until("got:0", 1);
+    world_pass(50);
+    assert_int_equal(w->n_calls[K_TIMEOUTS], 2);
+}
+
+/* If the ResourceManager refuses the call, the job runs without the LIFETIME. */
+static void test_lifetime_refused(void **state)
+{
+    (void)state;
+    sched_yarn.close(w->s);
+    buf_clear(&w->said);
+    w->time_left_ms = 7000;
+    w->fail[K_TIMEOUTS].kind = RPC_FAULT_APPLICATION;
+    world_open(1);
+    world_ask(0, 1, 100);
+    world_until("got:0", 1);
+    world_pass(200);
+    assert_int_equal(w->n_calls[K_TIMEOUTS], 1);
+}
+
 int main(void)
 {
 #define CASE(fn) cmocka_unit_test_setup_teardown(fn, world_setup, world_teardown)
@@ -378,6 +429,8 @@ int main(void)
         CASE(test_a_slot_with_the_highest_number),
         CASE(test_resize_tells_the_roles),
         CASE(test_a_preferred_node),
+        CASE(test_lifetime),
+        CASE(test_lifetime_refused),
     };
     log_setup(2, getenv("TONY_TEST_LOG") ? LOG_DEBUG : LOG_ERROR, false);
     return cmocka_run_group_tests_name("sched_yarn", tests, NULL, NULL);

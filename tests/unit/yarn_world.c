@@ -106,6 +106,7 @@ static struct rpc_call *called(enum kind kind, struct rpc_client *c, const Proto
     }
 FAKE(get_cluster_nodes, GetClusterNodes, K_NODES)
 FAKE(get_application_report, GetApplicationReport, K_REPORT)
+FAKE(update_timeouts, UpdateApplicationTimeouts, K_TIMEOUTS)
 FAKE(register_master, RegisterApplicationMaster, K_REGISTER)
 FAKE(allocate, Allocate, K_ALLOCATE)
 FAKE(finish_master, FinishApplicationMaster, K_FINISH)
@@ -245,6 +246,17 @@ static void answer_report(struct rpc_call *c)
     struct yarn_id_msg m;
     app.current_application_attempt_id = yarn_attempt_msg(&m, &attempt);
     r.application_report = &app;
+    deliver(c, &r.base, NULL);
+}
+
+static void answer_timeouts(struct rpc_call *c)
+{
+    const Hadoop__UpdateApplicationTimeoutsRequest *rq = (const void *)c->rq;
+    Hadoop__UpdateApplicationTimeoutsResponse r =
+        HADOOP__UPDATE_APPLICATION_TIMEOUTS_RESPONSE__INIT;
+    assert_int_equal(rq->application_id->id, 1);
+    assert_int_equal(rq->n_application_timeouts, 1);
+    (void)str_copy(w->expires, sizeof w->expires, rq->application_timeouts[0]->expire_time);
     deliver(c, &r.base, NULL);
 }
 
@@ -511,8 +523,11 @@ static bool is_kept(const struct rpc_call *c)
 static void on_timer(void *arg)
 {
     static void (*const answers[K_COUNT])(struct rpc_call *) = {
-        answer_nodes,  answer_report, answer_register, answer_allocate,
-        answer_finish, answer_start,  answer_stop,     answer_status,
+        [K_NODES] = answer_nodes,       [K_REPORT] = answer_report,
+        [K_TIMEOUTS] = answer_timeouts, [K_REGISTER] = answer_register,
+        [K_ALLOCATE] = answer_allocate, [K_FINISH] = answer_finish,
+        [K_START] = answer_start,       [K_STOP] = answer_stop,
+        [K_STATUS] = answer_status,
     };
     (void)arg;
     struct rpc_call *todo = TAKE(w->first), *kept = NULL, *next;
@@ -692,6 +707,7 @@ void world_open(uint32_t epoch)
                                 .page_port = 7001,
                                 .key = &key,
                                 .token_file = tokens,
+                                .time_left_ms = w->time_left_ms,
                                 .stored = is_stored,
                                 .progress = half,
                                 .on_event = on_event };

@@ -23,6 +23,7 @@ struct sched;
 enum kind {
     K_NODES,
     K_REPORT,
+    K_TIMEOUTS,
     K_REGISTER,
     K_ALLOCATE,
     K_FINISH,
@@ -77,6 +78,8 @@ extern struct world {
     bool roll;        /* each answer has a new token */
     int finish_after;
     char env[2000], command[200], diagnostics[100], page[100];
+    char expires[64]; /* the LIFETIME that was set last */
+    int64_t time_left_ms;
     size_t n_tokens, n_resources;
     bool finished;
     bool second; /* the master is a successor: it gets kept[], and the ends in complete[] */

@@ -16,9 +16,7 @@
 
 enum {
     TYPE_MAX = 20, /* YARN cuts longer application types */
-    /* More than tony.application.timeout: the master's own limit must act first. */
-    LIFETIME_MORE_S = 120,
-    LOOK_MS = 10, /* pause between two reports; the ResourceManager accepts a job in about 20 ms */
+    LOOK_MS = 10,  /* pause between two reports; the ResourceManager accepts a job in about 20 ms */
     ACCEPTANCE_MS = 60000, /* long enough for a restart of the ResourceManager */
 };
 
@@ -57,7 +55,6 @@ struct context { /* the message and its parts */
     VEC(Hadoop__StringPair) env;
     Hadoop__StringPair **env_ptrs;
     Hadoop__ApplicationAcl acls[2], *acl_ptrs[2];
-    Hadoop__NewApplicationTimeout timeout, *timeout_ptr;
     char *command;
     struct strv tags, types;
     struct buf tokens;
@@ -315,16 +312,6 @@ static int fill_context(struct submission *s, struct context *k, struct err *e)
     k->command = (char *)"exec ./tony-master --yarn 1><LOG_DIR>/stdout 2><LOG_DIR>/stderr";
     k->launch.command = &k->command;
     k->launch.n_command = 1;
-    if (spec->app_timeout_ms) {
-        k->timeout = (Hadoop__NewApplicationTimeout)HADOOP__NEW_APPLICATION_TIMEOUT__INIT;
-        k->timeout.has_application_timeout_type = k->timeout.has_timeout = true;
-        k->timeout.application_timeout_type =
-            HADOOP__APPLICATION_TIMEOUT_TYPE__APP_TIMEOUT_LIFETIME;
-        k->timeout.timeout = (int64_t)(spec->app_timeout_ms / 1000) + LIFETIME_MORE_S;
-        k->timeout_ptr = &k->timeout;
-        k->msg.application_timeouts = &k->timeout_ptr;
-        k->msg.n_application_timeouts = 1;
-    }
     int rc = k->msg.application_type ? fill_resource(s, k, e) : -ENOMEM;
     if (rc == 0)
         rc = fill_tags(s, k, e);

@@ -116,12 +116,9 @@ void yarn_failed(struct yarn *y, const struct rpc_error *e, const char *what)
         yarn_broken(y, "the resource manager does not know this master any more: %s", e->err.msg);
         return;
     }
-    bool is_temporary = e->kind == RPC_FAULT_UNREACHABLE || e->kind == RPC_FAULT_BROKEN ||
-                        e->kind == RPC_FAULT_TIMEOUT || e->kind == RPC_FAULT_STANDBY ||
-                        e->kind == RPC_FAULT_RETRIABLE || e->kind == RPC_FAULT_LOCAL;
     y->failing_since = y->failing_since ? y->failing_since : now;
-    if (is_temporary ? now - y->failing_since >= retry_limit_ms(y)
-                     : ++y->n_unexpected >= UNEXPECTED_MAX)
+    if (rpc_fault_passes(e->kind) ? now - y->failing_since >= retry_limit_ms(y)
+                                  : ++y->n_unexpected >= UNEXPECTED_MAX)
         yarn_broken(y, "%s: %s", what, e->err.msg);
 }
 
@@ -250,6 +247,8 @@ static void on_registered(const Hadoop__RegisterApplicationMasterResponse *r,
      * So it reports SE_REGISTERED only after that. */
     if (rc == 0 && !y->registered && !y->finishing && y->cfg.epoch < 2)
         yarn_tell_registered(y, NULL, 0);
+    if (rc == 0)
+        yarn_lifetime_arm(y);
     yarn_step(y);
 }
 
@@ -358,6 +357,7 @@ static void yarn_close(struct sched *s)
     loop_timer_free(y->timer);
     loop_timer_free(y->report_timer);
     yarn_fate_close(y);
+    yarn_lifetime_close(y);
     for (size_t i = 0; i < y->avoided.n; i++)
         free(y->avoided.v[i].host);
     vec_done(&y->avoided);
@@ -624,6 +624,8 @@ static int yarn_finish(struct sched *s, const char *state, const char *diagnosti
 static bool yarn_busy(const struct sched *s)
 {
     const struct yarn *y = (const struct yarn *)(const void *)s;
+    if (y->lifetime.call)
+        return true;
     for (struct map_entry *x = map_next(&y->nodes, NULL); x; x = map_next(&y->nodes, x)) {
         const struct node *n = x->value;
         if (n->start || n->stop || n->status)

@@ -8,6 +8,7 @@
  *   nodes.c      calls to the NodeManagers: start, stop and status of containers
  *   launch.c     the contents of a start call
  *   fate.c       asks the ResourceManager whether the application has ended
+ *   lifetime.c   tells the ResourceManager when the application has to end
  *
  * A box is this back-end's record of one container.
  *
@@ -37,6 +38,7 @@ struct loop_timer;
 #define YARN_WIRE(X)                                                                               \
     X(get_cluster_nodes, GetClusterNodes)                                                          \
     X(get_application_report, GetApplicationReport)                                                \
+    X(update_timeouts, UpdateApplicationTimeouts)                                                  \
     X(register_master, RegisterApplicationMaster)                                                  \
     X(allocate, Allocate)                                                                          \
     X(finish_master, FinishApplicationMaster)                                                      \
@@ -72,12 +74,13 @@ enum {
     YARN_BEAT_WAIT_MS = 50,  /* ... less than 30 s */
     YARN_BEAT_LONG_MS = 250, /* ... longer */
     /* Other pauses: */
-    YARN_STORE_MS = 10,        /* between two checks whether the journal has stored the ends */
-    YARN_RETRY_MS = 1000,      /* after a failed call to the ResourceManager */
-    YARN_FATE_MS = 15,         /* between two questions whether the application has ended */
-    YARN_FINISH_MS = 20,       /* between two finish calls */
-    YARN_NODE_RETRY_MS = 1000, /* after a NodeManager was not ready, or refused its token */
-    YARN_POLL_MS = 30,         /* between two status calls for containers that are polled */
+    YARN_STORE_MS = 10,            /* between two checks whether the journal has stored the ends */
+    YARN_RETRY_MS = 1000,          /* after a failed call to the ResourceManager */
+    YARN_FATE_MS = 15,             /* between two questions whether the application has ended */
+    YARN_FINISH_MS = 20,           /* between two finish calls */
+    YARN_NODE_RETRY_MS = 1000,     /* after a NodeManager was not ready, or refused its token */
+    YARN_POLL_MS = 30,             /* between two status calls for containers that are polled */
+    YARN_LIFETIME_RETRY_MS = 5000, /* after a failed call that sets the application's LIFETIME */
     /* Timeouts: */
     YARN_FINISH_WAIT_MS = 60000, /* for a ResourceManager that is down at the end of the job */
     YARN_START_MS = 180000,      /* of a start call, also to a node that does not answer */
@@ -87,6 +90,8 @@ enum {
                                     then, it is released to the ResourceManager */
     YARN_CAUSE_MS = 5000, /* for the ResourceManager's reason, after a node reported an end */
     YARN_SLOW_MS = 2000,  /* a start call that takes longer does not count as a start */
+    YARN_LIFETIME_MORE_MS = 120000, /* the LIFETIME is longer than the job's own limit, so that the
+                                       master acts first */
     /* Limits: */
     YARN_BATCH_MAX = 64,         /* containers in one start call */
     YARN_STARTS_MAX = 200,       /* start calls at the same time, without slow ones */
@@ -246,6 +251,12 @@ struct yarn {
         void (*done)(bool over, const char *who, const char *text, void *arg);
         void *arg;
     } fate;
+    struct {
+        struct rpc_client *client;
+        struct rpc_call *call;
+        struct loop_timer *timer; /* NULL = the job has no limit */
+        int64_t ends_wall_ms;
+    } lifetime;
     void (*finish_done)(void *arg);
     int64_t finish_by;
     Hadoop__FinalApplicationStatus finish_status;
@@ -308,6 +319,10 @@ int yarn_add_asks(struct yarn *y, struct arena *a, Hadoop__AllocateRequest *rq,
 int yarn_fate(struct sched *s, int64_t within_ms,
               void (*done)(bool over, const char *who, const char *text, void *arg), void *arg);
 void yarn_fate_close(struct yarn *y);
+
+/* ---- lifetime.c ---- */
+void yarn_lifetime_arm(struct yarn *y); /* only the first call has an effect */
+void yarn_lifetime_close(struct yarn *y);
 
 /* ---- boxes.c ---- */
 struct box *box_find(struct yarn *y, const Hadoop__ContainerId *id);
