@@ -361,6 +361,31 @@ static void test_a_preferred_node(void **state)
     assert_string_equal(buf_cstr(&w->node_asks), "0 n2:8041 0\n0 n2 0\n");
 }
 
+/* A job that waits long asks no more often than a master of YARN's own. */
+static void test_waiting_backs_off(void **state)
+{
+    (void)state;
+    struct yarn *y = (struct yarn *)(void *)w->s;
+    static const struct {
+        int64_t open_ms, least, most;
+    } rows[] = { { 0, 20, 20 },      { 1900, 20, 20 },      { 3000, 300, 310 },
+                 { 9000, 900, 910 }, { 10000, 1000, 1000 }, { 3600000, 1000, 1000 } };
+    assert_int_equal(yarn_beat_ms(y), 1000); /* no ask is open */
+    w->grants = false;
+    world_ask(0, 1, 100);
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        y->open_since = clock_mono_ms() - rows[i].open_ms;
+        y->beat_soon = false;
+        assert_in_range(yarn_beat_ms(y), rows[i].least, rows[i].most);
+    }
+    y->beat_soon = true; /* a node's report shows that there is news */
+    assert_int_equal(yarn_beat_ms(y), 20);
+    y->open_since = clock_mono_ms() - 3600000;
+    y->beat_soon = false;
+    world_ask(1, 1, 100); /* a new ask is waited for as closely as the first one */
+    assert_int_equal(yarn_beat_ms(y), 20);
+}
+
 /* The wall clock's time of an expire_time: "2026-11-24T08:45:00.250+0000". */
 static int64_t wall_ms_of(const char *text)
 {
@@ -429,6 +454,7 @@ int main(void)
         CASE(test_a_slot_with_the_highest_number),
         CASE(test_resize_tells_the_roles),
         CASE(test_a_preferred_node),
+        CASE(test_waiting_backs_off),
         CASE(test_lifetime),
         CASE(test_lifetime_refused),
     };

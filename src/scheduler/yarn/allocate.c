@@ -337,9 +337,8 @@ int64_t yarn_beat_ms(const struct yarn *y)
 {
     int64_t open_ms = clock_mono_ms() - y->open_since, ms = YARN_BEAT_MS;
     if (y->n_open)
-        ms = open_ms < 2000    ? YARN_BEAT_FAST_MS
-             : open_ms < 30000 ? YARN_BEAT_WAIT_MS
-                               : YARN_BEAT_LONG_MS;
+        ms = open_ms < YARN_BEAT_SOON_MS ? (int64_t)YARN_BEAT_FAST_MS
+                                         : MIN(open_ms / YARN_BEAT_SHARE, (int64_t)YARN_BEAT_MS);
     if (y->beat_soon)
         ms = YARN_BEAT_FAST_MS;
     if (y->file->am_expiry_ms)

@@ -69,10 +69,11 @@ enum {
     YARN_CALL_MS = 30000,    /* timeout of a call to the ResourceManager, retries included */
     YARN_EXPIRY_MS = 900000, /* YARN's default; used if yarn.json has no am_expiry_ms */
     /* Pauses between two heartbeats (allocate calls): */
-    YARN_BEAT_MS = 1000,     /* while no ask is open */
-    YARN_BEAT_FAST_MS = 20,  /* while an ask has been open for less than 2 s */
-    YARN_BEAT_WAIT_MS = 50,  /* ... less than 30 s */
-    YARN_BEAT_LONG_MS = 250, /* ... longer */
+    YARN_BEAT_MS = 1000,      /* while no ask is open; YARN's own masters use the same interval */
+    YARN_BEAT_FAST_MS = 20,   /* while an ask has been open for less than YARN_BEAT_SOON_MS */
+    YARN_BEAT_SOON_MS = 2000, /* afterwards the pause is a tenth of the time that the ask has been
+                                 open, at most YARN_BEAT_MS: reached after 10 s */
+    YARN_BEAT_SHARE = 10,
     /* Other pauses: */
     YARN_STORE_MS = 10,            /* between two checks whether the journal has stored the ends */
     YARN_RETRY_MS = 1000,          /* after a failed call to the ResourceManager */
