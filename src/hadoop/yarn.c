@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "hadoop/yarn.h"
 
-#include <errno.h>
+#include <string.h>
 
 #include "base/base.h"
 
@@ -26,6 +26,17 @@
                                arg);                                                               \
     }
 YARN_CALLS(YARN_DEFINE)
+
+char *yarn_env_escape(const char *value)
+{
+    AUTO(buf_done) struct buf b = { 0 };
+    for (const char *p = value; *p; p++) {
+        if (strchr("\\\"`", *p))
+            (void)buf_addc(&b, '\\');
+        (void)buf_addc(&b, *p);
+    }
+    return b.failed ? NULL : buf_steal(&b);
+}
 
 static const char *enum_name(const ProtobufCEnumDescriptor *d, int v, size_t prefix)
 {

@@ -110,6 +110,13 @@ struct yarn_end {
 void yarn_end_of(int32_t exit_status, const char *diagnostics, const char *memory_key,
                  struct yarn_end *out);
 
+/* ---- the launch context of a container ---- */
+
+/* Escape the value of a variable for a ContainerLaunchContext: the NodeManager writes it unchanged
+ * into the line  export NAME="VALUE"  of a shell script. '$' is not escaped: the script expands
+ * variables of the node, such as $HADOOP_YARN_HOME. The caller frees it; NULL = no memory. */
+char *yarn_env_escape(const char *value);
+
 /* ---- names for people ---- */
 
 /* Such as "ACCEPTED"; "UNKNOWN" for unknown states. */

@@ -400,6 +400,34 @@ static void check_context(bool carried)
     client_job_done(&job);
 }
 
+/* The cluster's limit on masters, under the names that Hadoop gives it. */
+static void test_max_attempts(void **state)
+{
+    (void)state;
+    static const char *const keys[] = { NULL, "yarn.resourcemanager.am.max-attempts",
+                                        "yarn.resourcemanager.am.global.max-attempts" };
+    struct client_job job;
+    struct err e = { 0 };
+    job_init(&job);
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        AUTO(buf_done) struct buf text = { 0 };
+        char path[] = "/tmp/tony-site-XXXXXX";
+        AUTO(close_p) int fd = mkstemp(path);
+        struct yarn y = { .site = site_new(&e) };
+        struct submission s = { .y = &y, .j = &job };
+        assert_non_null(y.site);
+        for (size_t k = 1; k <= i; k++) /* the later one counts; tony.am.max-attempts is 5 */
+            (void)buf_addf(&text, "<property><name>%s</name><value>%zu</value></property>", keys[k],
+                           k + 2);
+        assert_true(dprintf(fd, "<configuration>%s</configuration>", buf_cstr(&text)) > 0);
+        assert_int_equal(site_add_file(y.site, path, &e), 0);
+        assert_int_equal(unlink(path), 0);
+        assert_int_equal(submission_max_attempts(&s), i + 2);
+        site_free(y.site);
+    }
+    client_job_done(&job);
+}
+
 /* Everything that the ResourceManager is told, decoded from the bytes. */
 static void test_context(void **state)
 {
@@ -446,6 +474,7 @@ int main(void)
         cmocka_unit_test(test_a_failed_submission),
         cmocka_unit_test(test_the_resourcemanager_has_forgotten_the_job),
         cmocka_unit_test(test_context),
+        cmocka_unit_test(test_max_attempts),
         cmocka_unit_test(test_torture),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,6 +14,7 @@
 
 #include "base/base.h"
 #include "base/clock.h"
+#include "conf/conf.h"
 #include "loop/loop.h"
 #include "scheduler/yarn/yarn.h"
 #include "scheduler/yarn/yarn_int.h"
@@ -361,6 +362,31 @@ static void test_a_preferred_node(void **state)
     assert_string_equal(buf_cstr(&w->node_asks), "0 n2:8041 0\n0 n2 0\n");
 }
 
+/* The NodeManager of an executor gets the job's container environment, as that of the master does,
+ * and can write each value into its script. */
+static void test_container_environment(void **state)
+{
+    (void)state;
+    struct job_spec spec = { .cluster = NULL };
+    assert_int_equal(strv_env_set(&spec.container_env, "YARN_CONTAINER_RUNTIME_TYPE", "docker"), 0);
+    assert_int_equal(strv_env_set(&spec.container_env, "WORDS", "a \"b\" `c` \\ $HOME"), 0);
+    assert_int_equal(strv_env_set(&spec.container_env, "TONY_SLOT", "77"), 0);
+    sched_yarn.close(w->s);
+    buf_clear(&w->said);
+    w->spec = &spec;
+    world_open(1);
+    world_ask(0, 1, 100);
+    world_until("got:0", 1);
+    WORLD_UNTIL(w->boxes[0].starts);
+    assert_non_null(strstr(w->env, "YARN_CONTAINER_RUNTIME_TYPE=docker\n"));
+    assert_non_null(strstr(w->env, "WORDS=a \\\"b\\\" \\`c\\` \\\\ $HOME\n"));
+    assert_non_null(strstr(w->env, "TONY_SLOT=0\n"));
+    assert_null(strstr(w->env, "TONY_SLOT=77"));
+    sched_yarn.close(w->s); /* it borrows spec */
+    w->s = NULL;
+    strv_done(&spec.container_env);
+}
+
 /* A job that waits long asks no more often than a master of YARN's own. */
 static void test_waiting_backs_off(void **state)
 {
@@ -454,6 +480,7 @@ int main(void)
         CASE(test_a_slot_with_the_highest_number),
         CASE(test_resize_tells_the_roles),
         CASE(test_a_preferred_node),
+        CASE(test_container_environment),
         CASE(test_waiting_backs_off),
         CASE(test_lifetime),
         CASE(test_lifetime_refused),

@@ -708,6 +708,7 @@ void world_open(uint32_t epoch)
                                 .key = &key,
                                 .token_file = tokens,
                                 .time_left_ms = w->time_left_ms,
+                                .spec = w->spec,
                                 .stored = is_stored,
                                 .progress = half,
                                 .on_event = on_event };

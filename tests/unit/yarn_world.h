@@ -80,6 +80,7 @@ extern struct world {
     char env[2000], command[200], diagnostics[100], page[100];
     char expires[64]; /* the LIFETIME that was set last */
     int64_t time_left_ms;
+    const struct job_spec *spec; /* NULL = none */
     size_t n_tokens, n_resources;
     bool finished;
     bool second; /* the master is a successor: it gets kept[], and the ends in complete[] */

@@ -126,24 +126,11 @@ static int fill_locals(struct submission *s, struct context *k)
     return 0;
 }
 
-/* Escape a value for the line export K="V" that the NodeManager writes. '$' stays as it is:
- * variables are to be expanded there. */
-static char *script_value(const char *v)
-{
-    AUTO(buf_done) struct buf b = { 0 };
-    for (; *v; v++) {
-        if (strchr("\\\"`", *v))
-            (void)buf_addc(&b, '\\');
-        (void)buf_addc(&b, *v);
-    }
-    return b.failed ? NULL : buf_steal(&b);
-}
-
 static int add_env(struct submission *s, struct context *k, const char *name, const char *value)
 {
     Hadoop__StringPair p = HADOOP__STRING_PAIR__INIT;
     p.key = keep(s, str_dup(name));
-    p.value = keep(s, script_value(value));
+    p.value = keep(s, yarn_env_escape(value));
     return p.key && p.value ? vec_push(&k->env, p) : -ENOMEM;
 }
 

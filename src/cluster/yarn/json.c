@@ -60,7 +60,7 @@ char *submission_class_path(const struct yarn *y, const struct client_job *j)
  * without roles the command runs in the master's container and ends with it: no second attempt. */
 int32_t submission_max_attempts(const struct submission *s)
 {
-    static const char *const keys[] = { "yarn.resourcemanager.am.global-max-attempts",
+    static const char *const keys[] = { "yarn.resourcemanager.am.global.max-attempts",
                                         "yarn.resourcemanager.am.max-attempts" };
     int64_t most = SITE_ATTEMPTS, wanted = conf_int(s->j->conf, "tony.am.max-attempts");
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) {

@@ -5,6 +5,7 @@
 
 #include "base/str.h"
 #include "codec/arena.h"
+#include "conf/conf.h"
 #include "scheduler/yarn/yarn_int.h"
 
 /* A container does not inherit PATH from the NodeManager. Without this, bash would set its own
@@ -65,15 +66,23 @@ static int add_resources(struct arena *a, const struct yarn_file *f, const struc
     return ctx->local_resources ? 0 : -ENOMEM;
 }
 
-static int add_role_env(struct strv *env, const struct yarn_role *r)
+/* Set all variables of from, each "NAME=VALUE"; NULL = none. */
+static int add_variables(struct strv *env, const struct strv *from)
 {
     int rc = 0;
-    for (size_t i = 0; r && rc == 0 && i < r->env.n; i++) {
-        char *eq = strchr(r->env.v[i], '=');
-        AUTO(free_p) char *key = span_dup((struct span){ r->env.v[i], (size_t)(eq - r->env.v[i]) });
-        rc = key ? strv_env_set(env, key, eq + 1) : -ENOMEM;
+    for (size_t i = 0; from && rc == 0 && i < from->n; i++) {
+        struct span value = span_of(from->v[i]), name;
+        (void)span_split(&value, '=', &name);
+        AUTO(free_p) char *key = span_dup(name);
+        rc = key ? strv_env_set(env, key, value.p ? value.p : "") : -ENOMEM;
     }
     return rc;
+}
+
+static const struct strv *role_env(const struct yarn *y, const char *role)
+{
+    const struct yarn_role *r = yarn_file_role(y->file, role);
+    return r ? &r->env : NULL;
 }
 
 static int add_env(struct arena *a, const struct yarn *y, const struct box *b,
@@ -84,11 +93,14 @@ static int add_env(struct arena *a, const struct yarn *y, const struct box *b,
     (void)snprintf(address, sizeof address, strchr(y->host, ':') ? "[%s]:%u" : "%s:%u", y->host,
                    y->cfg.master_port);
     (void)snprintf(slot, sizeof slot, "%u", b->slot);
+    /* A later source replaces variables of an earlier one; the order is that of the container of
+     * the master. tony.containers.envs has to be in the launch context, because the NodeManager
+     * itself reads some variables: YARN_CONTAINER_RUNTIME_TYPE and others. */
+    const struct strv *sources[] = { role_env(y, ""), role_env(y, b->role),
+                                     y->cfg.spec ? &y->cfg.spec->container_env : NULL };
     int rc = strv_env_set(&env, "PATH", DEFAULT_PATH);
-    if (rc == 0)
-        rc = add_role_env(&env, yarn_file_role(y->file, ""));
-    if (rc == 0)
-        rc = add_role_env(&env, yarn_file_role(y->file, b->role));
+    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(sources); i++)
+        rc = add_variables(&env, sources[i]);
     if (rc == 0)
         rc = strv_env_set(&env, "TONY_MASTER_ADDRESS", address);
     if (rc == 0)
@@ -96,14 +108,17 @@ static int add_env(struct arena *a, const struct yarn *y, const struct box *b,
     ctx->environment = rc == 0 ? arena_alloc(a, env.n * sizeof(void *)) : NULL;
     for (size_t i = 0; ctx->environment && i < env.n; i++) {
         Hadoop__StringPair *p = arena_alloc(a, sizeof *p);
-        char *text = dup_text(a, env.v[i]);
-        if (!p || !text)
+        char *name = dup_text(a, env.v[i]);
+        if (!p || !name)
             return -ENOMEM;
-        hadoop__string_pair__init(p);
-        char *eq = strchr(text, '=');
+        char *eq = strchr(name, '=');
         *eq = 0;
-        p->key = text;
-        p->value = eq + 1;
+        AUTO(free_p) char *value = yarn_env_escape(eq + 1);
+        hadoop__string_pair__init(p);
+        p->key = name;
+        p->value = value ? dup_text(a, value) : NULL;
+        if (!p->value)
+            return -ENOMEM;
         ctx->environment[ctx->n_environment++] = p;
     }
     return ctx->environment ? 0 : -ENOMEM;
