@@ -26,6 +26,11 @@ bool str_ends(const char *s, const char *suffix);
 /* Parse a decimal integer. -EINVAL: not a whole number; -ERANGE: outside [min, max]. */
 int str_i64(struct span s, int64_t min, int64_t max, const char *what, int64_t *out, struct err *e);
 
+/* Parse a range of whole numbers, "FIRST-LAST", both in [min, max]. -EINVAL: no range, or FIRST is
+ * more than LAST; -ERANGE. */
+int str_range(struct span s, int64_t min, int64_t max, const char *what, int64_t *out_first,
+              int64_t *out_last, struct err *e);
+
 /* Parse a decimal number such as 0.25 or 1e-3. -EINVAL: not a decimal number ("nan" and "inf" are
  * none); -ERANGE: outside [min, max]. */
 int str_real(struct span s, double min, double max, const char *what, double *out, struct err *e);

@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "base/str.h"
+#include "base/util.h"
 
 enum { SHOWN = 60 }; /* the error sentence quotes at most this many bytes of a wrong value */
 
@@ -69,6 +70,22 @@ int str_i64(struct span s, int64_t min, int64_t max, const char *what, int64_t *
     rc = check_range(v, min, max, "", what, e);
     if (rc == 0)
         *out = v;
+    return rc;
+}
+
+int str_range(struct span s, int64_t min, int64_t max, const char *what, int64_t *out_first,
+              int64_t *out_last, struct err *e)
+{
+    struct span rest = s, first = { 0 };
+    if (!span_split(&rest, '-', &first) || !rest.p)
+        return err_set(e, EINVAL, "%s: '%.*s' is no range FIRST-LAST", what, (int)MIN(s.len, 60u),
+                       s.p);
+    int rc = str_i64(span_trim(first), min, max, what, out_first, e);
+    if (rc == 0)
+        rc = str_i64(span_trim(rest), min, max, what, out_last, e);
+    if (rc == 0 && *out_first > *out_last)
+        rc = err_set(e, EINVAL, "%s: %lld is more than %lld", what, (long long)*out_first,
+                     (long long)*out_last);
     return rc;
 }
 

@@ -174,6 +174,25 @@ static int check_budget(struct build *b)
     return build_fail(b, key, EINVAL, "'%s' must be more than 0", key);
 }
 
+/* The executors of a node and its masters share the range. */
+static int build_ports(struct build *b)
+{
+    enum { PORTS_MIN = 16, PORT_LOWEST = 1024 };
+    const char *key = "tony.port-range", *v = text_of(b, key);
+    int64_t first = 0, last = 0;
+    if (!v)
+        return 0;
+    struct err why = { 0 };
+    if (str_range(span_of(v), PORT_LOWEST, UINT16_MAX, key, &first, &last, &why) < 0)
+        return build_fail(b, key, EINVAL, "%s", why.msg);
+    if (last - first + 1 < PORTS_MIN)
+        return build_fail(b, key, EINVAL, "'%s' has %d ports; it needs %d or more", key,
+                          (int)(last - first + 1), PORTS_MIN);
+    b->s->port_first = (uint16_t)first;
+    b->s->port_last = (uint16_t)last;
+    return 0;
+}
+
 /* ---- environment and resources for all roles ---- */
 
 static int build_env(struct build *b, const char *key, struct strv *out)
@@ -275,6 +294,8 @@ static int build_all(struct build *b)
         build_numbers(b);
         rc = check_budget(b);
     }
+    if (rc == 0)
+        rc = build_ports(b);
     if (rc == 0)
         rc = build_shared(b);
     if (rc == 0)

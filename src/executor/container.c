@@ -153,6 +153,17 @@ static void remote_done(struct remote *r)
     vec_done(&r->attempts);
 }
 
+/* The range of tony.port-range, which the master has checked. */
+static int read_ports(struct job_ports *out, struct err *e)
+{
+    const char *v = getenv(JOB_KEY_PORTS_ENV);
+    int64_t first = 0, last = 0;
+    int rc =
+        v && *v ? str_range(span_of(v), 1, UINT16_MAX, JOB_KEY_PORTS_ENV, &first, &last, e) : 0;
+    *out = (struct job_ports){ (uint16_t)first, (uint16_t)last };
+    return rc;
+}
+
 /* Read the environment. Pointers in *out are valid as long as the environment. */
 static int remote_open(struct remote *out, struct err *e)
 {
@@ -172,6 +183,8 @@ static int remote_open(struct remote *out, struct err *e)
         rc = env_of("TONY_SLOT", "the slot of the task in the job", &slot, e);
     if (rc == 0)
         rc = str_i64(span_of(slot), 0, SLOT_MAX, "TONY_SLOT", &number, e);
+    if (rc == 0)
+        rc = read_ports(&out->ports, e);
     if (rc == 0)
         rc =
             env_of("HADOOP_TOKEN_FILE_LOCATION", "the file with the key to the master", &tokens, e);
@@ -265,6 +278,7 @@ static bool passes(const char *variable)
         "HADOOP_TOKEN_FILE_LOCATION=",
         "TONY_MASTER_ADDRESS=",
         "TONY_SLOT=",
+        JOB_KEY_PORTS_ENV "=",
         "MALLOC_ARENA_MAX=", /* for JVMs of the node manager; the original TonY removes it, too */
         "LOCALIZATION_COUNTERS=",
         "JVM_PID=",

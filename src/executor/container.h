@@ -30,6 +30,7 @@
 #include "executor/link.h"
 #include "executor/workdir.h"
 #include "proto/tony.pb-c.h"
+#include "storage/jobkey.h"
 
 struct executor;
 
@@ -52,6 +53,7 @@ struct remote {
     uint32_t slot;
     char identity[TLS_IDENTITY_MAX];
     struct tls_key key;
+    struct job_ports ports; /* listen_fd is at one of these */
     char *workdir;
     struct strv log_dirs; /* the first one has the executor's own stderr */
     /* Attempts that ran here, in order; log files are numbered by this index + 1. */

@@ -40,7 +40,7 @@ static int listen_at(uint16_t port)
 void remote_listen(struct remote *r)
 {
     uint16_t ports[JOB_KEY_PORTS];
-    job_key_ports(&r->key, ports);
+    job_key_ports(&r->key, r->ports, ports);
     int rc = -EADDRINUSE;
     for (size_t i = 0; i < JOB_KEY_PORTS && rc == -EADDRINUSE; i++)
         rc = listen_at(ports[i]);

@@ -528,11 +528,16 @@ static bool find_key(const char *identity, struct tls_key *out, void *arg)
     return out->len > 0;
 }
 
+static int open_at(struct master *m, uint16_t port, struct err *e)
+{
+    return listener_open_tls(m->loop, m->remote->address, port, find_key, on_accept, m,
+                             &m->listener, e);
+}
+
 int clients_listen(struct master *m, struct err *e)
 {
     if (m->remote)
-        return listener_open_tls(m->loop, m->remote->address, 0, find_key, on_accept, m,
-                                 &m->listener, e);
+        return master_listen(m, open_at, e);
     AUTO(free_p) char *path = paths_socket(m->paths, m->application_id, "m");
     if (!path)
         return err_set(e, errno ? errno : ENOMEM, "cannot name the master's socket: %m");

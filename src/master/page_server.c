@@ -32,10 +32,15 @@ static const struct http_page pages[] = {
     { "/status.json", answer_status },
 };
 
+static int open_at(struct master *m, uint16_t port, struct err *e)
+{
+    return http_server_open(m->loop, m->remote->address, port, pages, ARRAY_LEN(pages), m, &m->page,
+                            e);
+}
+
 int page_open(struct master *m, struct err *e)
 {
-    int rc =
-        http_server_open(m->loop, m->remote->address, 0, pages, ARRAY_LEN(pages), m, &m->page, e);
+    int rc = master_listen(m, open_at, e);
     m->page_port = rc == 0 ? http_server_port(m->page) : 0;
     return rc;
 }

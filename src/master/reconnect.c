@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "base/util.h"
+#include "conf/conf.h"
 #include "loop/tcp.h"
 #include "master/master_int.h"
 #include "scheduler/scheduler.h"
@@ -199,7 +200,8 @@ void reconnect_executor(struct master *m, uint32_t slot, const char *container, 
         return; /* the slot gets no heartbeats, so the core treats its executor as silent */
     }
     job_key_container(m->remote->key, r->container, &key);
-    job_key_ports(&key, r->ports);
+    const struct job_ports among = { m->spec->port_first, m->spec->port_last };
+    job_key_ports(&key, among, r->ports);
     job_key_wipe(&key, sizeof key);
     r->next = m->reconnects;
     m->reconnects = r;

@@ -74,16 +74,19 @@ void job_key_keeper(const struct job_key *k, uint32_t node, struct tls_key *out)
     derive(k, info, out);
 }
 
-void job_key_ports(const struct tls_key *container, uint16_t out[JOB_KEY_PORTS])
+void job_key_ports(const struct tls_key *container, struct job_ports among,
+                   uint16_t out[JOB_KEY_PORTS])
 {
+    if (!among.first)
+        among = (struct job_ports){ JOB_KEY_PORT_FIRST, JOB_KEY_PORT_LAST };
+    unsigned n = (unsigned)among.last - among.first + 1;
     unsigned char bytes[2 * JOB_KEY_PORTS];
     if (mbedtls_hkdf(mbedtls_md_info_from_type(MBEDTLS_MD_SHA256), NULL, 0, container->bytes,
                      container->len, (const unsigned char *)"tony ports", 10, bytes,
                      sizeof bytes) != 0)
         explicit_bzero(bytes, sizeof bytes); /* no memory: these ports do not match the peer's */
     for (size_t i = 0; i < JOB_KEY_PORTS; i++)
-        out[i] = (uint16_t)(JOB_KEY_PORT_FIRST +
-                            (bytes[2 * i] << 8 | bytes[2 * i + 1]) % JOB_KEY_PORT_COUNT);
+        out[i] = (uint16_t)(among.first + (unsigned)(bytes[2 * i] << 8 | bytes[2 * i + 1]) % n);
 }
 
 void job_key_text(const struct tls_key *k, char out[JOB_KEY_HEX])

@@ -61,10 +61,16 @@ void job_key_keeper(const struct job_key *k, uint32_t node, struct tls_key *out)
 
 /* The ports at which a container's executor listens for a new master, in the order in which it
  * tries to bind them. The executor and the master both compute them from the container's key, so no
- * file has to record them. The range 20000 to 27999 lies below the ports that kernels assign when a
- * program asks for any free port (from 32768 on). */
-enum { JOB_KEY_PORTS = 8, JOB_KEY_PORT_FIRST = 20000, JOB_KEY_PORT_COUNT = 8000 };
-void job_key_ports(const struct tls_key *container, uint16_t out[JOB_KEY_PORTS]);
+ * file has to record them. among: the range of tony.port-range; first 0 = not set. The default
+ * range lies below the ports that kernels assign when a program asks for any free port (from 32768
+ * on). */
+struct job_ports {
+    uint16_t first, last;
+};
+#define JOB_KEY_PORTS_ENV "TONY_PORT_RANGE" /* tells an executor the range, as FIRST-LAST */
+enum { JOB_KEY_PORTS = 8, JOB_KEY_PORT_FIRST = 20000, JOB_KEY_PORT_LAST = 27999 };
+void job_key_ports(const struct tls_key *container, struct job_ports among,
+                   uint16_t out[JOB_KEY_PORTS]);
 
 /* Write a key as the text of client.key, and read such a text. -EINVAL: not 64 hex digits. */
 void job_key_text(const struct tls_key *k, char out[JOB_KEY_HEX]);

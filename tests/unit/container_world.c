@@ -433,7 +433,7 @@ bool connect_as_new_master(const char *key)
     struct tls_key own = { .len = strlen(SECRET) }, shown = { .len = strlen(key) };
     memcpy(own.bytes, SECRET, own.len);
     memcpy(shown.bytes, key, shown.len);
-    job_key_ports(&own, ports);
+    job_key_ports(&own, w->ports, ports);
     for (size_t i = 0; i < JOB_KEY_PORTS; i++) {
         struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(ports[i]) };
         at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

@@ -14,6 +14,7 @@
 #include "codec/tls.h"
 #include "executor/link.h"
 #include "proto/tony.pb-c.h"
+#include "storage/jobkey.h"
 
 enum { LONG_MS = 60000, LOG_MAX = 1 << 20 };
 
@@ -36,6 +37,7 @@ extern struct world {
     /* what the master tells the executor */
     const char *command;
     uint32_t epoch, away_ms, grace_ms;
+    struct job_ports ports; /* of tony.port-range; 0 = not set */
     bool src, hold_start, hold_ack, keep, refuse, moved;
     /* what the executor reported */
     int n_dials, n_hellos, n_ended, n_logs;

@@ -313,6 +313,7 @@ int world_dial(struct world *w, const char *identity, const struct tls_key *key,
 {
     if (!w->sched)
         return -ECONNREFUSED;
+    w->listened_at = w->sched->master_port;
     struct conn_target to = {
         .host = "127.0.0.1", .port = w->sched->master_port, .identity = identity, .key = key
     };

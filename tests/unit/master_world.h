@@ -72,6 +72,7 @@ struct world {
     void (*finish_done)(void *arg);
     int64_t busy_ms;       /* how long a node reports that it is busy after the end of the job */
     int64_t busy_since_ms; /* when the master first asked for that */
+    long listened_at;      /* the port of the master to which a peer connected last */
     bool still_busy;       /* the last answer to it */
     char finish_state[16];
     struct box boxes[64];

@@ -68,7 +68,7 @@ static void listen_for_call(struct box *b, tls_key_fn *who)
     uint16_t ports[JOB_KEY_PORTS];
     struct err e = { 0 };
     job_key_container(&b->w->key, b->id, &key);
-    job_key_ports(&key, ports);
+    job_key_ports(&key, (struct job_ports){ 0 }, ports);
     for (size_t i = 0; i < JOB_KEY_PORTS && !b->listener; i++)
         (void)listener_open_tls(b->w->loop, "127.0.0.1", ports[i], who, on_call, b, &b->listener,
                                 &e);

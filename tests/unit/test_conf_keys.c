@@ -204,6 +204,7 @@ static const struct {
     { "tony.worker.resource-types", NULL, CT_LIST },
     { "tony.yarn.arbiter-keys", "", CT_LIST },
     { "tony.yarn.cache-age", "2592000000", CT_INT },
+    { "tony.port-range", NULL, CT_STR },
     { "tony.store.max-age", "604800000", CT_INT },
 };
 

@@ -124,6 +124,14 @@ static void test_refusals(void **state)
     static const struct {
         const char *lines, *sentence, *hint;
     } cases[] = {
+        { CMD ROLE("worker", 1) "tony.port-range=20000\n",
+          "j:3: tony.port-range: '20000' is no range FIRST-LAST", "" },
+        { CMD ROLE("worker", 1) "tony.port-range=20000-19000\n",
+          "j:3: tony.port-range: 20000 is more than 19000", "" },
+        { CMD ROLE("worker", 1) "tony.port-range=1000-2000\n",
+          "j:3: tony.port-range must be at least 1024, not 1000", "" },
+        { CMD ROLE("worker", 1) "tony.port-range=20000-20014\n",
+          "j:3: 'tony.port-range' has 15 ports; it needs 16 or more", "" },
         { "", "the job has neither a role with instances nor a command", "command:" },
         { "tony.worker.memory=1g\n", "j:1: the job has neither a role", "" },
         { "tony.containers.command= \n", "j:1: the job has neither a role", "" },

@@ -61,6 +61,7 @@ static void what_is_missing(void **state)
         { NULL, "TONY_MASTER_ADDRESS=[::1:5", "'[::1:5'" },
         { NULL, "TONY_SLOT=-1", "TONY_SLOT" },
         { NULL, "TONY_SLOT=x", "TONY_SLOT" },
+        { NULL, JOB_KEY_PORTS_ENV "=7", JOB_KEY_PORTS_ENV },
         { NULL, "HADOOP_TOKEN_FILE_LOCATION=/no/such/file", "'/no/such/file'" },
         { NULL, "HADOOP_TOKEN_FILE_LOCATION=/dev/null", "'/dev/null'" },
         { NULL, "LOG_DIRS=/no/such,/no/either", "'/no/such,/no/either'" },
@@ -303,6 +304,25 @@ static void a_new_master_connects(void **state)
     assert_int_equal(exit_status(), 3);
     assert_int_equal(w->n_ended, 1);
     assert_string_equal(text_of("log1/stdout"), "begun\n"); /* the command ran once */
+}
+
+/* With tony.port-range the executor listens in that range, and the task does not see the variable.
+ */
+static void a_port_range(void **state)
+{
+    (void)state;
+    const char *more[] = { JOB_KEY_PORTS_ENV "=28100-31900", NULL };
+    w->command =
+        "env | grep -c " JOB_KEY_PORTS_ENV "; echo begun; while [ ! -e go ]; do sleep 0.01; done";
+    launch(NULL, more);
+    assert_true(until(is_started, LONG_MS));
+    wait_said("begun");
+    assert_false(connect_as_new_master(SECRET)); /* the ports of the default range */
+    w->ports = (struct job_ports){ 28100, 31900 };
+    assert_true(connect_as_new_master(SECRET));
+    write_bytes(path_of("work/go"), "", 0, 0600);
+    assert_int_equal(exit_status(), 0);
+    assert_string_equal(text_of("log1/stdout"), "0\nbegun\n");
 }
 
 /* A task has ended, and the new master's journal does not even contain its start. */
@@ -703,6 +723,7 @@ int main(void)
         TEST(a_cut_connection),
         TEST(masters),
         TEST(a_new_master_connects),
+        TEST(a_port_range),
         TEST(a_new_master_starts_an_ended_attempt),
         TEST(wrong_key),
         TEST(a_listener_with_a_wrong_key),

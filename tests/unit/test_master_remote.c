@@ -21,6 +21,7 @@
 #include "base/base.h"
 #include "codec/hdts.h"
 #include "codec/json.h"
+#include "conf/conf.h"
 #include "loop/http.h"
 #include "loop/loop.h"
 #include "master/master_int.h"
@@ -63,6 +64,54 @@ static void all_ends_well(void **state)
                            "\"node\":\"n1:45454\",\"log_url\":\"http://n1:8042/logs/<of it>\","
                            "\"logs\":[\"stdout\",\"stderr\"]"));
     world_done(&w);
+}
+
+static bool in_range(long port)
+{
+    return port >= 28000 && port <= 28999;
+}
+
+/* The master and its page listen in the range. Ports of it that are in use are skipped. */
+static void a_port_range(void **state)
+{
+    (void)state;
+    static const char *const lines[] = { BASIC, "tony.worker.instances=1", "tony.worker.memory=64m",
+                                         "tony.port-range=28000-28999", NULL };
+    struct world w;
+    world_init(&w, lines, soon);
+    world_go_remote(&w);
+    assert_int_equal(world_run(&w), MASTER_OVER);
+    assert_true(in_range(w.listened_at));
+    const char *page = strstr(buf_cstr(&w.client_json), "\"tracking_url\":\"http://127.0.0.1:");
+    assert_non_null(page);
+    long at = strtol(page + strlen("\"tracking_url\":\"http://127.0.0.1:"), NULL, 10);
+    assert_true(in_range(at) && at != w.listened_at);
+    world_done(&w);
+}
+
+/* Every port of the range but one is in use; then this one is, too. */
+static int open_odd(struct master *m, uint16_t port, struct err *e)
+{
+    (void)m;
+    return port == 28009 ? 1 : err_set(e, EADDRINUSE, "in use");
+}
+
+static int open_none(struct master *m, uint16_t port, struct err *e)
+{
+    (void)m;
+    return err_set(e, port < 28000 || port > 28015 ? EIO : EADDRINUSE, "in use");
+}
+
+static void a_full_port_range(void **state)
+{
+    (void)state;
+    struct job_spec spec = { .port_first = 28000, .port_last = 28015 };
+    struct master m = { .spec = &spec };
+    struct err e = { 0 };
+    assert_int_equal(master_listen(&m, open_odd, &e), 1);
+    assert_int_equal(master_listen(&m, open_none, &e), -EADDRINUSE);
+    assert_string_equal(e.msg,
+                        "all ports of tony.port-range (28000-28015) are in use on this node");
 }
 
 /* A node that had just been started took 1.3 s. */
@@ -594,6 +643,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_ends_well),
+        cmocka_unit_test(a_port_range),
+        cmocka_unit_test(a_full_port_range),
         cmocka_unit_test(a_slow_node_does_not_block_the_job),
         cmocka_unit_test(a_shared_history),
         cmocka_unit_test(a_job_without_a_history_directory),

@@ -89,7 +89,8 @@ static int add_env(struct arena *a, const struct yarn *y, const struct box *b,
                    Hadoop__ContainerLaunchContext *ctx)
 {
     AUTO(strv_done) struct strv env = { 0 };
-    char address[96], slot[16];
+    char address[96], slot[16], ports[16];
+    const struct job_spec *spec = y->cfg.spec;
     (void)snprintf(address, sizeof address, strchr(y->host, ':') ? "[%s]:%u" : "%s:%u", y->host,
                    y->cfg.master_port);
     (void)snprintf(slot, sizeof slot, "%u", b->slot);
@@ -97,7 +98,7 @@ static int add_env(struct arena *a, const struct yarn *y, const struct box *b,
      * the master. tony.containers.envs has to be in the launch context, because the NodeManager
      * itself reads some variables: YARN_CONTAINER_RUNTIME_TYPE and others. */
     const struct strv *sources[] = { role_env(y, ""), role_env(y, b->role),
-                                     y->cfg.spec ? &y->cfg.spec->container_env : NULL };
+                                     spec ? &spec->container_env : NULL };
     int rc = strv_env_set(&env, "PATH", DEFAULT_PATH);
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(sources); i++)
         rc = add_variables(&env, sources[i]);
@@ -105,6 +106,10 @@ static int add_env(struct arena *a, const struct yarn *y, const struct box *b,
         rc = strv_env_set(&env, "TONY_MASTER_ADDRESS", address);
     if (rc == 0)
         rc = strv_env_set(&env, "TONY_SLOT", slot);
+    (void)snprintf(ports, sizeof ports, "%u-%u", spec ? spec->port_first : 0,
+                   spec ? spec->port_last : 0);
+    if (rc == 0 && spec && spec->port_first)
+        rc = strv_env_set(&env, JOB_KEY_PORTS_ENV, ports);
     ctx->environment = rc == 0 ? arena_alloc(a, env.n * sizeof(void *)) : NULL;
     for (size_t i = 0; ctx->environment && i < env.n; i++) {
         Hadoop__StringPair *p = arena_alloc(a, sizeof *p);
