@@ -118,6 +118,9 @@ bool conf_at(const struct conf *c, size_t i, struct conf_entry *out);
 /* Write the final configuration as text (a JSON list), and read it. Order, origin and final are
  * kept. */
 int conf_encode(const struct conf *c, struct buf *out, struct err *e);
+/* The same for files that other users can read: "***" takes the place of each value whose key, or
+ * whose variable in an environment, conf_key_is_secret() takes for a secret. */
+int conf_encode_masked(const struct conf *c, struct buf *out, struct err *e);
 int conf_decode(struct span text, struct conf **out, struct err *e);
 
 /* ---- lists and environments in one value ---- */

@@ -7,11 +7,45 @@
 #include <errno.h>
 
 #include "base/err.h"
+#include "base/str.h"
 #include "base/util.h"
 #include "codec/json.h"
 #include "conf/conf_int.h"
 
-int conf_encode(const struct conf *c, struct buf *out, struct err *e)
+#define MASK "***"
+
+/* Append the value with MASK in place of secrets: of the whole value if the name of its key is that
+ * of a secret, else of the variables of an environment whose names are. */
+static int add_masked(struct buf *out, const struct entry *x)
+{
+    bool secret = conf_key_is_secret(x->key) && *x->value;
+    if (x->row && x->row->type == CT_STR)
+        return buf_adds(out, secret ? MASK : x->value);
+    if (!x->row || x->row->type != CT_ENVS)
+        return buf_adds(out, x->value);
+    struct strv env = { 0 };
+    int rc = conf_env_parse(span_of(x->value), &env, NULL);
+    for (size_t i = 0; rc == 0 && i < env.n; i++) {
+        struct span value = span_of(env.v[i]), name;
+        (void)span_split(&value, '=', &name);
+        AUTO(free_p) char *n = span_dup(name);
+        secret = n && value.len > 0 && conf_key_is_secret(n);
+        rc = n ? conf_env_add(out, n, secret ? span_of(MASK) : value) : -ENOMEM;
+    }
+    strv_done(&env);
+    return rc;
+}
+
+static int add_value(struct buf *out, const struct entry *x, bool masked)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    if (!masked)
+        return json_add_str(out, span_of(x->value));
+    int rc = add_masked(&text, x);
+    return rc < 0 ? rc : json_add_str(out, span_of(buf_cstr(&text)));
+}
+
+static int encode(const struct conf *c, bool masked, struct buf *out, struct err *e)
 {
     int rc = buf_addc(out, '[');
     for (size_t i = 0; i < c->n && rc == 0; i++) {
@@ -22,7 +56,7 @@ int conf_encode(const struct conf *c, struct buf *out, struct err *e)
         if (rc == 0)
             rc = buf_addc(out, ',');
         if (rc == 0)
-            rc = json_add_str(out, span_of(x->value));
+            rc = add_value(out, x, masked);
         if (rc == 0 && x->layer != CL_DEFAULT) {
             rc = buf_addf(out, ",%d,", (int)x->layer);
             if (rc == 0)
@@ -36,6 +70,16 @@ int conf_encode(const struct conf *c, struct buf *out, struct err *e)
     if (rc == 0)
         rc = buf_adds(out, "]");
     return rc < 0 ? err_set(e, -rc, "cannot write the configuration: %m") : 0;
+}
+
+int conf_encode(const struct conf *c, struct buf *out, struct err *e)
+{
+    return encode(c, false, out, e);
+}
+
+int conf_encode_masked(const struct conf *c, struct buf *out, struct err *e)
+{
+    return encode(c, true, out, e);
 }
 
 static int decode_one(struct conf *c, json_t *j, size_t i, struct err *e)

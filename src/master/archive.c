@@ -13,6 +13,7 @@
 #include "base/util.h"
 #include "loop/loop.h"
 #include "master/copies.h"
+#include "storage/jobfile.h"
 
 enum { FILE_MAX = COPIES_PIECE_MAX }; /* bytes; a journal is far smaller (storage/journal.h) */
 
@@ -153,9 +154,20 @@ static void on_cleared(const struct webhdfs_result *r, const struct err *e, void
 static void make_dir(struct archive *a)
 {
     struct err e = { 0 };
-    int rc = a->cfg.files->mkdirs(a->cfg.fs, a->dir, a->cfg.shared ? 0770 : 0700, on_dir,
+    int rc = a->cfg.files->mkdirs(a->cfg.fs, a->dir, a->cfg.shared ? 0750 : 0700, on_dir,
                                   &a->dir_op, &e);
     op_started(&a->dir_op, rc, &e);
+}
+
+/* Other users may read the history, so it does not contain the values of secrets. */
+static int mask_conf(struct buf *text, struct err *e)
+{
+    AUTO(job_file_freep) struct job_file *f = NULL;
+    int rc = job_file_decode(buf_span(text), &f, e);
+    if (rc < 0)
+        return rc;
+    buf_clear(text);
+    return job_file_encode_masked(f, text, e);
 }
 
 /* Read the file as it is now on this machine. archive_end() has set the text of F_STATUS. -ENOENT:
@@ -166,7 +178,8 @@ static int read_text(struct archive *a, int file, struct err *e)
         return a->text[file].len > 0 ? 0 : -ENOENT;
     AUTO(free_p) char *from = fs_join(a->cfg.job_dir, file_names[file]);
     buf_clear(&a->text[file]);
-    return from ? fs_read(AT_FDCWD, from, &a->text[file], e) : err_set(e, ENOMEM, "no memory");
+    int rc = from ? fs_read(AT_FDCWD, from, &a->text[file], e) : err_set(e, ENOMEM, "no memory");
+    return rc == 0 && file == F_CONF ? mask_conf(&a->text[file], e) : rc;
 }
 
 /* Write the file to the history. If the file is missing on this machine, the history lacks it. */
@@ -181,7 +194,7 @@ static void put_file(struct archive *a, int file)
         return;
     }
     if (rc == 0)
-        rc = a->cfg.files->put(a->cfg.fs, to, a->cfg.shared ? 0660 : 0600, buf_span(&a->text[file]),
+        rc = a->cfg.files->put(a->cfg.fs, to, a->cfg.shared ? 0640 : 0600, buf_span(&a->text[file]),
                                on_file, op, &e);
     op_started(op, rc, &e);
 }

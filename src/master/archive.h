@@ -6,6 +6,10 @@
  *     <history dir>/<application id>/   job.conf, written at the start; journal, status.json and
  *                                       summary, written at the end
  *
+ * In a history that other users share, its group may read the files, and only the owner of the job
+ * may write them: clients take the result of the job from status.json. The values of secrets in
+ * job.conf are masked.
+ *
  * The directory and job.conf are made while the cluster starts the tasks. So the end of the job
  * waits only for a few small files, which are written in parallel. The archive does not retry an
  * operation within a phase: the HDFS client retries, and a deadline limits each phase.
@@ -52,7 +56,7 @@ struct archive_config { /* borrowed while the archive lives */
     void *fs;
     const char *history_dir, *staging_dir; /* NULL = none */
     const char *application_id, *job_dir;
-    bool shared;
+    bool shared; /* the history is shared with other users */
     int64_t max_ms;
 };
 

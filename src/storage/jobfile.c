@@ -110,14 +110,14 @@ static int add_json(struct buf *out, const char *name, json_t *value)
     return text ? buf_addf(out, ",\n\"%s\":%s", name, text) : -ENOMEM;
 }
 
-int job_file_encode(const struct job_file *f, struct buf *out, struct err *e)
+static int encode(const struct job_file *f, bool masked, struct buf *out, struct err *e)
 {
     int rc = check_texts(f, e);
     if (rc < 0)
         return rc;
     rc = buf_adds(out, head);
     if (rc == 0) {
-        rc = conf_encode(f->conf, out, e);
+        rc = masked ? conf_encode_masked(f->conf, out, e) : conf_encode(f->conf, out, e);
         if (rc < 0)
             return rc;
         rc = add_json(out, "ship", encode_ship(f));
@@ -131,6 +131,16 @@ int job_file_encode(const struct job_file *f, struct buf *out, struct err *e)
     if (rc == 0)
         rc = buf_adds(out, "}\n");
     return rc < 0 ? err_set(e, -rc, "cannot write the text of job.conf: %m") : 0;
+}
+
+int job_file_encode(const struct job_file *f, struct buf *out, struct err *e)
+{
+    return encode(f, false, out, e);
+}
+
+int job_file_encode_masked(const struct job_file *f, struct buf *out, struct err *e)
+{
+    return encode(f, true, out, e);
 }
 
 /* ---- reading ---- */

@@ -36,6 +36,8 @@ struct job_file {
 
 /* Append the text of job.conf to out. -EILSEQ: a path or name is not UTF-8. */
 int job_file_encode(const struct job_file *f, struct buf *out, struct err *e);
+/* The same, with the secrets masked as by conf_encode_masked(). */
+int job_file_encode_masked(const struct job_file *f, struct buf *out, struct err *e);
 /* Read job.conf; the caller frees *out with job_file_free(). -EBADMSG: damaged; -EFBIG: too large
  */
 int job_file_decode(struct span text, struct job_file **out, struct err *e);

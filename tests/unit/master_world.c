@@ -432,6 +432,7 @@ void world_done(struct world *w)
     buf_done(&w->resize_answer);
     buf_done(&w->bounds);
     strv_done(&w->files.log);
+    buf_done(&w->files.conf);
     buf_done(&w->files.request);
     free(w->job_dir);
 }

@@ -132,6 +132,7 @@ struct world {
     struct master_remote remote; /* has a key if the world is remote */
     struct job_key key;
     struct {
+        struct buf conf; /* the text of job.conf in the history */
         struct strv log; /* the operations on these files, in order: "mkdirs /h/app 700", ... */
         int fail;        /* each operation fails with this errno */
         bool hang;       /* no operation ends */

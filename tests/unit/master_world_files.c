@@ -92,6 +92,10 @@ static int files_put(void *fs, const char *path, mode_t mode, struct span text,
     struct world *w = fs;
     (void)e;
     (void)strv_pushf(&w->files.log, "put %s %o", path, (unsigned)mode);
+    if (str_ends(path, "/job.conf")) {
+        buf_clear(&w->files.conf);
+        (void)buf_add(&w->files.conf, text.p, text.len);
+    }
     w->files.slow |= w->files.slow_event && strstr(path, "/journal/") &&
                      memmem(text.p, text.len, w->files.slow_event, strlen(w->files.slow_event));
     if (str_ends(path, "/status.json")) {

@@ -425,6 +425,30 @@ static void test_round_trip(void **state)
     conf_free(d);
 }
 
+/* A file that other users can read shows which secrets were set, and none of their values. */
+static void test_masked(void **state)
+{
+    (void)state;
+    struct conf *c = example(), *d = NULL;
+    struct buf text = { 0 };
+    struct err e = { 0 };
+    set_ok(c, CL_JOB, "tony.containers.envs",
+           "PLAIN=p\\,q,DB_PASSWORD=hunter2,HF_TOKEN=hunter3,EMPTY_SECRET=", "j.yaml:4", false);
+    set_ok(c, CL_JOB, "tony.secret.key", "hunter4", "j.yaml:5", false);
+    assert_int_equal(0, conf_encode_masked(c, &text, &e));
+    assert_null(strstr(buf_cstr(&text), "hunter"));
+    if (conf_decode(buf_span(&text), &d, &e) < 0)
+        fail_msg("%s", e.msg);
+    assert_string_equal(conf_get(d, "tony.containers.envs"),
+                        "PLAIN=p\\,q,DB_PASSWORD=***,HF_TOKEN=***,EMPTY_SECRET=");
+    assert_string_equal(conf_get(d, "tony.secret.key"), "***");
+    assert_string_equal(conf_get(d, "tony.zeta.instances"), "1");
+    assert_string_equal(conf_origin(d, "tony.secret.key"), "j.yaml:5");
+    buf_done(&text);
+    conf_free(c);
+    conf_free(d);
+}
+
 static void test_decode(void **state)
 {
     (void)state;
@@ -506,7 +530,7 @@ int main(void)
         cmocka_unit_test(test_envs),       cmocka_unit_test(test_lists_round_trip),
         cmocka_unit_test(test_resources),  cmocka_unit_test(test_command),
         cmocka_unit_test(test_round_trip), cmocka_unit_test(test_decode),
-        cmocka_unit_test(test_torture),
+        cmocka_unit_test(test_masked),     cmocka_unit_test(test_torture),
     };
     return cmocka_run_group_tests_name("conf", tests, NULL, NULL);
 }

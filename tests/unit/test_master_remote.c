@@ -132,13 +132,19 @@ static void a_slow_node_does_not_block_the_job(void **state)
 static void a_shared_history(void **state)
 {
     (void)state;
+    static const char *const lines[] = { BASIC, "tony.worker.instances=1", "tony.worker.memory=64m",
+                                         "tony.execution.envs=A=1,DB_PASSWORD=hunter2", NULL };
     struct world w;
-    world_init(&w, two_workers, soon);
+    world_init(&w, lines, soon);
     world_go_remote(&w);
     w.remote.history_is_shared = true;
     assert_int_equal(world_run(&w), MASTER_OVER);
-    assert_string_equal(w.files.log.v[1], "mkdirs " H " 770");
-    assert_string_equal(w.files.log.v[2], "put " H "/job.conf 660");
+    assert_string_equal(w.files.log.v[1], "mkdirs " H " 750");
+    assert_string_equal(w.files.log.v[2], "put " H "/job.conf 640");
+    for (size_t i = 0; i < w.files.log.n; i++) /* nothing that others could write */
+        assert_false(str_ends(w.files.log.v[i], "660") || str_ends(w.files.log.v[i], "770"));
+    assert_non_null(strstr(buf_cstr(&w.files.conf), "A=1,DB_PASSWORD=***"));
+    assert_null(strstr(buf_cstr(&w.files.conf), "hunter2"));
     world_done(&w);
 }
 
