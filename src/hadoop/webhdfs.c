@@ -27,6 +27,7 @@ enum {
 };
 
 static void op_ask(struct webhdfs_op *op);
+static void op_data(struct webhdfs_op *op);
 
 /* ---- the end of an operation ---- */
 
@@ -87,16 +88,6 @@ static void op_good(struct webhdfs_op *op)
 static void op_bad(struct webhdfs_op *op, const struct err *why)
 {
     struct err e = *why;
-    if (op->kind == OP_PUT && op->created && !op->put.direct && op->step != STEP_CLEAR) {
-        op->failed = e;
-        op->step = STEP_CLEAR;
-        op->n_tried = 0;
-        op->deadline_ms = clock_mono_ms(); /* try each NameNode only once */
-        op_ask(op);
-        return;
-    }
-    if (op->step == STEP_CLEAR)
-        e = op->failed;
     if (op->kind == OP_HOME)
         (void)err_wrap(&e, 0, "cannot %s of '%s' in HDFS", webhdfs_op_verb(op->kind), op->w->user);
     else
@@ -196,7 +187,7 @@ static int take_list(struct webhdfs_op *op, struct span body, bool *out_more, st
     return rc;
 }
 
-static void put_renamed(struct webhdfs_op *op, struct span body)
+static void take_rename(struct webhdfs_op *op, struct span body)
 {
     struct err e = { 0 };
     bool yes = true;
@@ -204,11 +195,10 @@ static void put_renamed(struct webhdfs_op *op, struct span body)
      * these options sends true or false. */
     if (body.len > 0 && webhdfs_read_bool(body, &yes, &e) < 0)
         op_bad(op, &e);
-    else if (!yes && op->kind == OP_RENAME && op->repeated)
+    else if (!yes && op->repeated)
         op_good(op);
     else if (!yes) {
-        (void)err_set(&e, EEXIST, "'%s' is there already, or its directory is not",
-                      op->kind == OP_PUT ? op->path : op->to);
+        (void)err_set(&e, EEXIST, "'%s' is there already, or its directory is not", op->to);
         op_bad(op, &e);
     } else {
         op_good(op);
@@ -250,13 +240,7 @@ static void data_done(struct webhdfs_op *op, const struct http_response *r)
         op_finish(op, &result, NULL);
     } else {
         op->n_bytes = op->put.from_fd ? (uint64_t)op->put.n : op->put.data.len;
-        if (op->put.direct) {
-            op_good(op);
-            return;
-        }
-        op->step = STEP_RENAME;
-        op->n_tried = 0;
-        op_ask(op);
+        op_good(op);
     }
 }
 
@@ -264,10 +248,6 @@ static void answered(struct webhdfs_op *op, const struct http_response *r)
 {
     struct err e = { 0 };
     bool more = false;
-    if (op->step == STEP_RENAME) {
-        put_renamed(op, r->body);
-        return;
-    }
     if (op->step == STEP_DATA) {
         data_done(op, r);
         return;
@@ -281,7 +261,7 @@ static void answered(struct webhdfs_op *op, const struct http_response *r)
         take_bool(op, r->body);
         return;
     case OP_RENAME:
-        put_renamed(op, r->body);
+        take_rename(op, r->body);
         return;
     case OP_STAT:
         if (webhdfs_read_stat(r->body, &op->stats, &e) < 0)
@@ -310,7 +290,83 @@ static void answered(struct webhdfs_op *op, const struct http_response *r)
     }
 }
 
-static void op_data(struct webhdfs_op *op);
+/* ---- the end of a request ---- */
+
+/* No request of this operation can succeed: the answer is too long, there is no memory, or the URL
+ * has a scheme that tony does not have. */
+static bool is_hopeless(int num)
+{
+    return num == EFBIG || num == ENOMEM || num == EPROTONOSUPPORT;
+}
+
+/* The connection to a NameNode failed, or broke before its answer. */
+static void namenode_lost(struct webhdfs_op *op, const struct err *e)
+{
+    op->repeated = op->repeated || e->num != ECONNREFUSED;
+    if (is_hopeless(e->num))
+        op_bad(op, e);
+    else
+        op_next(op, e);
+}
+
+/* The connection to a DataNode failed or broke, or on_got() could not write the data. */
+static void datanode_lost(struct webhdfs_op *op, const struct err *e)
+{
+    bool has_part = op->kind == OP_GET && op->n_bytes > 0; /* and has written it already */
+    if (op->failed.num)
+        op_bad(op, &op->failed);
+    else if (is_hopeless(e->num) || e->num == ESTALE || has_part)
+        op_bad(op, e);
+    else
+        data_failed(op, e);
+}
+
+static bool is_redirect(const struct webhdfs_op *op, const struct http_response *r)
+{
+    return r->status == 307 && op->step == STEP_NAMENODE &&
+           (op->kind == OP_PUT || op->kind == OP_GET);
+}
+
+/* The NameNode sends a put or a get on to a DataNode. */
+static void follow_redirect(struct webhdfs_op *op, const struct http_response *r)
+{
+    struct span to = http_header(r, "Location");
+    struct err e = { 0 };
+    free(op->location);
+    op->location = to.p ? span_dup(to) : NULL;
+    if (op->location && str_starts(op->location, "http://")) {
+        op_data(op);
+        return;
+    }
+    if (op->location)
+        (void)err_set(&e, EPROTONOSUPPORT,
+                      "the DataNode is at '%.200s', and https is not supported yet", op->location);
+    else if (to.p)
+        (void)err_set(&e, ENOMEM, "%m");
+    else
+        (void)err_set(&e, EPROTO, "the NameNode names no DataNode");
+    op_bad(op, &e);
+}
+
+/* The DataNode has failed, or the request is wrong. */
+static void datanode_refused(struct webhdfs_op *op, const struct http_response *r)
+{
+    struct err e = { 0 };
+    (void)webhdfs_refusal(r->status, r->body, op->path, op->w->user, &e);
+    if (e.num == EIO || e.num == EOPNOTSUPP || e.num == EAGAIN)
+        data_failed(op, &e);
+    else
+        op_bad(op, &e);
+}
+
+/* How a request ended that was sent in this step. */
+static const struct {
+    void (*lost)(struct webhdfs_op *op, const struct err *e);
+    void (*refused)(struct webhdfs_op *op, const struct http_response *r);
+} ends[] = {
+    [STEP_NAMENODE] = { namenode_lost, op_refused },
+    [STEP_DATA] = { datanode_lost, datanode_refused },
+};
 
 static void on_done(struct http_call *c, const struct http_response *r, const struct err *e,
                     void *arg)
@@ -318,57 +374,14 @@ static void on_done(struct http_call *c, const struct http_response *r, const st
     struct webhdfs_op *op = arg;
     (void)c;
     op->call = NULL;
-    if (op->step == STEP_CLEAR) {
-        op_bad(op, &op->failed); /* end with the first error, whether the file was removed or not */
-        return;
-    }
-    if (e->num && op->step == STEP_DATA) {
-        if (op->failed.num || e->num == EFBIG || e->num == ENOMEM || e->num == ESTALE ||
-            (op->kind == OP_GET && op->n_bytes > 0))
-            op_bad(op, op->failed.num ? &op->failed : e);
-        else
-            data_failed(op, e);
-        return;
-    }
-    if (e->num) {
-        op->repeated = op->repeated || e->num != ECONNREFUSED;
-        if (e->num == EFBIG || e->num == ENOMEM || e->num == EPROTONOSUPPORT)
-            op_bad(op, e);
-        else
-            op_next(op, e);
-        return;
-    }
-    if (r->status == 307 && op->step == STEP_NAMENODE &&
-        (op->kind == OP_PUT || op->kind == OP_GET)) {
-        struct span to = http_header(r, "Location");
-        free(op->location);
-        op->location = to.p ? span_dup(to) : NULL;
-        struct err bad = { 0 };
-        if (!op->location || !str_starts(op->location, "http://")) {
-            (void)err_set(&bad, to.p ? EPROTONOSUPPORT : EPROTO,
-                          to.p ? "the DataNode is at '%.200s', and https is not supported yet"
-                               : "the NameNode names no DataNode (%.0s)",
-                          op->location ? op->location : "");
-            op_bad(op, &bad);
-            return;
-        }
-        op_data(op);
-        return;
-    }
-    if (r->status / 100 == 2) {
+    if (e->num)
+        ends[op->step].lost(op, e);
+    else if (is_redirect(op, r))
+        follow_redirect(op, r);
+    else if (r->status / 100 == 2)
         answered(op, r);
-        return;
-    }
-    if (op->step == STEP_DATA) { /* the DataNode has failed, or the request is wrong */
-        struct err why = { 0 };
-        (void)webhdfs_refusal(r->status, r->body, op->path, op->w->user, &why);
-        if (why.num == EIO || why.num == EOPNOTSUPP || why.num == EAGAIN)
-            data_failed(op, &why);
-        else
-            op_bad(op, &why);
-        return;
-    }
-    op_refused(op, r);
+    else
+        ends[op->step].refused(op, r);
 }
 
 static void send_failed(struct webhdfs_op *op, int rc, const struct err *e)

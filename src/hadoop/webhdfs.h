@@ -76,8 +76,8 @@ typedef void webhdfs_done_fn(const struct webhdfs_result *r, const struct err *e
 int webhdfs_new(struct loop *l, const struct webhdfs_config *cfg, struct webhdfs **out,
                 struct err *e);
 void webhdfs_free(struct webhdfs *w); /* drops all operations without done(); NULL is fine */
-/* Cancel without done(). A cancelled put may leave a file "<path>._COPYING_". Not after done();
- * NULL is fine. */
+/* Cancel without done(). A cancelled put may leave an unfinished file. Not after done(); NULL is
+ * fine. */
 void webhdfs_cancel(struct webhdfs_op *op);
 
 /* Each of these returns 0 and the operation, or -errno with e set (no memory, invalid path). out
@@ -103,13 +103,12 @@ int webhdfs_delete(struct webhdfs *w, const char *path, bool recursive, webhdfs_
 int webhdfs_settimes(struct webhdfs *w, const char *path, int64_t mtime_ms, int64_t atime_ms,
                      webhdfs_done_fn *done, void *arg, struct webhdfs_op **out, struct err *e);
 
+/* A put writes under the final name at once. If other programs may read the file before the put is
+ * complete, write it under another name and rename it. */
 struct webhdfs_put {
     const char *path;
     mode_t mode; /* 0 means 0644 */
     bool overwrite;
-    /* Write under the final name. Otherwise a put writes "<path>._COPYING_" and renames it. This
-     * saves one round trip, and is safe if nobody reads the file before the put is complete. */
-    bool direct;
     unsigned replication; /* 0 = the cluster's default */
     struct span data;     /* the content, borrowed until done(); or: */
     bool from_fd;

@@ -32,8 +32,6 @@ enum op_kind {
 enum op_step {
     STEP_NAMENODE = 1, /* the only step of most operations; for put and get: ask for a DataNode */
     STEP_DATA,         /* transfer the data */
-    STEP_RENAME,       /* put: rename the temporary file to its final name */
-    STEP_CLEAR,        /* put has failed: remove the temporary file */
 };
 
 struct webhdfs_op {
@@ -41,7 +39,7 @@ struct webhdfs_op {
     struct webhdfs_op *next;
     enum op_kind kind;
     enum op_step step;
-    char *path, *to;   /* to: the target of a rename, or the temporary name of a put */
+    char *path, *to;   /* to: the target of a rename */
     struct buf params; /* parameters of the request, such as "&permission=700" */
     struct webhdfs_put put;
     struct webhdfs_get get;
@@ -54,7 +52,7 @@ struct webhdfs_op {
     struct buf exclude; /* DataNodes that have failed */
     char *location;
     struct webhdfs_stats stats;
-    struct err failed; /* the error before STEP_CLEAR, or one in on_body() */
+    struct err failed; /* on_body() could not write the data */
     uint64_t n_bytes;
     webhdfs_done_fn *done;
     void *arg;

@@ -45,7 +45,7 @@ static const struct {
 static void add_put_params(const struct webhdfs_op *op, struct buf *url)
 {
     const struct webhdfs_put *put = &op->put;
-    bool overwrite = put->overwrite || !put->direct || op->created;
+    bool overwrite = put->overwrite || op->created; /* created: by an earlier request of this put */
     (void)buf_addf(url, "&overwrite=%s&permission=%o", overwrite ? "true" : "false",
                    put->mode ? put->mode : 0644u);
     if (put->replication)
@@ -57,24 +57,16 @@ static void add_put_params(const struct webhdfs_op *op, struct buf *url)
 int webhdfs_op_url(const struct webhdfs_op *op, struct buf *url, const char **out_method)
 {
     const struct webhdfs *w = op->w;
-    enum op_kind kind = op->step == STEP_RENAME  ? OP_RENAME
-                        : op->step == STEP_CLEAR ? OP_DELETE
-                                                 : op->kind;
-    const char *path = op->kind == OP_PUT && !op->put.direct ? op->to : op->path;
-    *out_method = questions[kind].method;
+    *out_method = questions[op->kind].method;
     (void)buf_addf(url, "http://%s/webhdfs/v1", w->namenodes.v[w->current]);
-    (void)http_encode(url, span_of(path), true);
-    (void)buf_addf(url, "?op=%s", questions[kind].op);
+    (void)http_encode(url, span_of(op->path), true);
+    (void)buf_addf(url, "?op=%s", questions[op->kind].op);
     (void)add_param(url, "user.name", w->user);
     (void)buf_add(url, op->params.p, op->params.len);
-    if (kind == OP_PUT)
+    if (op->kind == OP_PUT)
         add_put_params(op, url);
-    if (kind == OP_LIST && op->stats.v.n > 0)
+    if (op->kind == OP_LIST && op->stats.v.n > 0)
         (void)add_param(url, "startAfter", op->stats.v.v[op->stats.v.n - 1].name);
-    if (op->step == STEP_RENAME) {
-        (void)add_param(url, "destination", op->path);
-        (void)buf_addf(url, "&renameoptions=%s", op->put.overwrite ? "OVERWRITE" : "NONE");
-    }
     return url->failed ? -ENOMEM : 0;
 }
 
@@ -206,9 +198,6 @@ int webhdfs_put(struct webhdfs *w, const struct webhdfs_put *put, webhdfs_done_f
         return rc;
     op->put = *put;
     op->put.path = NULL; /* the string is borrowed only during this call */
-    if (!put->direct)
-        op->to = str_printf("%s._COPYING_", put->path);
-    op->params.failed |= !put->direct && !op->to;
     return op_start(op, out, e);
 }
 

@@ -9,15 +9,12 @@ static int hdfs_mkdirs(void *fs, const char *path, mode_t mode, webhdfs_done_fn 
     return webhdfs_mkdirs(fs, path, mode, done, arg, NULL, e);
 }
 
-/* direct: write under the final name at once, without a rename. Nobody reads an unfinished file
- * there: the history is read after the end of the application, and the reader of copies checks each
- * one. */
+/* Nobody reads an unfinished file: the history is read after the end of the application, and the
+ * reader of copies checks each one. */
 static int hdfs_put(void *fs, const char *path, mode_t mode, struct span text,
                     webhdfs_done_fn *done, void *arg, struct err *e)
 {
-    struct webhdfs_put put = {
-        .path = path, .mode = mode, .overwrite = true, .direct = true, .data = text
-    };
+    struct webhdfs_put put = { .path = path, .mode = mode, .overwrite = true, .data = text };
     return webhdfs_put(fs, &put, done, arg, NULL, e);
 }
 

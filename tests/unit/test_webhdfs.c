@@ -169,7 +169,7 @@ static void test_other_namenode(void **state)
     world_close(&w);
 }
 
-/* A DataNode fails: it is excluded, and the file is written again under its temporary name. */
+/* A DataNode fails: it is excluded, and the file is written again, over what was written of it. */
 static void test_put(void **state)
 {
     (void)state;
@@ -178,7 +178,6 @@ static void test_put(void **state)
         "500|" REMOTE("IOException", "disk"),
         "307|http://@/dn2",
         "201|",
-        "200|",
         NULL,
     };
     struct world w;
@@ -188,24 +187,19 @@ static void test_put(void **state)
     (void)loop_run(w.l);
     assert_string_equal(w.msg, "");
     assert_int_equal(w.n_bytes, 5);
-    assert_int_equal(w.n, 5);
-    assert_string_equal(w.asked[0], "PUT /webhdfs/v1/f._COPYING_?op=CREATE&user.name=me"
-                                    "&overwrite=true&permission=600 HTTP/1.1");
+    assert_int_equal(w.n, 4);
+    assert_string_equal(w.asked[0], "PUT /webhdfs/v1/f?op=CREATE&user.name=me"
+                                    "&overwrite=false&permission=600 HTTP/1.1");
     assert_string_equal(w.asked[1], "PUT /dn1?x=%20 HTTP/1.1");
     assert_non_null(strstr(w.asked[2], "&excludedatanodes=127.0.0.1%3A"));
-    assert_string_equal(w.asked[4], "PUT /webhdfs/v1/f._COPYING_?op=RENAME&user.name=me"
-                                    "&destination=%2Ff&renameoptions=NONE HTTP/1.1");
+    assert_non_null(strstr(w.asked[2], "&overwrite=true"));
     world_close(&w);
 }
 
-/* If the rename fails, nothing is left behind. */
 static void test_put_exists(void **state)
 {
     (void)state;
-    static const char *const answers[] = {
-        "307|http://@/dn",        "201|", "403|" REMOTE("FileAlreadyExistsException", "x"),
-        "200|{\"boolean\":true}", NULL,
-    };
+    static const char *const answers[] = { "403|" REMOTE("FileAlreadyExistsException", "x"), NULL };
     struct world w;
     world_open(&w, answers, 1);
     const struct webhdfs_put put = { .path = "/f", .data = SPAN("hello") };
@@ -213,8 +207,33 @@ static void test_put_exists(void **state)
     (void)loop_run(w.l);
     assert_int_equal(w.num, EEXIST);
     assert_string_equal(w.msg, "cannot write '/f' in HDFS: '/f' is there already");
-    assert_true(str_starts(w.asked[3], "DELETE /webhdfs/v1/f._COPYING_?op=DELETE"));
+    assert_int_equal(w.n, 1);
     world_close(&w);
+}
+
+/* A redirect that cannot be followed, and a DataNode that refuses for a reason of the request. */
+static void test_put_cannot(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *answers[3];
+        int num;
+        const char *says;
+    } rows[] = {
+        { { "307|https://x/dn" }, EPROTONOSUPPORT, "the DataNode is at 'https://x/dn'" },
+        { { "200|" }, EPROTO, "the NameNode names no DataNode" },
+        { { "307|http://@/dn", "403|" REMOTE("DSQuotaExceededException", "x") }, EDQUOT, "quota" },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct world w;
+        world_open(&w, rows[i].answers, 1);
+        const struct webhdfs_put put = { .path = "/f", .data = SPAN("hello") };
+        assert_int_equal(webhdfs_put(w.fs, &put, on_done, &w, NULL, NULL), 0);
+        (void)loop_run(w.l);
+        if (w.num != rows[i].num || !strstr(w.msg, rows[i].says))
+            fail_msg("row %zu: %d %s", i, w.num, w.msg);
+        world_close(&w);
+    }
 }
 
 static void test_list_and_get(void **state)
@@ -258,9 +277,9 @@ static void test_list_and_get(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_other_namenode),
-        cmocka_unit_test(test_put),          cmocka_unit_test(test_put_exists),
-        cmocka_unit_test(test_list_and_get),
+        cmocka_unit_test(test_refusals),   cmocka_unit_test(test_other_namenode),
+        cmocka_unit_test(test_put),        cmocka_unit_test(test_put_exists),
+        cmocka_unit_test(test_put_cannot), cmocka_unit_test(test_list_and_get),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

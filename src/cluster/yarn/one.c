@@ -200,7 +200,7 @@ int yarn_remove(struct yarn *y, const char *path, struct err *e)
 int yarn_write(struct yarn *y, const char *path, struct span text, struct err *e)
 {
     struct one o = { .y = y, .join = { .loop = y->loop, .n = 1 } };
-    const struct webhdfs_put put = { .path = path, .mode = 0600, .direct = true, .data = text };
+    const struct webhdfs_put put = { .path = path, .mode = 0600, .data = text };
     return await_change(&o, webhdfs_put(y->fs, &put, changed, &o, NULL, e), e);
 }
 

@@ -413,7 +413,6 @@ static void begin_put(struct step *t)
     const struct webhdfs_put put = { .path = x->temp,
                                      .mode = 0600,
                                      .overwrite = true,
-                                     .direct = true,
                                      .from_fd = true,
                                      .fd = x->fd,
                                      .n = st.st_size,

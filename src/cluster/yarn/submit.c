@@ -74,9 +74,7 @@ static int begin_put(struct submission *s, const char *path, struct span data,
                      webhdfs_done_fn *done, void *arg, struct yarn_join *join, struct err *e)
 {
     /* No temporary name is needed: no process reads the file before the job is submitted. */
-    const struct webhdfs_put put = {
-        .path = path, .mode = 0600, .overwrite = true, .direct = true, .data = data
-    };
+    const struct webhdfs_put put = { .path = path, .mode = 0600, .overwrite = true, .data = data };
     int rc = path ? webhdfs_put(s->y->fs, &put, done, arg, NULL, e)
                   : err_set(e, ENOMEM, "cannot stage the job: %m");
     join->n += rc == 0;

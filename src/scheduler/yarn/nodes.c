@@ -160,45 +160,88 @@ static void container_refused(struct node *n, struct box *b, struct span class_n
     box_fail(n->y, b, END_LAUNCH_FAILED, "node manager '%s' could not start it: %s", n->id, why);
 }
 
-/* A start call failed. It is not atomic: some of its containers may have been started. */
+/* ---- a start call that failed as a whole ---- */
+
+/* The containers of the call: it is not atomic, so some of them may have been started. */
+enum start_fate {
+    START_RETRY,    /* none was started; repeat the call after YARN_NODE_RETRY_MS */
+    START_NO_TOKEN, /* the node has new keys: repeat the call, until YARN_TOKEN_WAIT_MS are over */
+    START_DOUBT,    /* ask the node which ones it has started, and start the others singly */
+    START_REFUSED,  /* the node refuses the one container of the call */
+    START_FAILED,   /* none was started, and repeating the call would not help */
+};
+
+/* A service's own refusal of a call with several containers may be about one of them. */
+static enum start_fate fate_of_start(const struct rpc_error *e, size_t n_containers)
+{
+    switch ((int)e->kind) {
+    case RPC_FAULT_NOT_READY:
+    case RPC_FAULT_RETRIABLE:
+        return START_RETRY;
+    case RPC_FAULT_AUTH:
+        return START_NO_TOKEN;
+    case RPC_FAULT_UNREACHABLE:
+    case RPC_FAULT_LOCAL:
+        return e->maybe_done ? START_DOUBT : START_FAILED;
+    default:
+        return e->maybe_done || n_containers > 1 ? START_DOUBT : START_REFUSED;
+    }
+}
+
+static void start_again(struct node *n, struct box *b)
+{
+    b->state = BOX_TO_START;
+    n->start_at = clock_mono_ms() + yarn_pause(n->y, YARN_NODE_RETRY_MS);
+}
+
+static void await_token(struct node *n, struct box *b, const struct rpc_error *e)
+{
+    int64_t now = clock_mono_ms();
+    if (!b->token_due_ms)
+        b->token_due_ms = now + yarn_pause(n->y, YARN_TOKEN_WAIT_MS);
+    if (now < b->token_due_ms)
+        start_again(n, b);
+    else
+        box_fail(n->y, b, END_LAUNCH_FAILED, "node manager '%s' does not accept our token: %s",
+                 n->id, e->err.msg);
+}
+
+static void box_start_failed(struct node *n, struct box *b, enum start_fate fate,
+                             const struct rpc_error *e)
+{
+    switch (fate) {
+    case START_RETRY:
+        start_again(n, b);
+        break;
+    case START_NO_TOKEN:
+        await_token(n, b, e);
+        break;
+    case START_DOUBT:
+        b->state = BOX_DOUBT;
+        n->start_singly = true;
+        break;
+    case START_REFUSED:
+        container_refused(n, b, span_of(e->class_name), span_of(*e->line ? e->line : e->err.msg));
+        break;
+    case START_FAILED:
+        box_fail(n->y, b, END_LAUNCH_FAILED, "%s", e->err.msg);
+        break;
+    }
+}
+
 static void call_failed(struct node *n, const struct rpc_error *e)
 {
-    struct yarn *y = n->y;
     struct box *b;
     size_t count = count_in_state(n, BOX_STARTING);
-    int64_t now = clock_mono_ms();
+    enum start_fate fate = fate_of_start(e, count);
 
     log_event(LOG_WARN, "node.start_failed", f_str("node", n->id),
               f_int("containers", (int64_t)count), f_str("kind", rpc_fault_name(e->kind)),
               f_str("why", e->err.msg));
-    bool remote = e->kind != RPC_FAULT_AUTH && e->kind != RPC_FAULT_UNREACHABLE &&
-                  e->kind != RPC_FAULT_NOT_READY && e->kind != RPC_FAULT_LOCAL;
-    while ((b = first_starting(n))) {
-        if (e->kind == RPC_FAULT_NOT_READY || e->kind == RPC_FAULT_RETRIABLE) {
-            b->state = BOX_TO_START;
-            n->start_at = now + yarn_pause(y, YARN_NODE_RETRY_MS);
-        } else if (e->kind == RPC_FAULT_AUTH) {
-            /* The node has new keys. Wait YARN_TOKEN_WAIT_MS for a new token. */
-            b->token_due_ms =
-                b->token_due_ms ? b->token_due_ms : now + yarn_pause(y, YARN_TOKEN_WAIT_MS);
-            if (now >= b->token_due_ms)
-                box_fail(y, b, END_LAUNCH_FAILED, "node manager '%s' does not accept our token: %s",
-                         n->id, e->err.msg);
-            else
-                b->state = BOX_TO_START;
-            n->start_at = now + yarn_pause(y, YARN_NODE_RETRY_MS);
-        } else if (e->maybe_done || (remote && count > 1)) {
-            b->state = BOX_DOUBT;
-            n->start_singly = true;
-        } else if (remote) {
-            container_refused(n, b, span_of(e->class_name),
-                              span_of(*e->line ? e->line : e->err.msg));
-        } else {
-            box_fail(y, b, END_LAUNCH_FAILED, "%s", e->err.msg);
-        }
-    }
-    if (e->kind == RPC_FAULT_AUTH && n->client)
-        y->wire->client_retire(TAKE(n->client));
+    while ((b = first_starting(n)))
+        box_start_failed(n, b, fate, e);
+    if (fate == START_NO_TOKEN && n->client)
+        n->y->wire->client_retire(TAKE(n->client));
 }
 
 static void on_start(const Hadoop__StartContainersResponse *r, const struct rpc_error *e, void *arg)
