@@ -2,7 +2,11 @@
 #include "codec/tls.h"
 
 #include <errno.h>
+#include <mbedtls/md.h>
 #include <mbedtls/ssl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
 
 #include "base/err.h"
@@ -22,6 +26,13 @@ struct tls {
     char identity[TLS_IDENTITY_MAX];
     bool unknown_identity; /* the server does not know the identity */
     bool server, ready, ended, closing, failed;
+    bool hold, held; /* hold: stop after the first message of the peer */
+    /* What the first message has proved; number 0 = nothing. */
+    struct {
+        uint64_t number;
+        struct tls_key key;
+        char identity[TLS_IDENTITY_MAX];
+    } claim;
 };
 
 static const int suites[] = { MBEDTLS_TLS_ECDHE_PSK_WITH_CHACHA20_POLY1305_SHA256, 0 };
@@ -71,6 +82,91 @@ static bool identity_valid(struct span id)
     return id.len > 0 && id.len < TLS_IDENTITY_MAX;
 }
 
+/* ---- the claim: who the client is, in its first message ---- */
+
+/* "tony.<number>.<MAC>.<identity>", both in hex. */
+#define CLAIM_FORM "tony.%016llx.%s.%s"
+enum {
+    MAC_BYTES = 16,
+    NUMBER_AT = 5,
+    MAC_AT = NUMBER_AT + 16 + 1,
+    IDENTITY_AT = MAC_AT + 2 * MAC_BYTES + 1,
+    CLAIM_MAX = IDENTITY_AT + TLS_IDENTITY_MAX,
+};
+
+static int claim_mac(const struct tls_key *key, uint64_t number, const char *identity,
+                     char out[2 * MAC_BYTES + 1])
+{
+    char text[TLS_IDENTITY_MAX + 64];
+    unsigned char mac[32];
+    int n =
+        snprintf(text, sizeof text, "tony claim %016llx %s", (unsigned long long)number, identity);
+    int rc = mbedtls_md_hmac(mbedtls_md_info_from_type(MBEDTLS_MD_SHA256), key->bytes, key->len,
+                             (const unsigned char *)text, (size_t)n, mac);
+    for (size_t i = 0; i < MAC_BYTES; i++)
+        (void)snprintf(out + 2 * i, 3, "%02x", mac[i]);
+    return rc;
+}
+
+static int make_claim(struct tls *t, const struct tls_key *key)
+{
+    char mac[2 * MAC_BYTES + 1], text[CLAIM_MAX];
+    uint64_t number = 0;
+    int rc = random_bytes(NULL, (unsigned char *)&number, sizeof number);
+    number |= number == 0; /* 0 means: no claim */
+    if (rc == 0)
+        rc = claim_mac(key, number, t->identity, mac);
+    if (rc != 0)
+        return rc;
+    (void)snprintf(text, sizeof text, CLAIM_FORM, (unsigned long long)number, mac, t->identity);
+    return mbedtls_ssl_set_hostname(&t->ssl, text);
+}
+
+/* Do two texts of n bytes agree? The time that this takes does not tell where they differ. */
+static bool same_bytes(const char *a, const char *b, size_t n)
+{
+    unsigned char differ = 0;
+    for (size_t i = 0; i < n; i++)
+        differ |= (unsigned char)(a[i] ^ b[i]);
+    return differ == 0;
+}
+
+/* Check the server name that the peer has sent. Anything but a valid claim is ignored. */
+static int read_claim(void *arg, mbedtls_ssl_context *ssl, const unsigned char *p, size_t n)
+{
+    struct tls *t = arg;
+    char text[CLAIM_MAX], mac[2 * MAC_BYTES + 1], *end = NULL;
+    struct tls_key key = { .len = 0 };
+    (void)ssl;
+    if (n <= IDENTITY_AT || n >= sizeof text || memcmp(p, "tony.", NUMBER_AT) != 0)
+        return 0;
+    memcpy(text, p, n);
+    text[n] = '\0';
+    const char *identity = text + IDENTITY_AT;
+    unsigned long long number = strtoull(text + NUMBER_AT, &end, 16);
+    if (end != text + MAC_AT - 1 || number == 0 ||
+        !identity_valid(span_mem(identity, n - IDENTITY_AT)))
+        return 0;
+    if (t->key_of(identity, &key, t->key_arg) && key.len >= TLS_KEY_MIN &&
+        claim_mac(&key, number, identity, mac) == 0 &&
+        same_bytes(mac, text + MAC_AT, 2 * MAC_BYTES)) {
+        t->claim.number = number;
+        t->claim.key = key;
+        (void)str_copy(t->claim.identity, sizeof t->claim.identity, identity);
+    }
+    explicit_bzero(&key, sizeof key);
+    return 0;
+}
+
+/* The key of the identity, without key_of() for a peer with a claim: it may be another thread. */
+static bool key_for(struct tls *t, struct tls_key *out)
+{
+    if (!t->claim.number)
+        return t->key_of(t->identity, out, t->key_arg);
+    *out = t->claim.key;
+    return str_eq(t->identity, t->claim.identity);
+}
+
 static int find_key(void *arg, mbedtls_ssl_context *ssl, const unsigned char *id, size_t len)
 {
     struct tls *t = arg;
@@ -81,7 +177,7 @@ static int find_key(void *arg, mbedtls_ssl_context *ssl, const unsigned char *id
         return -1;
     memcpy(t->identity, name.p, name.len);
     t->identity[name.len] = '\0';
-    if (!t->key_of(t->identity, &key, t->key_arg))
+    if (!key_for(t, &key))
         return -1;
     t->unknown_identity = false;
     int rc = key.len < TLS_KEY_MIN ? -1 : mbedtls_ssl_set_hs_psk(ssl, key.bytes, key.len);
@@ -165,14 +261,17 @@ static struct tls *tls_new(bool server, struct err *e)
     return t;
 }
 
-/* Takes t. */
-static struct tls *tls_setup(struct tls *t, struct err *e)
+/* Takes t. key: the client's. */
+static struct tls *tls_setup(struct tls *t, const struct tls_key *key, struct err *e)
 {
     int rc = mbedtls_ssl_setup(&t->ssl, &t->conf);
     if (rc == 0) {
         mbedtls_ssl_set_bio(&t->ssl, t, put_out, take_in, NULL);
         if (t->server)
             return t;
+        rc = make_claim(t, key);
+    }
+    if (rc == 0) {
         rc = mbedtls_ssl_handshake(&t->ssl); /* the client sends the first message */
         if (rc == MBEDTLS_ERR_SSL_WANT_READ)
             return t;
@@ -205,7 +304,7 @@ struct tls *tls_client_new(const char *identity, const struct tls_key *key, stru
         tls_free(t);
         return NULL;
     }
-    return tls_setup(t, e);
+    return tls_setup(t, key, e);
 }
 
 struct tls *tls_server_new(tls_key_fn *key_of, void *arg, struct err *e)
@@ -216,7 +315,8 @@ struct tls *tls_server_new(tls_key_fn *key_of, void *arg, struct err *e)
     t->key_of = key_of;
     t->key_arg = arg;
     mbedtls_ssl_conf_psk_cb(&t->conf, find_key, t);
-    return tls_setup(t, e);
+    mbedtls_ssl_conf_sni(&t->conf, read_claim, t);
+    return tls_setup(t, NULL, e);
 }
 
 void tls_free(struct tls *t)
@@ -225,6 +325,7 @@ void tls_free(struct tls *t)
         return;
     mbedtls_ssl_free(&t->ssl);
     mbedtls_ssl_config_free(&t->conf);
+    explicit_bzero(&t->claim, sizeof t->claim);
     buf_done(&t->out);
     free(t);
 }
@@ -235,12 +336,53 @@ void tls_freep(struct tls **t)
     *t = NULL;
 }
 
+/* ---- a held session ---- */
+
+void tls_hold(struct tls *t)
+{
+    t->hold = true;
+}
+
+bool tls_held(const struct tls *t)
+{
+    return t->held;
+}
+
+bool tls_claim(const struct tls *t, uint64_t *out_number)
+{
+    *out_number = t->claim.number;
+    return t->claim.number != 0;
+}
+
+bool tls_seen_add(struct tls_seen *s, uint64_t number)
+{
+    uint64_t *at = &s->numbers[number % TLS_SEEN_MAX];
+    if (*at == number)
+        return false;
+    *at = number;
+    return true;
+}
+
 /* ---- data ---- */
 
-/* 1: continue; 0: more input is needed; -errno. */
+/* Read the peer's first message, and do no more. */
+static int hear_first(struct tls *t)
+{
+    int rc = 0;
+    while (rc == 0 && t->ssl.state < MBEDTLS_SSL_SERVER_HELLO)
+        rc = mbedtls_ssl_handshake_step(&t->ssl);
+    t->held = rc == 0;
+    return rc;
+}
+
+/* 1: continue; 0: more input is needed, or the session is held; -errno. */
 static int handshake_some(struct tls *t, struct err *e)
 {
-    int rc = mbedtls_ssl_handshake(&t->ssl);
+    int rc = t->hold ? hear_first(t) : mbedtls_ssl_handshake(&t->ssl);
+    if (t->held && t->n_in > 0) /* an honest peer waits for the answer */
+        rc = MBEDTLS_ERR_SSL_UNEXPECTED_MESSAGE;
+    else if (t->held)
+        return 0;
     if (rc == MBEDTLS_ERR_SSL_WANT_READ)
         return 0;
     if (rc != 0)
@@ -282,6 +424,8 @@ int tls_feed(struct tls *t, const void *p, size_t n, struct buf *plain, struct e
         return err_set(e, EPIPE, "this TLS session has failed already");
     if (t->ended) /* ignore what the peer sends after it has closed the session */
         return 0;
+    if (t->held)
+        return fail(t, MBEDTLS_ERR_SSL_UNEXPECTED_MESSAGE, e);
     t->in = p;
     t->n_in = n;
     errno = 0; /* fail() looks at it */
@@ -292,6 +436,16 @@ int tls_feed(struct tls *t, const void *p, size_t n, struct buf *plain, struct e
     t->in = NULL; /* the input belongs to the caller again */
     t->n_in = 0;
     return rc;
+}
+
+int tls_continue(struct tls *t, struct err *e)
+{
+    if (t->failed)
+        return err_set(e, EPIPE, "this TLS session has failed already");
+    t->hold = t->held = false;
+    errno = 0;
+    int rc = handshake_some(t, e);
+    return MIN(rc, 0);
 }
 
 int tls_write(struct tls *t, const void *p, size_t n, struct err *e)

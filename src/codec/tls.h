@@ -10,6 +10,13 @@
  *         send all of tls_out(t), also when rc < 0: it may hold the alert that tells the peer why
  *     }
  *
+ * A handshake costs each side about a millisecond. A server that anybody can reach hears a peer
+ * first: after tls_hold() the session stops at the peer's first message, and tls_claim() says
+ * whether this message proves that the peer has the key of its identity. The proof is a MAC of the
+ * identity and a number, sent as TLS's server name. A recorded proof can be sent again, so the
+ * caller remembers the numbers that it has seen (tls_seen_add()). Peers without a proof are served
+ * as well; the caller limits them. tls_continue() goes on, on any thread.
+ *
  * The client sends first: send tls_out() after tls_client_new(). A session takes 36 KiB, nearly all
  * of it for the two record buffers of mbedTLS, and a little more during the handshake. Random bytes
  * come from getrandom(2). There is no global state; each session belongs to one thread.
@@ -19,6 +26,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/buf.h"
 
@@ -46,6 +54,22 @@ struct tls *tls_client_new(const char *identity, const struct tls_key *key, stru
 struct tls *tls_server_new(tls_key_fn *key_of, void *arg, struct err *e);
 void tls_free(struct tls *t);   /* also wipes the key; NULL is fine */
 void tls_freep(struct tls **t); /* for AUTO() */
+
+/* For a server, before the first byte: stop after the peer's first message, see above. */
+void tls_hold(struct tls *t);
+bool tls_held(const struct tls *t); /* it has stopped there: call tls_continue() or tls_free() */
+/* Did the peer's first message prove that it has the key of its identity? */
+bool tls_claim(const struct tls *t, uint64_t *out_number);
+/* Continue a held session. It does not call key_of of a peer with a proof any more, also not in
+ * later calls of tls_feed(). Errors as of tls_feed(). */
+int tls_continue(struct tls *t, struct err *e);
+
+/* Numbers of proofs. A new one may replace an old one. */
+enum { TLS_SEEN_MAX = 1024 };
+struct tls_seen {
+    uint64_t numbers[TLS_SEEN_MAX];
+};
+bool tls_seen_add(struct tls_seen *s, uint64_t number); /* false: it is in it already */
 
 /* Process all n bytes; decrypted bytes are appended to plain. 0, or -errno with a sentence;
  * after an error the session cannot be used any more:

@@ -36,13 +36,15 @@ struct executor;
 
 struct pollfd;
 
-/* A connection to this executor whose peer has not proved yet that it knows the key. */
+/* A connection to this executor whose handshake has not finished. */
 struct caller {
     struct link link; /* fd -1 = none */
     int64_t until_ms;
+    uint32_t from; /* its IPv4 address */
+    bool proved;   /* its first message proves that it knows the key */
 };
 
-enum { CALLERS_MAX = 2, REMOTE_POLL_MAX = 1 + CALLERS_MAX };
+enum { CALLERS_MAX = 8, REMOTE_POLL_MAX = 1 + CALLERS_MAX };
 
 struct remote {
     struct sockaddr_storage master;
@@ -65,6 +67,7 @@ struct remote {
     struct err why;   /* the last error of the connection */
     int listen_fd;    /* a new master connects here; -1 = not listening */
     struct caller callers[CALLERS_MAX];
+    struct tls_seen *seen; /* the proofs of earlier callers; NULL = no caller yet */
 };
 
 int container_main(void);

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -62,6 +63,7 @@ void remote_listen_done(struct remote *r)
     r->listen_fd = -1;
     for (size_t i = 0; i < CALLERS_MAX; i++)
         caller_done(&r->callers[i]);
+    free(TAKE(r->seen));
 }
 
 size_t remote_poll(const struct remote *r, struct pollfd *out)
@@ -95,34 +97,74 @@ static bool our_key(const char *identity, struct tls_key *out, void *arg)
     return true;
 }
 
-/* Returns a free entry. If all are in use, closes the oldest connection that has not proved the
- * key. */
+/* The number of connections from this address without a proof. */
+static unsigned count_from(const struct remote *r, uint32_t from)
+{
+    unsigned n = 0;
+    for (size_t i = 0; i < CALLERS_MAX; i++)
+        n += r->callers[i].link.fd >= 0 && !r->callers[i].proved && r->callers[i].from == from;
+    return n;
+}
+
+/* Returns a free entry. If all are in use, closes the oldest connection without a proof of the
+ * address that has most of these. NULL: all callers have proved that they know the key. */
 static struct caller *place_for(struct remote *r)
 {
-    struct caller *best = &r->callers[0];
+    struct caller *best = NULL;
+    unsigned most = 0;
     for (size_t i = 0; i < CALLERS_MAX; i++) {
-        if (r->callers[i].link.fd < 0)
-            return &r->callers[i];
-        if (r->callers[i].until_ms < best->until_ms)
-            best = &r->callers[i];
+        struct caller *c = &r->callers[i];
+        if (c->link.fd < 0)
+            return c;
+        unsigned n = c->proved ? 0 : count_from(r, c->from);
+        if (n > most || (n && n == most && c->until_ms < best->until_ms)) {
+            most = n;
+            best = c;
+        }
     }
-    caller_done(best);
+    if (best)
+        caller_done(best);
     return best;
 }
 
 static void take_call(struct remote *r)
 {
-    int fd = accept4(r->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    struct sockaddr_in peer = { 0 };
+    socklen_t len = sizeof peer;
+    int fd = accept4(r->listen_fd, (struct sockaddr *)&peer, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd == -1)
         return;
-    struct tls *tls = tls_server_new(our_key, r, NULL);
+    struct caller *c = place_for(r);
+    struct tls *tls = c ? tls_server_new(our_key, r, NULL) : NULL;
     if (!tls) {
         close(fd);
         return;
     }
-    struct caller *c = place_for(r);
+    tls_hold(tls);
     link_of_tls(&c->link, fd, tls);
     c->until_ms = clock_mono_ms() + CALLER_MS;
+    c->from = peer.sin_addr.s_addr;
+    c->proved = false;
+}
+
+/* The first message of the caller has arrived. A master proves in it that it knows the key: it
+ * comes from the same release as this executor. So no handshake is computed for others. */
+static int hear(struct remote *r, struct caller *c)
+{
+    uint64_t number;
+    if (!r->seen && !(r->seen = calloc(1, sizeof *r->seen)))
+        return -ENOMEM;
+    c->proved = tls_claim(c->link.tls, &number) && tls_seen_add(r->seen, number);
+    if (!c->proved)
+        return -EACCES;
+    int rc = tls_continue(c->link.tls, NULL);
+    return rc < 0 ? rc : link_flush(&c->link);
+}
+
+static int read_caller(struct remote *r, struct caller *c)
+{
+    int rc = link_fill(&c->link);
+    return rc == 0 && tls_held(c->link.tls) ? hear(r, c) : rc;
 }
 
 bool remote_called(struct remote *r, const struct pollfd *v, size_t n, struct link *out)
@@ -133,7 +175,7 @@ bool remote_called(struct remote *r, const struct pollfd *v, size_t n, struct li
         bool has_input = i + 1 < n && v[i + 1].fd == c->link.fd && v[i + 1].revents;
         if (c->link.fd < 0)
             continue;
-        if ((has_input && link_fill(&c->link) < 0) || now >= c->until_ms) {
+        if ((has_input && read_caller(r, c) < 0) || now >= c->until_ms) {
             caller_done(c);
         } else if (tls_ready(c->link.tls)) {
             *out = c->link;

@@ -422,7 +422,8 @@ void conn_update_reading(struct conn *c)
     uv_stream_t *s = &c->io.stream;
     if (c->closed)
         return;
-    if (!c->finishing && conn_paused(c) && !conn_shaking(c))
+    bool paused = !c->finishing && conn_paused(c) && !conn_shaking(c);
+    if (paused || (c->line && c->line->work))
         (void)uv_read_stop(s); /* cannot fail */
     else
         /* Fails if the conn reads already, has no socket yet, or is closing. */

@@ -16,6 +16,9 @@ struct conn_line {
     struct dial *dial; /* the attempt to connect; NULL = none is running */
     char *target;      /* "host:port" of an outgoing connection */
     struct loop_timer *timer;
+    struct shake_work *work; /* another thread has the session: tls is NULL meanwhile */
+    uint64_t from;           /* the peer's address, as a number; see address_hash() */
+    bool counted;            /* in loop.n_shaking */
     struct shakes *shakes; /* the list of an accepted connection until its handshake has finished */
     struct conn *next, *prev;
     struct err *why; /* why it failed while it was paused; reported once it gets ops */

@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -16,6 +18,9 @@
  * through one buffer of the loop, which all connections share.
  */
 enum {
+    /* With this number of handshakes at the same time, other threads do the costly parts. A process
+     * with few connections needs no further threads. */
+    SHAKES_INLINE_MAX = 4,
     CIPHER_AHEAD = 256 << 10,
     HANDSHAKE_BYTE = 0x16, /* the first byte that any TLS client sends */
 };
@@ -39,10 +44,27 @@ static void shakes_remove(struct conn *c)
     s->n--;
 }
 
+/* A part of a handshake on another thread. */
+struct shake_work {
+    struct conn *c; /* NULL: it was closed meanwhile */
+    struct tls *tls;
+    struct buf in, plain; /* in: what the peer has sent; empty: continue a held session */
+    struct err e;
+};
+
+static void shaking_over(struct conn_line *t, struct loop *l)
+{
+    if (t->counted)
+        l->n_shaking--;
+    t->counted = false;
+}
+
 void line_free(struct conn_line *t)
 {
     if (!t)
         return;
+    if (t->work) /* loop_free() closes handles without conn_close() */
+        t->work->c = NULL;
     tls_free(t->tls);
     free(t->target);
     free(t->why);
@@ -65,6 +87,9 @@ void line_close(struct conn *c)
     dial_cancel(TAKE(t->dial));
     loop_timer_free(TAKE(t->timer));
     shakes_remove(c);
+    shaking_over(t, c->object.loop);
+    if (t->work)
+        TAKE(t->work)->c = NULL;
     if (t->ready && !c->failed && line_queued(c) == 0 && tls_end(t->tls, NULL) == 0)
         send_tls_output(c);
 }
@@ -216,6 +241,7 @@ static void line_ready(struct conn *c)
 {
     struct conn_line *t = c->line;
     t->ready = true;
+    shaking_over(t, c->object.loop);
     loop_timer_free(TAKE(t->timer));
     conn_dirty(c);
     if (t->shakes) {
@@ -237,7 +263,121 @@ static int server_begin(struct conn *c, char first, struct err *e)
     if (first != HANDSHAKE_BYTE) /* check this before allocating a TLS session */
         return err_set(e, EPROTO, "the peer does not speak TLS");
     c->line->tls = tls_server_new(s->key_of, s->arg, e);
-    return c->line->tls ? 0 : -ENOMEM;
+    if (!c->line->tls)
+        return -ENOMEM;
+    tls_hold(c->line->tls);
+    return 0;
+}
+
+/* The session has processed input, or has failed (rc, e). */
+static int take_result(struct conn *c, int rc, struct buf *plain, struct err *e)
+{
+    struct conn_line *t = c->line;
+    if (rc < 0) {
+        send_tls_output(c); /* sends the TLS alert that tells the peer why */
+        if (!t->ready && !t->shakes)
+            (void)err_wrap(e, rc, "cannot connect to '%s'", t->target);
+        return rc;
+    }
+    conn_dirty(c); /* the handshake may have produced output */
+    if (!t->ready && tls_ready(t->tls))
+        line_ready(c);
+    return plain->len > 0 && !conn_over(c) ? conn_read_bytes(c, plain->p, plain->len, e) : 0;
+}
+
+/* ---- handshakes on other threads ---- */
+
+static int shake_work(void *arg)
+{
+    struct shake_work *w = arg;
+    return w->in.len ? tls_feed(w->tls, w->in.p, w->in.len, &w->plain, &w->e)
+                     : tls_continue(w->tls, &w->e);
+}
+
+static void on_shake_work(void *arg, int rc)
+{
+    struct shake_work *w = arg;
+    struct conn *c = w->c;
+    if (c)
+        c->line->work = NULL;
+    if (c && !c->object.loop->ending) {
+        c->line->tls = TAKE(w->tls);
+        if (take_result(c, rc, &w->plain, &w->e) < 0)
+            conn_report_close(c, &w->e);
+        else
+            conn_update_reading(c);
+    }
+    tls_free(w->tls);
+    buf_done(&w->in);
+    buf_done(&w->plain);
+    free(w);
+}
+
+/* Give the session to another thread, with input, or to continue it (n 0). */
+static int shake_elsewhere(struct conn *c, const char *p, size_t n, struct err *e)
+{
+    struct conn_line *t = c->line;
+    struct shake_work *w = calloc(1, sizeof *w);
+    if (w)
+        *w = (struct shake_work){ .c = c, .tls = t->tls };
+    if (!w || (n > 0 && buf_add(&w->in, p, n) < 0) ||
+        loop_work(c->object.loop, shake_work, on_shake_work, w) < 0) {
+        if (w)
+            buf_done(&w->in);
+        free(w);
+        return err_set(e, ENOMEM, "no memory for a TLS handshake");
+    }
+    t->tls = NULL; /* the work has it now */
+    t->work = w;
+    c->object.loop->n_shake_works++;
+    conn_update_reading(c); /* stops it */
+    return 0;
+}
+
+static bool is_crowded(const struct conn *c)
+{
+    return c->object.loop->n_shaking > SHAKES_INLINE_MAX;
+}
+
+/* ---- peers of a listener ---- */
+
+static void shakes_add(struct shakes *s, struct conn *c)
+{
+    struct conn_line *t = c->line;
+    t->shakes = s;
+    t->prev = NULL;
+    t->next = s->first;
+    if (s->first)
+        s->first->line->prev = c;
+    else
+        s->last = c;
+    s->first = c;
+    s->n++;
+}
+
+/* The first message of a peer has arrived. A peer that has proved its identity always goes on. */
+static int heard(struct conn *c, struct err *e)
+{
+    struct conn_line *t = c->line;
+    struct shakes *s = t->shakes;
+    uint64_t number;
+    if (tls_claim(t->tls, &number) && tls_seen_add(&s->guard->seen, number)) {
+        shakes_remove(c);
+        shakes_add(s->proved, c);
+        if (is_crowded(c))
+            return shake_elsewhere(c, NULL, 0, e);
+    } else if (!strangers_admit(&s->guard->strangers, t->from, clock_mono_ms())) {
+        return err_set(e, EBUSY, "too many peers that have not proved an identity");
+    }
+    return tls_continue(t->tls, e);
+}
+
+/* May another thread do this part of the handshake? Not for a stranger: the key of its identity is
+ * looked up in the data of this thread. */
+static bool may_go_elsewhere(const struct conn *c)
+{
+    const struct conn_line *t = c->line;
+    return !t->ready && is_crowded(c) && (!t->shakes || !t->shakes->proved);
 }
 
 int line_read(struct conn *c, char *p, size_t n, struct err *e)
@@ -249,19 +389,15 @@ int line_read(struct conn *c, char *p, size_t n, struct err *e)
     int rc = t->tls ? 0 : server_begin(c, *p, e);
     if (rc < 0)
         return rc;
+    if (may_go_elsewhere(c))
+        return shake_elsewhere(c, p, n, e);
     buf_clear(plain);
     rc = tls_feed(t->tls, p, n, plain, e);
-    if (rc < 0) {
-        send_tls_output(c); /* sends the TLS alert that tells the peer why */
-        if (!t->ready && !t->shakes)
-            (void)err_wrap(e, rc, "cannot connect to '%s'", t->target);
+    if (rc == 0 && tls_held(t->tls))
+        rc = heard(c, e);
+    if (t->work)
         return rc;
-    }
-    conn_dirty(c); /* the handshake may have produced output */
-    if (!t->ready && tls_ready(t->tls))
-        line_ready(c);
-    if (plain->len > 0 && !conn_over(c))
-        rc = conn_read_bytes(c, plain->p, plain->len, e);
+    rc = take_result(c, rc, plain, e);
     if (plain->cap > PLAIN_MAX / 2)
         buf_done(plain);
     return rc;
@@ -299,6 +435,8 @@ static int line_new(struct conn *c, int64_t deadline_ms, void (*late)(void *arg)
     c->line = calloc(1, sizeof *c->line);
     if (!c->line || !(c->line->timer = loop_timer_new(c->object.loop, late, c)))
         return err_set(e, ENOMEM, "cannot make a connection: %m");
+    c->line->counted = true;
+    c->object.loop->n_shaking++;
     loop_timer_set(c->line->timer, deadline_ms);
     return 0;
 }
@@ -341,6 +479,22 @@ static void on_shake_late(void *arg)
     conn_report_close(c, &e);
 }
 
+/* The address of the peer as a number, without its port; of IPv6 only the network. Two addresses
+ * may have the same number. */
+static uint64_t address_hash(int fd)
+{
+    struct tcp_address a = { 0 };
+    socklen_t len = sizeof a;
+    uint64_t net = 0;
+    if (getpeername(fd, &a.sa, &len) == -1)
+        return 0; /* it has disconnected already */
+    if (a.sa.sa_family == AF_INET)
+        net = a.in.sin_addr.s_addr;
+    else
+        memcpy(&net, &a.in6.sin6_addr, sizeof net);
+    return (net + 1) * UINT64_C(0x9e3779b97f4a7c15) >> 16;
+}
+
 int shake_begin(struct loop *l, struct shakes *s, int fd, struct err *e)
 {
     AUTO(close_p) int mine = fd;
@@ -356,25 +510,24 @@ int shake_begin(struct loop *l, struct shakes *s, int fd, struct err *e)
         return rc;
     }
     socket_tune(mine);
+    c->line->from = address_hash(mine);
     mine = -1;
-    struct conn_line *t = c->line;
-    t->shakes = s;
-    t->next = s->first;
-    if (s->first)
-        s->first->line->prev = c;
-    else
-        s->last = c;
-    s->first = c;
-    s->n++;
+    shakes_add(s, c);
     conn_update_reading(c);
     return 0;
 }
 
-void shakes_drop_oldest(struct shakes *s)
+void shakes_make_room(struct shakes *s)
 {
+    unsigned by_address[256] = { 0 }, most = 0;
+    for (const struct conn *c = s->first; c; c = c->line->next)
+        most = MAX(most, ++by_address[c->line->from % ARRAY_LEN(by_address)]);
+    struct conn *oldest = s->last;
+    while (by_address[oldest->line->from % ARRAY_LEN(by_address)] < most)
+        oldest = oldest->line->prev;
     struct err e = { 0 };
     (void)err_set(&e, EBUSY, "too many TLS handshakes are unfinished");
-    conn_report_close(s->last, &e);
+    conn_report_close(oldest, &e);
 }
 
 void shakes_end(struct shakes *s)

@@ -32,7 +32,9 @@ struct listener {
     void (*on_accept_tcp)(struct tcp *t, void *arg);
     void *arg;
     tls_key_fn *key_of;
-    struct shakes shakes;
+    struct shakes shakes; /* of peers that have not proved an identity */
+    struct shakes proved; /* of the others */
+    struct guard *guard;  /* for TLS */
     int64_t next_log_ms;
     unsigned n_refused; /* refused peers since the last log line */
 };
@@ -44,6 +46,7 @@ static void listener_destroy(struct object *o)
         (void)close(s->fd);
     free(s->path);
     free(s->name);
+    free(s->guard);
     free(s);
 }
 
@@ -54,6 +57,7 @@ void listener_close(struct listener *s)
     if (s->path)
         (void)unlink(s->path); /* it may be missing already */
     shakes_end(&s->shakes);
+    shakes_end(&s->proved);
     object_close((uv_handle_t *)&s->poll);
     loop_timer_free(TAKE(s->pause));
     (void)close(s->fd); /* at once, so that no peer can connect any more */
@@ -159,8 +163,8 @@ static int take_tcp(struct listener *s, int fd, struct err *e)
 
 static int take_tls(struct listener *s, int fd, struct err *e)
 {
-    if (s->shakes.n >= CONN_HANDSHAKES_MAX) /* an honest peer has finished by now */
-        shakes_drop_oldest(&s->shakes);
+    if (s->shakes.n >= CONN_HANDSHAKES_MAX)
+        shakes_make_room(&s->shakes);
     return shake_begin(s->object.loop, &s->shakes, fd, e);
 }
 
@@ -194,6 +198,7 @@ static int listener_start(struct listener *s, struct loop *l, int fd, struct err
         (void)close(fd); /* no peer has connected to it yet */
         free(s->path);
         free(s->name);
+        free(s->guard);
         free(s);
         return rc;
     }
@@ -305,7 +310,15 @@ static int tcp_open(struct loop *l, const char *address, uint16_t port, const st
     char *own = s->name;
     *s = *like;
     s->name = own;
-    s->shakes.arg = s;
+    if (s->key_of && !(s->guard = calloc(1, sizeof *s->guard))) {
+        (void)close(fd);
+        free(s->name);
+        free(s);
+        return err_set(e, ENOMEM, "cannot listen on '%s': %m", name);
+    }
+    s->shakes.guard = s->proved.guard = s->guard;
+    s->shakes.arg = s->proved.arg = s;
+    s->shakes.proved = &s->proved;
     int rc = listener_start(s, l, fd, e);
     if (rc == 0)
         *out = s;
@@ -329,6 +342,9 @@ int listener_open_tls(struct loop *l, const char *address, uint16_t port, tls_ke
                                    .arg = arg,
                                    .key_of = key_of,
                                    .shakes = { .key_of = find_handshake_key,
+                                               .on_ready = on_handshake_done,
+                                               .on_stranger = on_handshake_refused },
+                                   .proved = { .key_of = find_handshake_key,
                                                .on_ready = on_handshake_done,
                                                .on_stranger = on_handshake_refused } };
     return tcp_open(l, address, port, &like, out, e);

@@ -121,7 +121,8 @@ void listener_close(struct listener *s); /* also unlinks a unix socket; NULL is 
 
 enum {
     CONN_HANDSHAKE_MS = 10000, /* a peer that has not proved its key by then is disconnected */
-    /* Unfinished handshakes of one listener. If there are more, the oldest one is disconnected. */
+    /* Connections to one listener whose peers have not proved an identity yet. If there are more,
+     * the oldest one of the address that has most is disconnected. */
     CONN_HANDSHAKES_MAX = 1024,
 };
 
@@ -141,6 +142,10 @@ int conn_dial_tls(struct loop *l, const struct conn_target *to, const struct con
 
 /* Listen on a numeric address (NULL = all IPv4 addresses) and a port (0 = any free port, which
  * listener_port() of loop/tcp.h returns).
+ *
+ * A peer whose first message proves that it has the key of its identity (codec/tls.h) always gets a
+ * handshake. The others are limited by their address and in all (strangers.c). key_of is called on
+ * the loop's thread only. With many handshakes at once, other threads compute them.
  *
  * on_accept gets only peers that have proved in time that they know the key of their identity. The
  * loop closes the other connections. It logs one of these per second at most, with the number of

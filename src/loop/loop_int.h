@@ -55,6 +55,8 @@ struct loop {
     struct buf plain; /* the decrypted bytes of one read */
     struct dial *dials;
     struct tcp_resolve *resolves;
+    unsigned n_shaking;     /* connections with an unfinished handshake */
+    unsigned n_shake_works; /* parts of handshakes that other threads have done */
     /* Set by tests only: */
     const char *name_servers; /* "host:port,..."; NULL = those of the system */
     int64_t handshake_ms;     /* 0 = CONN_HANDSHAKE_MS */
@@ -82,10 +84,32 @@ void resolves_end(struct loop *l);
 struct conn *conn_adopt(struct loop *l, int fd, struct err *e); /* takes fd; NULL: e is set */
 bool conn_has_owner(const struct conn *c); /* has it ops, or was it closed already? */
 
-/* conn_tls.c: the unfinished handshakes of one listener, the youngest first */
+/* strangers.c */
+struct bucket {
+    uint64_t from; /* the address, as of address_hash() */
+    double level;
+    int64_t at_ms; /* level is that of this time */
+    bool used;
+};
+struct strangers {
+    struct bucket by_address[128], all;
+};
+/* May a peer without a proof of its identity go on with its handshake now? */
+bool strangers_admit(struct strangers *s, uint64_t from, int64_t now_ms);
+
+/* What a listener remembers of its peers' first messages. */
+struct guard {
+    struct strangers strangers;
+    struct tls_seen seen; /* the numbers of the proofs */
+};
+
+/* conn_tls.c: unfinished handshakes of one listener, the youngest first */
 struct shakes {
     struct conn *first, *last;
     unsigned n;
+    struct shakes
+        *proved; /* the list for peers that have proved their identity; NULL: this is it */
+    struct guard *guard;
     tls_key_fn *key_of;
     void (*on_ready)(struct conn *c, void *arg); /* the handshake has succeeded */
     /* The handshake has failed. The conn is freed after this returns. */
@@ -94,7 +118,8 @@ struct shakes {
 };
 /* Start a handshake on an accepted socket. Takes fd. 0, or -errno with e set. */
 int shake_begin(struct loop *l, struct shakes *s, int fd, struct err *e);
-void shakes_drop_oldest(struct shakes *s);
+/* Close the oldest handshake of the address that has most. */
+void shakes_make_room(struct shakes *s);
 void shakes_end(struct shakes *s); /* closes all, without on_stranger() */
 
 /* tcp.c */

@@ -316,6 +316,154 @@ static void test_tls_strangers(void **state)
     loop_free(x.l);
 }
 
+/* ---- a listener under attack ---- */
+
+/* A plain connection from an address of loopback. */
+static int connect_from(const char *address, uint16_t port)
+{
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in from = { .sin_family = AF_INET }, to = { .sin_family = AF_INET };
+    assert_int_equal(inet_pton(AF_INET, address, &from.sin_addr), 1);
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    to.sin_port = htons(port);
+    assert_int_equal(bind(fd, (const struct sockaddr *)&from, sizeof from), 0);
+    assert_int_equal(connect(fd, (const struct sockaddr *)&to, sizeof to), 0);
+    return fd;
+}
+
+static void stop_loop(void *arg)
+{
+    loop_stop(arg);
+}
+
+static void pass(struct loop *l, int ms)
+{
+    struct loop_timer *t = loop_timer_new(l, stop_loop, l);
+    loop_timer_set(t, clock_mono_ms() + ms);
+    (void)loop_run(l);
+    loop_timer_free(t);
+}
+
+/* Does the peer at fd get a handshake? Returns 1: it got bytes of one; 0: the connection was
+ * closed, perhaps with an alert; -1: neither yet. */
+static int answer_at(int fd)
+{
+    char p[8];
+    ssize_t n = recv(fd, p, sizeof p, MSG_DONTWAIT);
+    return n > 0 ? p[0] == 0x16 : n == 0 || errno != EAGAIN ? 0 : -1;
+}
+
+/* One address holds all places with connections that send nothing. Peers of another address get in,
+ * those with a proof and those without. */
+static void test_tls_full(void **state)
+{
+    (void)state;
+    struct echo x = { .n_steps = 1, .want_closed = 1 };
+    int fd[CONN_HANDSHAKES_MAX];
+    echo_listen(&x);
+    for (size_t i = 0; i < ARRAY_LEN(fd); i++) {
+        fd[i] = connect_from("127.0.0.2", listener_port(x.s));
+        if (i % 64 == 0)
+            pass(x.l, 1);
+    }
+    int stranger = connect_from("127.0.0.3", listener_port(x.s));
+    pass(x.l, 20);
+    struct conn *c = echo_dial(&x, "worker:1", &right, listener_port(x.s), 0);
+    assert_int_equal(send_step(c, 1, 1), 0);
+    (void)loop_run(x.l);
+    assert_int_equal(x.n_frames, 1);
+    assert_int_equal(answer_at(stranger), -1); /* it still has its place */
+    unsigned n_closed = 0;
+    for (size_t i = 0; i < ARRAY_LEN(fd); i++) {
+        n_closed += answer_at(fd[i]) == 0;
+        close_p(&fd[i]);
+    }
+    assert_in_range(n_closed, 1, 3);
+    close_p(&stranger);
+    loop_free(x.l);
+}
+
+/* Strangers who begin handshakes: an address gets some and then one in a second. A peer with a
+ * proof always gets one, also from that address. */
+static void test_tls_begun(void **state)
+{
+    (void)state;
+    struct echo x = { .n_steps = 1, .want_closed = 1 };
+    struct err e = { 0 };
+    int fd[40];
+    unsigned n_answered = 0;
+    echo_listen(&x);
+    for (size_t i = 0; i < ARRAY_LEN(fd); i++) {
+        AUTO(tls_freep) struct tls *t = tls_client_new("worker:1", &wrong, &e);
+        fd[i] = connect_from("127.0.0.1", listener_port(x.s));
+        assert_int_equal(fs_write_all(fd[i], tls_out(t)->p, tls_out(t)->len), 0);
+    }
+    pass(x.l, 100);
+    for (size_t i = 0; i < ARRAY_LEN(fd); i++)
+        n_answered += answer_at(fd[i]) == 1;
+    assert_in_range(n_answered, 10, 20); /* more on a machine that was stopped for seconds */
+    struct conn *c = echo_dial(&x, "worker:1", &right, listener_port(x.s), 0);
+    assert_int_equal(send_step(c, 1, 1), 0);
+    (void)loop_run(x.l);
+    assert_int_equal(x.n_frames, 1);
+    for (size_t i = 0; i < ARRAY_LEN(fd); i++)
+        close_p(&fd[i]);
+    loop_free(x.l);
+}
+
+/* A recorded first message of an honest peer is no proof the second time. */
+static void test_tls_recorded(void **state)
+{
+    (void)state;
+    struct echo x = { 0 };
+    struct err e = { 0 };
+    int fd[40];
+    unsigned n_answered = 0;
+    AUTO(tls_freep) struct tls *t = tls_client_new("worker:1", &right, &e);
+    echo_listen(&x);
+    for (size_t i = 0; i < ARRAY_LEN(fd); i++) {
+        fd[i] = connect_from("127.0.0.1", listener_port(x.s));
+        assert_int_equal(fs_write_all(fd[i], tls_out(t)->p, tls_out(t)->len), 0);
+    }
+    pass(x.l, 100);
+    for (size_t i = 0; i < ARRAY_LEN(fd); i++)
+        n_answered += answer_at(fd[i]) == 1;
+    assert_in_range(n_answered, 11, 21);
+    for (size_t i = 0; i < ARRAY_LEN(fd); i++)
+        close_p(&fd[i]);
+    loop_free(x.l);
+}
+
+/* Many handshakes at once are computed by other threads, those of one connection are not. */
+static void test_tls_threads(void **state)
+{
+    (void)state;
+    struct echo x = { .n_steps = 1, .want_closed = 1 };
+    echo_listen(&x);
+    struct conn *c = echo_dial(&x, "worker:1", &right, listener_port(x.s), 0);
+    assert_int_equal(send_step(c, 1, 1), 0);
+    (void)loop_run(x.l);
+    assert_int_equal(x.n_frames, 1);
+    assert_int_equal(x.l->n_shake_works, 0);
+    assert_int_equal(x.l->n_shaking, 0);
+    x.want_closed = 41;
+    for (unsigned i = 0; i < 40; i++) {
+        c = echo_dial(&x, "worker:2", &right, listener_port(x.s), 0);
+        assert_int_equal(send_step(c, 1, 1), 0);
+    }
+    (void)loop_run(x.l);
+    assert_int_equal(x.n_frames, 41);
+    assert_true(x.l->n_shake_works > 60); /* of about 80 of the clients and 80 of the server */
+    assert_int_equal(x.l->n_shaking, 0);
+    /* connections that end while another thread has their session */
+    for (unsigned i = 0; i < 20; i++)
+        (void)echo_dial(&x, "worker:3", &right, listener_port(x.s), 0);
+    for (int i = 0; i < 1000 && !x.l->n_shake_works; i++)
+        pass(x.l, 1);
+    listener_close(x.s);
+    loop_free(x.l);
+}
+
 /* A connection that is cut without a TLS goodbye ends with an error. */
 struct relay {
     struct echo *x;
@@ -405,6 +553,8 @@ int main(void)
         cmocka_unit_test(test_tls_echo),        cmocka_unit_test(test_tls_many),
         cmocka_unit_test(test_tls_keys_differ), cmocka_unit_test(test_tls_dial_without_a_listener),
         cmocka_unit_test(test_tls_no_answer),   cmocka_unit_test(test_tls_strangers),
+        cmocka_unit_test(test_tls_full),        cmocka_unit_test(test_tls_begun),
+        cmocka_unit_test(test_tls_recorded),    cmocka_unit_test(test_tls_threads),
         cmocka_unit_test(test_tls_cut),         cmocka_unit_test(test_tls_paused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
