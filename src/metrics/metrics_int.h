@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The bytes of a series that writer and reader share (docs/metrics.md, "The file"). */
+#ifndef TONY_METRICS_METRICS_INT_H
+#define TONY_METRICS_METRICS_INT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "metrics/metrics.h"
+
+enum metrics_op {
+    OP_RESET = 1, /* forget all names, tasks and numbers */
+    OP_NAME = 2,  /* kind, length, text */
+    OP_TASK = 3,  /* length, label */
+    OP_TIME = 4,  /* milliseconds since the last OP_TIME, signed */
+    OP_GONE = 5,  /* task */
+    OP_GAP = 6,   /* all tasks are gone */
+    OP_SAMPLE = 16, /* OP_SAMPLE + n - 1: n values of one task; up to OP 255 */
+    SAMPLE_VALUES_MAX = 255 - OP_SAMPLE + 1,
+};
+
+#define NUMBER_MAX (INT64_C(1) << 53)
+enum { EXPONENT_MAX = 400, PAGE_BYTES = 4096 };
+
+/* A number as m * 10^e, e = 0 if it is a whole one. */
+void number_of(double v, enum metric_kind kind, int64_t *out_m, int *out_e);
+double number_value(int64_t m, int e, enum metric_kind kind);
+
+static inline uint64_t zigzag(int64_t v)
+{
+    return ((uint64_t)v << 1) ^ (uint64_t)(v >> 63);
+}
+static inline int64_t unzigzag(uint64_t v)
+{
+    return (int64_t)(v >> 1) ^ -(int64_t)(v & 1);
+}
+
+/* Which number a writer and a reader expect next: a counter probably grows as it did before. */
+static inline int64_t predict(enum metric_kind kind, int64_t m, int64_t d)
+{
+    return kind == METRIC_COUNTER ? m + d : m;
+}
+
+static inline bool in_pages(enum metric_kind kind)
+{
+    return kind == METRIC_PAGES || kind == METRIC_PEAK;
+}
+
+/* v: n structs of `size` bytes that begin with the number of a name, ascending. The position of the
+ * one with this name, or where it belongs. */
+size_t name_at(const void *v, size_t n, size_t size, uint32_t name);
+
+int put_varint(struct buf *b, uint64_t v);
+/* false: it is not complete, or too long. */
+bool get_varint(struct span *in, uint64_t *out);
+
+#endif
