@@ -9,14 +9,16 @@ program runs anywhere. No call waits for tony, or raises an exception because of
     for step in range(tony_task.resume_step(), total):
         ...
         tony.progress(step + 1, total)
+        tony.metrics(loss=loss, lr=1e-3)    # any numbers, at most 256 names
         if tony.should_stop():              # save a checkpoint now: the task will be stopped soon
             ...
     tony.checkpoint(step, "/data/run/step-120.pt")      # when it is complete: after its rename
 
 From a shell: python3 tony_task.py progress 120 1000; python3 tony_task.py checkpoint 120 /data/run/step-120.pt;
-python3 tony_task.py ready
+python3 tony_task.py ready; python3 tony_task.py metrics loss=0.31 lr=0.001
 """
 import json
+import math
 import os
 import socket
 import sys
@@ -83,6 +85,13 @@ class Task:
         """Call it when the checkpoint is complete. parts: how many tasks must report their part of it."""
         self._say(step=step, checkpoint=os.path.abspath(path), **({} if parts is None else {"parts": parts}))
 
+    def metrics(self, values=None, **more):
+        """Numbers about the training: metrics(loss=0.31), or metrics({"val/loss": 0.31}) for names with other characters."""
+        numbers = {name: float(value) for name, value in {**(values or {}), **more}.items()}
+        numbers = {name: value for name, value in numbers.items() if math.isfinite(value)}  # JSON has no others
+        if numbers:
+            self._say(metrics=numbers)
+
     def tensorboard(self, url):
         self._say(tensorboard=url)
 
@@ -106,7 +115,9 @@ if __name__ == "__main__":
         connect().progress(*map(int, words[1:]))
     elif words[:1] == ["checkpoint"] and len(words) == 3:
         connect().checkpoint(int(words[1]), words[2])
+    elif words[:1] == ["metrics"] and len(words) > 1 and all("=" in word for word in words[1:]):
+        connect().metrics({name: float(value) for name, value in (word.split("=", 1) for word in words[1:])})
     elif words == ["ready"]:
         connect().ready()
     else:
-        sys.exit("usage: tony_task.py progress STEP [TOTAL] | checkpoint STEP PATH | ready")
+        sys.exit("usage: tony_task.py progress STEP [TOTAL] | checkpoint STEP PATH | ready | metrics NAME=NUMBER ...")

@@ -295,6 +295,7 @@ struct job_spec {
     uint64_t app_timeout_ms, allocation_timeout_ms, registration_timeout_ms,
         execution_timeout_ms; /* 0 = none */
     uint32_t heartbeat_ms, max_missed_heartbeats, metrics_ms;
+    bool gpu_metrics;
     int64_t client_away_ms;         /* -1 = never */
     uint16_t port_first, port_last; /* the ports of masters and executors; 0 = not set */
     uint64_t resize_timeout_ms; /* time limit for the grant of containers that a larger size needs;

@@ -136,6 +136,7 @@ static void finish(struct executor *x)
 {
     struct attempt *a = &x->a;
     task_side_end(x);
+    task_metrics_end(x);
     if (a->in_cgroup && !a->forced && cgroup_oom_kills(&x->cfg->cgroup) > a->oom_before)
         note_oom(x, cgroup_memory_max(&x->cfg->cgroup));
     enum end_reason reason = reason_of(a);
@@ -221,6 +222,8 @@ void attempt_on_child(struct executor *x)
             left = pid == 0;
             break;
         }
+        if (task_metrics_reaped(x, pid, &used))
+            continue;
         a->cpu_ms += (uint64_t)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1000 +
                      (uint64_t)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1000;
         a->max_rss = MAX(a->max_rss, (uint64_t)used.ru_maxrss * 1024);
@@ -234,6 +237,7 @@ void attempt_on_child(struct executor *x)
     }
     if (!attempt_alive(a) || !a->exited)
         return;
+    left = left && task_metrics_others_left(x);
     if (!left)
         finish(x);
     else if (a->state == ATTEMPT_RUNNING && a->n_alive > 0)
@@ -267,7 +271,7 @@ static const char *enter_cgroup(struct executor *x, char procs[static CGROUP_PAT
     struct err ce = { 0 };
     a->in_cgroup = cgroup_make(&x->cfg->cgroup, x->cfg->memory_bytes, &ce) == 0;
     if (!a->in_cgroup)
-        executor_warn(x, "task.no_cgroup", &ce); /* attempt_sample() watches the memory instead */
+        executor_warn(x, "task.no_cgroup", &ce); /* attempt_check_memory() watches the memory instead */
     else if (a->number > 1)
         a->oom_before = cgroup_oom_kills(&x->cfg->cgroup);
     cgroup_procs_path(&x->cfg->cgroup, procs);
@@ -419,6 +423,7 @@ void attempt_start(struct executor *x, const Tony__Start *s)
     if (w->execution_timeout_ms)
         a->deadline_ms = clock_mono_ms() + (int64_t)w->execution_timeout_ms;
     prctl(PR_SET_TIMERSLACK, SLACK_NS);
+    task_metrics_begin(x);
     say_started(x);
 }
 
@@ -540,28 +545,10 @@ static uint64_t sample_tree(struct executor *x)
     return rss;
 }
 
-static uint64_t cpu_of(pid_t pid)
-{
-    struct timespec t;
-    /* As clock_getcpuclockid() computes it, but without its check of the process. */
-    clockid_t clock = (clockid_t)(~(unsigned)pid << 3 | 2);
-    if (clock_gettime(clock, &t) == -1)
-        return 0;
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
-static uint64_t cpu_of_further(const struct attempt *a)
-{
-    uint64_t sum = 0;
-    for (uint32_t i = 1; i < a->n_ranks; i++)
-        sum += a->ranks[i].exited ? 0 : cpu_of(a->ranks[i].pid);
-    return sum;
-}
-
-void attempt_sample(struct executor *x, uint64_t *out_rss, uint64_t *out_cpu_ms)
+void attempt_check_memory(struct executor *x)
 {
     struct attempt *a = &x->a;
-    *out_rss = *out_cpu_ms = 0;
+    uint64_t used = 0;
     if (!attempt_alive(a))
         return;
     const struct cgroup *g = &x->cfg->cgroup;
@@ -569,18 +556,15 @@ void attempt_sample(struct executor *x, uint64_t *out_rss, uint64_t *out_cpu_ms)
     bool over;
     if (a->in_cgroup) {
         uint64_t kills;
-        cgroup_watch(g, &x->watch, out_rss, &kills);
+        cgroup_watch(g, &x->watch, &used, &kills);
         over = kills > a->oom_before; /* then kill the other processes, too */
     } else {
-        *out_rss = sample_tree(x);
-        over = limit && *out_rss > limit;
+        used = sample_tree(x);
+        over = limit && used > limit;
     }
-    *out_cpu_ms = a->in_cgroup && g->kind == CGROUP_V2
-                      ? cgroup_cpu_ms(g)
-                      : a->cpu_ms + cpu_of(a->pid) + cpu_of_further(a);
-    a->max_rss = MAX(a->max_rss, *out_rss);
+    a->max_rss = MAX(a->max_rss, used);
     if (over && a->state == ATTEMPT_RUNNING && !a->forced) {
-        note_oom(x, a->in_cgroup ? cgroup_memory_max(g) : *out_rss);
+        note_oom(x, a->in_cgroup ? cgroup_memory_max(g) : used);
         kill_round(x);
     }
 }

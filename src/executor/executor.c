@@ -285,6 +285,7 @@ static void on_welcome(struct executor *x, const Tony__Welcome *w)
     if (!executor_has_keeper(x))
         remote_trim();
     task_side_again(x);
+    task_metrics_again(x);
     if (x->a.state == ATTEMPT_ENDED && !x->end_in_hello)
         attempt_report_end(x); /* it ended after the ExecutorHello was sent */
 }
@@ -417,11 +418,10 @@ static void send_beat(struct executor *x, int64_t now)
     int64_t every = beat_ms(x);
     renew_lease(x);
     x->beat_at_ms = MAX(x->beat_at_ms + every, now + every / 2);
-    attempt_sample(x, &beat.rss_bytes, &beat.cpu_ms);
+    attempt_check_memory(x);
     serve_tick(x, now);
-    if (!x->greeted)
+    if (!x->greeted || (task_metrics_due_soon(x, now) && task_metrics_tick(x, now)))
         return;
-    beat.max_rss_bytes = x->a.max_rss;
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_BEAT;
     f.beat = &beat;
@@ -448,6 +448,8 @@ static void on_time(struct executor *x)
         drop(x, -ETIMEDOUT);
     if (now >= x->beat_at_ms)
         send_beat(x, now);
+    if (now >= task_metrics_due(x))
+        (void)task_metrics_tick(x, now);
     task_side_tick(x, now);
     attempt_tick(x, now);
 }
@@ -455,6 +457,7 @@ static void on_time(struct executor *x)
 static int64_t next_deadline(const struct executor *x)
 {
     int64_t at = MIN(MIN(attempt_deadline(&x->a), x->beat_at_ms), task_side_deadline(x));
+    at = MIN(at, task_metrics_due(x));
     if (x->link.fd < 0)
         at = MIN(at, x->dial_at_ms);
     if (lease_runs(x))
@@ -492,7 +495,7 @@ static void on_connected(struct executor *x)
 
 static void wait_for_something(struct executor *x)
 {
-    struct pollfd p[3 + REMOTE_POLL_MAX + TASK_POLL_MAX] = {
+    struct pollfd p[4 + REMOTE_POLL_MAX + TASK_POLL_MAX] = {
         { .fd = x->signal_fd, .events = POLLIN }, { .fd = x->link.fd, .events = POLLIN }
     };
     size_t n_calls = x->cfg->remote ? remote_poll(x->cfg->remote, p + 2) : 0;
@@ -501,6 +504,8 @@ static void wait_for_something(struct executor *x)
     if (link_unsent(&x->link) || x->link.connecting)
         p[1].events |= POLLOUT;
     size_t n_all = 2 + n_calls + n_task;
+    size_t at_gpus = n_all, at_server = n_all + 1;
+    p[n_all++] = (struct pollfd){ .fd = task_metrics_fd(x), .events = POLLIN };
     if (x->server.s)
         p[n_all++] = (struct pollfd){ .fd = serve_fd(x), .events = POLLIN };
     int64_t at = next_deadline(x), left = at == INT64_MAX ? -1 : at - clock_mono_ms();
@@ -512,8 +517,10 @@ static void wait_for_something(struct executor *x)
         on_call(x, &line);
     if (n <= 0)
         return;
-    if (x->server.s && p[n_all - 1].revents)
+    if (x->server.s && p[at_server].revents)
         serve_turn(x);
+    if (p[at_gpus].revents)
+        task_metrics_ready(x);
     /* Before on_signals(), so that lines which the task sent before its end are reported before the
      * end. */
     task_side_ready(x, p + 2 + n_calls, n_task);

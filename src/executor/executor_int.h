@@ -20,6 +20,7 @@
 #include "executor/container.h"
 #include "executor/link.h"
 #include "executor/record.h"
+#include "executor/task_metrics.h"
 #include "executor/task_side.h"
 #include "executor/workdir.h"
 #include "proto/tony.pb-c.h"
@@ -112,6 +113,7 @@ struct executor {
     bool node_reports_end;  /* the node has stopped the container and reports the reason itself */
     struct attempt a;
     struct task_side task;
+    struct task_metrics metrics;
 
     struct {                /* the rendezvous server for the ranks of all tasks: serve.c */
         struct service *s;  /* NULL = this executor has none */
@@ -156,8 +158,8 @@ bool attempt_alive(const struct attempt *a);
 void attempt_message(const struct executor *x, Tony__AttemptEnded *out); /* borrows from x */
 void attempt_forget(struct attempt *a);
 void attempt_report_end(struct executor *x); /* report the end to the master */
-/* Measure the attempt. If it uses more memory than it may, kill it. */
-void attempt_sample(struct executor *x, uint64_t *out_rss, uint64_t *out_cpu_ms);
+/* If the attempt uses more memory than it may, kill it. */
+void attempt_check_memory(struct executor *x);
 
 /* tail.c */
 void tail_keep(const struct executor *x, enum end_reason reason, struct buf *out);

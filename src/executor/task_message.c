@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "codec/json.h"
+#include "metrics/metrics.h"
 
 enum { PARTS_MAX = 1000000 };
 
@@ -56,6 +57,30 @@ static int read_ready(const json_t *obj, bool *out, struct err *e)
     return 0;
 }
 
+/* All of them, or none: a line with one bad metric is refused. */
+static int read_metrics(const json_t *obj, const void **out, struct err *e)
+{
+    json_t *v = json_object_get(obj, "metrics"), *value;
+    const char *name;
+    int rc = 0;
+    if (!v)
+        return 0;
+    if (!json_is_object(v))
+        return err_set(e, EINVAL, "'metrics' is an object of numbers: {\"metrics\": {\"loss\": 0.31}}");
+    if (json_object_size(v) > METRICS_OWN_MAX)
+        return err_set(e, E2BIG, "a task may report %d different metrics", METRICS_OWN_MAX);
+    json_object_foreach(v, name, value)
+    {
+        rc = metric_name_check(span_of(name), e);
+        if (rc == 0 && !json_is_number(value))
+            rc = err_set(e, EINVAL, "metric '%s' is no number", name);
+        if (rc < 0)
+            return rc;
+    }
+    *out = v;
+    return 0;
+}
+
 int task_message_parse(struct span line, struct task_message *out, struct err *e)
 {
     struct task_message w = { 0 };
@@ -79,6 +104,8 @@ int task_message_parse(struct span line, struct task_message *out, struct err *e
         rc = read_ask(obj, &w.asks_stop, e);
     if (rc == 0)
         rc = read_ready(obj, &w.ready, e);
+    if (rc == 0)
+        rc = read_metrics(obj, &w.metrics, e);
     if (rc < 0) {
         json_decref(obj);
         return rc == -ENOMEM ? rc : -EINVAL;

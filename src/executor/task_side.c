@@ -277,6 +277,8 @@ static void on_line(struct executor *x, struct task_conn *c, struct span line)
         answer_error(c, &e);
     else
         note_message(x, &w, &path);
+    if (w.metrics && task_metrics_say(x, w.metrics, &e) < 0)
+        answer_error(c, &e);
     if (w.asks_stop)
         answer_stop(&x->task, c);
     task_message_done(&w);

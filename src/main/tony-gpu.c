@@ -2,10 +2,10 @@
 /*
  * tony-gpu: prints the NVIDIA GPUs of this machine, one JSON line for each. With --watch MS it then
  * prints their metrics in that interval, one line for each GPU, until the reader or the parent has
- * ended. It is a separate program, because a static one cannot load NVIDIA's library.
+ * ended; with --gpus 0,2 only those of these GPUs. It is a separate program, because a static one cannot load NVIDIA's library.
  *
  *   {"index":0,"uuid":"GPU-..","name":"NVIDIA H100","memory_mib":81559}
- *   {"index":0,"time_ms":1700000000000,"gpu_percent":97,"memory_percent":41,"used_mib":33000,"power_mw":310000,"temperature_c":61}
+ *   {"index":0,"time_ms":1700000000000,"gpu_percent":97,"memory_percent":41,"used_mib":33000,"used_percent":40.46,"bar1_percent":0.02,"power_mw":310000,"temperature_c":61}
  *
  * TONY_NVML names another library, for tests. Exit codes: 0; 1 no library or driver; 2 misuse.
  * Figures that a GPU does not report are left out.
@@ -29,6 +29,8 @@
 #include "base/str.h"
 #include "base/util.h"
 
+#define USAGE "usage: tony-gpu [--watch MS [--gpus 0,2]]"
+
 /* The part of the library's interface that is used here; it has not changed since its first
  * version. */
 struct device;
@@ -37,6 +39,9 @@ struct memory {
 };
 struct utilization {
     unsigned gpu, memory;
+};
+struct bar1 {
+    unsigned long long total, free, used;
 };
 
 enum {
@@ -54,6 +59,7 @@ static struct {
     int (*name)(struct device *d, char *out, unsigned n);
     int (*uuid)(struct device *d, char *out, unsigned n);
     int (*memory)(struct device *d, struct memory *out);
+    int (*bar1)(struct device *d, struct bar1 *out);
     int (*utilization)(struct device *d, struct utilization *out);
     int (*power)(struct device *d, unsigned *out_mw);
     int (*temperature)(struct device *d, int sensor, unsigned *out_c);
@@ -80,6 +86,7 @@ static int load(struct err *e)
     (void)find(lib, &nvml.name, "nvmlDeviceGetName");
     (void)find(lib, &nvml.uuid, "nvmlDeviceGetUUID");
     (void)find(lib, &nvml.memory, "nvmlDeviceGetMemoryInfo");
+    (void)find(lib, &nvml.bar1, "nvmlDeviceGetBAR1MemoryInfo");
     (void)find(lib, &nvml.utilization, "nvmlDeviceGetUtilizationRates");
     (void)find(lib, &nvml.power, "nvmlDeviceGetPowerUsage");
     (void)find(lib, &nvml.temperature, "nvmlDeviceGetTemperature");
@@ -112,13 +119,17 @@ static void add_device(struct buf *out, unsigned index, struct device *d)
 static void add_metrics(struct buf *out, unsigned index, struct device *d)
 {
     struct memory m;
+    struct bar1 b;
     struct utilization u;
     unsigned v;
     buf_addf(out, "{\"index\":%u,\"time_ms\":%lld", index, (long long)clock_wall_ms());
     if (nvml.utilization && nvml.utilization(d, &u) == 0)
         buf_addf(out, ",\"gpu_percent\":%u,\"memory_percent\":%u", u.gpu, u.memory);
     if (nvml.memory && nvml.memory(d, &m) == 0)
-        buf_addf(out, ",\"used_mib\":%llu", m.used >> 20);
+        buf_addf(out, ",\"used_mib\":%llu,\"used_percent\":%.2f", m.used >> 20,
+                 m.total ? 100.0 * (double)m.used / (double)m.total : 0);
+    if (nvml.bar1 && nvml.bar1(d, &b) == 0 && b.total)
+        buf_addf(out, ",\"bar1_percent\":%.2f", 100.0 * (double)b.used / (double)b.total);
     if (nvml.power && nvml.power(d, &v) == 0)
         buf_addf(out, ",\"power_mw\":%u", v);
     if (nvml.temperature && nvml.temperature(d, SENSOR_CORE, &v) == 0)
@@ -126,8 +137,20 @@ static void add_metrics(struct buf *out, unsigned index, struct device *d)
     buf_adds(out, "}\n");
 }
 
-/* Print one line for each device, all with one write(). */
-static int round_of(void (*add)(struct buf *out, unsigned index, struct device *d), struct err *e)
+/* Is this device in the list "0,2"? "" has all devices. */
+static bool is_wanted(const char *list, unsigned index)
+{
+    struct span rest = span_of(list), one;
+    int64_t n;
+    bool any = false;
+    while (list[0] && span_split(&rest, ',', &one))
+        any |= str_i64(one, 0, DEVICES_MAX, "GPU", &n, NULL) == 0 && n == index;
+    return any || !list[0];
+}
+
+/* Print one line for each device in the list, all with one write(). */
+static int round_of(void (*add)(struct buf *out, unsigned index, struct device *d),
+                    const char *list, struct err *e)
 {
     AUTO(buf_done) struct buf out = { 0 };
     unsigned n = 0;
@@ -137,7 +160,7 @@ static int round_of(void (*add)(struct buf *out, unsigned index, struct device *
                        "the NVIDIA driver does not say how many GPUs there are (code %d)", rc);
     for (unsigned i = 0; i < n && i < DEVICES_MAX; i++) {
         struct device *d;
-        if (nvml.handle(i, &d) == 0) /* leave out a GPU that has failed */
+        if (is_wanted(list, i) && nvml.handle(i, &d) == 0) /* leave out a GPU that has failed */
             add(&out, i, d);
     }
     if (out.failed)
@@ -146,13 +169,13 @@ static int round_of(void (*add)(struct buf *out, unsigned index, struct device *
     return rc < 0 ? err_set(e, -rc, "cannot write: %m") : 0;
 }
 
-static int watch(int64_t every_ms, struct err *e)
+static int watch(int64_t every_ms, const char *list, struct err *e)
 {
     /* The reader has closed the pipe: write() then fails with EPIPE, which is a normal end. */
     (void)signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     for (;;) {
-        int rc = round_of(add_metrics, e);
+        int rc = round_of(add_metrics, list, e);
         if (rc < 0)
             return rc == -EPIPE ? 0 : rc;
         nanosleep(
@@ -165,10 +188,10 @@ int main(int argc, char **argv)
 {
     struct err e = { 0 };
     int64_t every_ms = 0;
-    bool watching = argc == 3 && str_eq(argv[1], "--watch");
+    bool watching = (argc == 3 || (argc == 5 && str_eq(argv[3], "--gpus"))) &&
+                    str_eq(argv[1], "--watch");
     if (argc == 2 && str_eq(argv[1], "--help")) {
-        puts("usage: tony-gpu [--watch MS]\n\nPrints the NVIDIA GPUs of this machine, or their "
-             "metrics, as JSON lines.");
+        puts(USAGE "\n\nPrints the NVIDIA GPUs of this machine, or their metrics, as JSON lines.");
         return 0;
     }
     if (argc == 2 && str_eq(argv[1], "--version")) {
@@ -178,12 +201,12 @@ int main(int argc, char **argv)
     if ((argc != 1 && !watching) ||
         (watching &&
          str_i64(span_of(argv[2]), WATCH_MIN_MS, WATCH_MAX_MS, "--watch", &every_ms, &e) < 0)) {
-        fprintf(stderr, "tony-gpu: %s\n", e.num ? e.msg : "usage: tony-gpu [--watch MS]");
+        fprintf(stderr, "tony-gpu: %s\n", e.num ? e.msg : USAGE);
         return 2;
     }
     int rc = load(&e);
     if (rc == 0)
-        rc = watching ? watch(every_ms, &e) : round_of(add_device, &e);
+        rc = watching ? watch(every_ms, argc == 5 ? argv[4] : "", &e) : round_of(add_device, "", &e);
     if (rc < 0)
         fprintf(stderr, "tony-gpu: %s\n", e.msg);
     return rc < 0 ? 1 : 0;

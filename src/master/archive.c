@@ -20,12 +20,13 @@ enum { FILE_MAX = COPIES_PIECE_MAX }; /* bytes; a journal is far smaller (storag
 /* The phases of the archive: archive_begin(), archive_end() and archive_clear() have one each. */
 enum archive_phase { AP_NONE = 0, AP_BEGIN, AP_END, AP_CLEAR };
 
-enum { F_CONF, F_JOURNAL, F_STATUS, F_SUMMARY, F_COUNT };
+enum { F_CONF, F_JOURNAL, F_STATUS, F_SUMMARY, F_METRICS, F_COUNT };
 static const char *const file_names[F_COUNT] = {
     [F_CONF] = "job.conf",
     [F_JOURNAL] = "journal",
     [F_STATUS] = "status.json",
     [F_SUMMARY] = "summary",
+    [F_METRICS] = "metrics",
 };
 
 /* An operation of the file system. done() is called once, unless the archive is freed before. */

@@ -3,8 +3,8 @@
  * The archive of a job on a cluster: it stores the history in HDFS, and removes the staging
  * directory there.
  *
- *     <history dir>/<application id>/   job.conf, written at the start; journal, status.json and
- *                                       summary, written at the end
+ *     <history dir>/<application id>/   job.conf, written at the start; journal, status.json,
+ *                                       summary and metrics, written at the end
  *
  * In a history that other users share, its group may read the files, and only the owner of the job
  * may write them: clients take the result of the job from status.json. The values of secrets in

@@ -43,6 +43,7 @@ static void peer_unlink(struct peer *p)
         m->executors[p->slot] = NULL;
     if (p->kind == PEER_CLIENT)
         logs_client_gone(p);
+    vec_done(&p->metric_names);
     free(p);
 }
 

@@ -44,6 +44,7 @@ static bool is_on_this_machine(const struct master *m, uint32_t slot)
 static void attempt_ended(struct master *m, uint32_t slot, const Tony__AttemptEnded *x)
 {
     unsigned reason = (unsigned)x->reason;
+    metrics_on_end(m, slot);
     (void)master_feed_end(
         m,
         &(struct job_event){
@@ -301,6 +302,7 @@ void executor_frame(struct peer *p, const Tony__Frame *f)
     switch ((int)f->body_case) {
     case TONY__FRAME__BODY_BEAT:
         (void)master_feed(m, &(struct job_event){ .type = EV_BEAT, .beat = { .slot = p->slot } });
+        metrics_on_beat(p, f->beat);
         break;
     case TONY__FRAME__BODY_ATTEMPT_STARTED:
         (void)master_feed(m, &(struct job_event){

@@ -133,6 +133,7 @@ static void add_job_members(struct buf *out, void *arg)
 {
     const struct master *m = arg;
     add_str(out, "trouble", m->blocked_why);
+    metrics_job_members(m, out);
     if (!m->remote)
         return;
     AUTO(free_p) char *url = master_tracking_url(m);
@@ -146,7 +147,8 @@ static void add_task_members(uint32_t slot, struct buf *out, void *arg)
 {
     const struct master *m = arg;
     char suffix[16];
-    if (!m->locations[slot].container)
+    metrics_task_members(m, slot, out);
+    if (!m->locations || !m->locations[slot].container)
         return;
     add_str(out, "node", locations_node(m, slot));
     add_str(out, "log_url", locations_log_url(m, slot));
@@ -160,7 +162,7 @@ int master_status_json(const struct master *m, bool full, bool for_all, struct b
     struct job_status_more more = { .no_tail = for_all,
                                     .now_ms = m->job_on_disk ? 0 : master_now(m) };
     more.of_job = add_job_members;
-    more.of_task = m->remote ? add_task_members : NULL;
+    more.of_task = add_task_members;
     more.arg = (void *)(uintptr_t)m;
     return job_status_json_more(job, full, &more, out);
 }

@@ -13,6 +13,7 @@
  *   driver_plan.c   the plan of a Horovod driver of the user's
  *   blocked.c       waits for a full disk
  *   compact.c       replaces the journal by a snapshot
+ *   metrics.c       the metrics of the tasks, and their file
  *   shutdown.c      reports the verdict and exits
  *
  * Used only by a master on a cluster:
@@ -52,12 +53,14 @@ struct http_server;
 struct job_file;
 struct job_spec;
 struct location;
+struct master_metrics;
 struct queued_resize;
 struct reconnect;
 struct sched;
 struct sched_config;
 struct sched_container;
 struct sched_event;
+typedef struct Tony__Beat Tony__Beat;
 typedef struct Tony__Frame Tony__Frame;
 typedef struct Tony__LogData Tony__LogData;
 typedef struct Tony__ReadLog Tony__ReadLog;
@@ -86,6 +89,7 @@ struct peer {
     bool reads_spec_file;  /* it can read the addresses from a file, so Start may leave them out */
     uint64_t spec_version; /* addresses_version of the last Peers that it was sent; 0 = none */
     bool abort_refused;    /* one of its RankAborts was refused, and that was logged */
+    VEC(uint32_t) metric_names; /* the numbers of the names that its Beats have named so far */
     /* PEER_CLIENT: */
     bool follows;             /* it gets a JobUpdate at each change */
     bool owns;                /* if all owners disconnect, the job is stopped after a time */
@@ -211,6 +215,8 @@ struct master {
     /* The job as the journal on disk describes it. If the core has a verdict that could not be
      * written, followers are shown this job instead. NULL = they are shown `job`. */
     struct history_job *job_on_disk;
+
+    struct master_metrics *metrics;
 
     VEC(struct log_question) log_questions;
     uint32_t last_log_question; /* the last executor_number */
@@ -445,6 +451,19 @@ void reconnect_close(struct master *m);
 int page_open(struct master *m, struct err *e);
 void page_close(struct master *m);
 int page_html(const struct master *m, struct buf *out);
+
+/* ---- metrics.c ---- */
+int metrics_open(struct master *m, struct err *e);
+void metrics_close(struct master *m);
+void metrics_on_beat(struct peer *p, const Tony__Beat *b);
+/* The attempt of this slot has ended: its series end, and the metrics of the original are known. */
+void metrics_on_end(struct master *m, uint32_t slot);
+void metrics_finish(struct master *m); /* the job is over: end all series, and write the file */
+/* Append `,"metrics":{...}` and so on to the status document. */
+void metrics_job_members(const struct master *m, struct buf *out);
+void metrics_task_members(const struct master *m, uint32_t slot, struct buf *out);
+/* The file as it is now, for a client. -ENOENT: there is none. */
+int metrics_file_text(struct master *m, struct buf *out, struct err *e);
 
 /* ---- single_node.c ---- */
 extern const struct sched_ops sched_single_node;

@@ -200,6 +200,7 @@ void master_finish(struct master *m)
      * master replays the copies and reaches the same verdict. */
     if (m->copies)
         copies_stop(m->copies);
+    metrics_finish(m);
     clients_send_final_update(m);
     if (!m->archive)
         write_status(m);
@@ -244,6 +245,7 @@ static void on_containers_stopped(void *arg)
     m->end_timer = NULL;
     if (m->copies)
         copies_stop(m->copies);
+    metrics_finish(m);
     if (m->archive) {
         write_summary(m);
         keep_history(m);

@@ -263,6 +263,8 @@ static int open_all(struct master *m, const struct master_config *cfg, struct er
         rc = cluster_spec_open(m, e);
     if (rc == 0 && m->replay.n_records == 0)
         rc = submit(m);
+    if (rc == 0)
+        rc = metrics_open(m, e);
     if (rc == 0 && m->remote)
         rc = open_remote(m, e);
     if (rc == 0)
@@ -309,6 +311,7 @@ void master_close(struct master *m)
     m->phase = MP_EXITING;
     loop_on_flush(m->loop, NULL, NULL);
     peers_close(m);
+    metrics_close(m);
     listener_close(m->listener);
     page_close(m);
     archive_free(m->archive);

@@ -165,6 +165,8 @@ static void build_fixed(struct master *m, Tony__Welcome *w, const struct role_sp
     w->ready = or_empty(role->ready);
     w->docker_image = or_empty(role->docker_image);
     w->docker_mounts = or_empty(s->docker_mounts);
+    w->metrics_ms = s->metrics_ms;
+    w->gpu_metrics = s->gpu_metrics && role->gpus > 0;
     w->progress_pattern = or_empty(role->progress_pattern);
     w->checkpoint_dir = or_empty(s->checkpoint_dir);
     w->checkpoint_pattern = or_empty(s->checkpoint_pattern);

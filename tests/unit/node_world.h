@@ -33,7 +33,7 @@ struct world_slot {
     /* of the last AttemptEnded */
     int exit_code, signal;
     Tony__Reason reason;
-    uint64_t age_us, beats, rss;
+    uint64_t age_us, beats;
     char detail[256], tail[5000];
     /* of ContainersCompleted */
     int exit_status;

@@ -385,7 +385,6 @@ static void on_executor(struct world *w, struct link *l, const Tony__Frame *f, i
         on_ended(w, slot, f->attempt_ended);
     } else if (f->body_case == TONY__FRAME__BODY_BEAT) {
         s->beats++;
-        s->rss = f->beat->rss_bytes;
     }
 }
 

@@ -51,6 +51,8 @@ static void lists_and_exit_codes(void **state)
         { "FAKE_GPUS=0", "", 1, "" },
         { "TONY_NVML=/no/such/library", "", 1, "" },
         { "", "--watch", 2, "" },
+        { "", "--watch 100 --gpus", 2, "" },
+        { "", "--watch 100 --only 1", 2, "" },
         { "", "--watch 5x", 2, "" },
         { "", "--nonsense", 2, "" },
     };

@@ -56,7 +56,7 @@ static void all_ends_well(void **state)
     expect_log(&w, (const char *const[]){ "rmdir /s/queued", "mkdirs " H " 700",
                                           "put " H "/job.conf 600", "put " H "/journal 600",
                                           "put " H "/status.json 600", "put " H "/summary 600",
-                                          "finish", "remove /s", NULL });
+                                          "put " H "/metrics 600", "finish", "remove /s", NULL });
     const char *json = buf_cstr(&w.client_json); /* the last one belongs to the history */
     assert_non_null(strstr(json, "\"tracking_url\":\"http://127.0.0.1:"));
     assert_non_null(strstr(json, "\"log_url\":\"http://n0:8042/logs/master\""));
@@ -192,7 +192,8 @@ static void a_history_without_a_status(void **state)
     assert_int_equal(world_run(&w), MASTER_OVER);
     expect_log(&w, (const char *const[]){ "rmdir /s/queued", "mkdirs " H " 700",
                                           "put " H "/job.conf 600", "put " H "/journal 600",
-                                          "put " H "/summary 600", "finish", "remove /s", NULL });
+                                          "put " H "/summary 600", "put " H "/metrics 600", "finish",
+                                          "remove /s", NULL });
     assert_string_equal(w.finish_state, "SUCCEEDED");
     assert_null(strstr(w.diagnostics, "history"));
     world_done(&w);
@@ -214,6 +215,7 @@ static const char *const stored[] = { "rmdir /s/queued",
                                       "put " H "/journal 600",
                                       "put " H "/status.json 600",
                                       "put " H "/summary 600",
+                                      "put " H "/metrics 600",
                                       "finish",
                                       "remove /s",
                                       NULL };

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "executor/usage.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/fs.h"
+#include "base/proctree.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "base/vec.h"
+#include "executor/cgroup.h"
+
+/* Read a small file, NUL-terminated. false: it cannot be read. */
+static bool get(const char *path, char *out, size_t size)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd == -1)
+        return false;
+    ssize_t n = read(fd, out, size - 1);
+    close(fd);
+    out[n > 0 ? n : 0] = '\0';
+    return n > 0;
+}
+
+/* ---- one process ---- */
+
+struct process {
+    uint64_t rss, cpu_ms, read_bytes, written_bytes;
+    uint32_t threads;
+};
+
+static uint64_t to_ms(unsigned long long ticks)
+{
+    static long per_second;
+    if (!per_second)
+        per_second = MAX(sysconf(_SC_CLK_TCK), 1L);
+    return ticks * 1000 / (unsigned long long)per_second;
+}
+
+/* proc(5), /proc/<pid>/stat: utime is field 14, stime 15, cutime 16, cstime 17, num_threads 20, rss
+ * 24. The name of the program, in parentheses, may contain any character. */
+static bool read_stat(pid_t pid, struct process *out)
+{
+    char path[40], text[1024];
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    const char *p = get(path, text, sizeof text) ? strrchr(text, ')') : NULL;
+    unsigned long long v[25] = { 0 };
+    if (!p || p[1] != ' ' || !p[2])
+        return false;
+    char *at = (char *)(uintptr_t)(p + 3);
+    for (int i = 4; i <= 24; i++)
+        v[i] = strtoull(at, &at, 10);
+    out->cpu_ms = to_ms(v[14] + v[15] + v[16] + v[17]);
+    out->threads = (uint32_t)v[20];
+    out->rss = v[24] * (uint64_t)sysconf(_SC_PAGESIZE);
+    return true;
+}
+
+static uint64_t line_of(const char *text, const char *key)
+{
+    const char *p = strstr(text, key);
+    return p && (p == text || p[-1] == '\n') ? strtoull(p + strlen(key), NULL, 10) : 0;
+}
+
+/* Only the owner of a process may read it, and only if the process allows a debugger. */
+static void read_io(const char *path, struct process *out)
+{
+    char text[512];
+    if (!get(path, text, sizeof text))
+        return;
+    out->read_bytes = line_of(text, "read_bytes: ");
+    out->written_bytes = line_of(text, "write_bytes: ");
+}
+
+static bool read_process(pid_t pid, struct process *out)
+{
+    char path[40];
+    *out = (struct process){ 0 };
+    (void)snprintf(path, sizeof path, "/proc/%d/io", (int)pid);
+    if (!read_stat(pid, out))
+        return false;
+    read_io(path, out);
+    return true;
+}
+
+/* ---- the group ---- */
+
+static bool get_in(const struct cgroup *g, const char *file, char *out, size_t size)
+{
+    char path[CGROUP_PATH_MAX + 64];
+    (void)snprintf(path, sizeof path, "%s/%s", g->path, file);
+    return get(path, out, size);
+}
+
+static uint64_t group_memory(const struct cgroup *g)
+{
+    bool v1 = g->kind == CGROUP_V1;
+    char used[32], stat[8192];
+    if (!get_in(g, v1 ? "memory.usage_in_bytes" : "memory.current", used, sizeof used))
+        return 0;
+    uint64_t n = strtoull(used, NULL, 10), cache = 0;
+    if (get_in(g, "memory.stat", stat, sizeof stat)) {
+        const char *key = v1 ? "\ntotal_inactive_file " : "\ninactive_file ";
+        const char *p = strstr(stat, key);
+        cache = p ? strtoull(p + strlen(key), NULL, 10) : 0;
+    }
+    return n > cache ? n - cache : 0;
+}
+
+static void list_group(const struct cgroup *g, struct pids *out)
+{
+    char path[CGROUP_PATH_MAX + 64];
+    AUTO(buf_done) struct buf text = { 0 };
+    struct span rest, line;
+    int64_t pid;
+    (void)snprintf(path, sizeof path, "%s/cgroup.procs", g->path);
+    if (fs_read(AT_FDCWD, path, &text, NULL) < 0)
+        return;
+    rest = buf_span(&text);
+    while (span_split(&rest, '\n', &line))
+        if (str_i64(line, 2, INT32_MAX, "pid", &pid, NULL) == 0)
+            (void)vec_push(out, (pid_t)pid); /* without memory, the sum lacks it */
+}
+
+/* ---- the sum ---- */
+
+static bool group_counts_cpu(const struct cgroup *g)
+{
+    return g && g->kind == CGROUP_V2;
+}
+
+static uint64_t ms_of(const struct timeval *t)
+{
+    return (uint64_t)t->tv_sec * 1000 + (uint64_t)t->tv_usec / 1000;
+}
+
+/* What the children that this process has reaped have used, with their reaped descendants. */
+static void reaped(struct process *out)
+{
+    struct rusage used;
+    *out = (struct process){ 0 };
+    if (getrusage(RUSAGE_CHILDREN, &used) == 0)
+        out->cpu_ms = ms_of(&used.ru_utime) + ms_of(&used.ru_stime);
+    read_io("/proc/self/io", out); /* with the little that the executor itself reads and writes */
+}
+
+void usage_base(const struct cgroup *g, struct usage_base *out)
+{
+    struct process own;
+    reaped(&own);
+    *out = (struct usage_base){ .cpu_ms = group_counts_cpu(g) ? cgroup_cpu_ms(g) : own.cpu_ms,
+                                .read_bytes = own.read_bytes,
+                                .written_bytes = own.written_bytes };
+}
+
+static uint64_t less(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : 0;
+}
+
+void usage_now(const struct cgroup *g, const struct usage_base *base, pid_t except,
+               struct usage *out)
+{
+    struct pids list = { 0 };
+    struct process sum, one;
+    reaped(&sum);
+    if (g)
+        list_group(g, &list);
+    else
+        proctree_below(getpid(), &list);
+    for (size_t i = 0; i < list.n; i++) {
+        if (list.v[i] == except || !read_process(list.v[i], &one))
+            continue;
+        sum.rss += one.rss;
+        sum.cpu_ms += one.cpu_ms;
+        sum.threads += one.threads;
+        sum.read_bytes += one.read_bytes;
+        sum.written_bytes += one.written_bytes;
+    }
+    vec_done(&list);
+    uint64_t cpu_ms = group_counts_cpu(g) ? cgroup_cpu_ms(g) : sum.cpu_ms;
+    *out = (struct usage){ .memory_bytes = g ? group_memory(g) : sum.rss,
+                           .cpu_ms = less(cpu_ms, base->cpu_ms),
+                           .read_bytes = less(sum.read_bytes, base->read_bytes),
+                           .written_bytes = less(sum.written_bytes, base->written_bytes),
+                           .threads = sum.threads };
+}

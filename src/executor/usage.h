@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the processes of a task use: memory, CPU time, disk, threads.
+ *
+ * With a control group of v2 the group counts CPU time and memory, with one of v1 memory; the group also
+ * lists the processes. Without a group the processes are all descendants of the executor, which is a
+ * subreaper, so they include orphans.
+ *
+ * The kernel adds what a process has used to its parent when the parent reaps it. So the sum over the
+ * living processes and the reaped children of the executor has all processes, also those that have
+ * ended. It lacks the children of a process that ignores SIGCHLD.
+ */
+#ifndef TONY_EXECUTOR_USAGE_H
+#define TONY_EXECUTOR_USAGE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct cgroup;
+
+struct usage {
+    uint64_t memory_bytes; /* without the part of the page cache that the kernel would drop first */
+    uint64_t cpu_ms;
+    uint64_t read_bytes, written_bytes; /* of block devices and network file systems */
+    uint32_t threads;
+};
+
+/* What the executor's reaped children, or the group, had used when the attempt started. */
+struct usage_base {
+    uint64_t cpu_ms, read_bytes, written_bytes;
+};
+
+/* g: NULL = the task has no group. */
+void usage_base(const struct cgroup *g, struct usage_base *out);
+/* except: a child of the executor that is not part of the task; 0 = none. */
+void usage_now(const struct cgroup *g, const struct usage_base *base, pid_t except,
+               struct usage *out);
+
+#endif
