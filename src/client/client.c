@@ -7,50 +7,7 @@
 
 #include "base/base.h"
 #include "client/client_int.h"
-#include "loop/loop.h"
-
-int client_open_paths(struct client *c, struct err *e)
-{
-    if (c->have_paths && !c->looks_only)
-        return 0;
-    struct paths p;
-    int rc = paths_open(&p, e);
-    if (rc < 0)
-        return rc;
-    if (c->have_paths)
-        paths_done(&c->paths);
-    c->paths = p;
-    c->have_paths = true;
-    c->looks_only = false;
-    /* The client may start the pool, which runs in another directory: it needs an absolute path. */
-    return setenv("TONY_HOME", c->paths.home, 1) == 0
-               ? 0
-               : err_set(e, ENOMEM, "cannot set TONY_HOME: %m");
-}
-
-static bool can_be_looked_at(int num)
-{
-    return num == EROFS || num == EACCES || num == EPERM || fs_no_room(num);
-}
-
-int client_look_paths(struct client *c, struct err *e)
-{
-    if (c->have_paths || client_open_paths(c, e) == 0)
-        return 0;
-    if (!can_be_looked_at(e->num) || paths_open_read_only(&c->paths, NULL) < 0)
-        return -e->num;
-    c->have_paths = c->looks_only = true;
-    c->not_opened = *e;
-    err_clear(e);
-    return 0;
-}
-
-struct loop *client_loop(struct client *c, struct err *e)
-{
-    if (!c->loop)
-        c->loop = loop_new(e);
-    return c->loop;
-}
+#include "conf/conf.h"
 
 static int unknown_command(const char *name)
 {
@@ -88,6 +45,37 @@ static int check_args(const struct client *c, struct err *e)
     return err_hint(e, "usage: tony %s", cmd->usage);
 }
 
+static void note(const char *text, void *arg)
+{
+    (void)arg;
+    client_note("%s", text);
+}
+
+/* Draw a bar with the progress of an upload, in place. */
+static void draw_sending(const struct cluster_sending *s, void *arg)
+{
+    enum { WIDTH = 24 };
+    struct client *c = arg;
+    char bar[WIDTH + 1], a[32], b[32];
+    AUTO(buf_done) struct buf out = { 0 };
+    size_t full = s->total ? (size_t)(s->sent * WIDTH / s->total) : 0;
+    if (!s->n_files) {
+        if (c->drawn)
+            (void)fs_write_all(STDERR_FILENO, "\r\033[K", 4);
+        c->drawn = false;
+        return;
+    }
+    memset(bar, ' ', WIDTH);
+    memset(bar, '#', MIN(full, (size_t)WIDTH));
+    bar[WIDTH] = 0;
+    (void)buf_addf(&out, "\ruploading %u file%s [%s] %s of %s\033[K", s->n_files,
+                   s->n_files == 1 ? "" : "s", bar, str_size(s->sent, a, sizeof a),
+                   str_size(s->total, b, sizeof b));
+    /* An error is ignored: this only shows progress. */
+    (void)fs_write_all(STDERR_FILENO, out.p, out.len);
+    c->drawn = true;
+}
+
 static int run_command(struct client *c, int argc, char **argv)
 {
     struct err e = { 0 };
@@ -102,6 +90,11 @@ static int run_command(struct client *c, int argc, char **argv)
     }
     if (check_args(c, &e) < 0)
         return client_fail(EXIT_MISUSE, &e);
+    (void)snprintf(c->program, sizeof c->program, "tony %s", c->cmd->name);
+    c->host.program = c->program;
+    c->host.sending = c->tty ? draw_sending : NULL;
+    c->host.arg = c;
+    c->host.verbose = options_has(&c->o, OPT_VERBOSE);
     return c->cmd->fn(c);
 }
 
@@ -109,7 +102,7 @@ int client_main(int argc, char **argv, const char *version)
 {
     bool color = !getenv("NO_COLOR") && !str_eq(getenv("TERM"), "dumb");
     struct client c = {
-        .version = version,
+        .host = { .version = version, .note = note },
         .tty = isatty(STDERR_FILENO) && !str_eq(getenv("TERM"), "dumb"),
         .color = color && isatty(STDERR_FILENO),
         .out_color = color && isatty(STDOUT_FILENO),
@@ -142,8 +135,8 @@ int client_main(int argc, char **argv, const char *version)
     }
 
     options_done(&c.o);
-    if (c.have_paths)
-        paths_done(&c.paths);
-    loop_free(c.loop);
+    cluster_ops_close(c.cluster);
+    conf_free(c.site);
+    host_done(&c.host);
     return code;
 }

@@ -14,23 +14,21 @@
 #include "base/vec.h"
 #include "client/client.h"
 #include "client/options.h"
+#include "cluster/cluster.h"
 #include "storage/paths.h"
 
-struct history_row;
-struct loop;
+struct conf;
 
 struct client {
     const struct command *cmd;
     struct options o;
-    const char *version;
-    struct paths paths; /* after client_open_paths() or client_look_paths() */
-    bool have_paths;
-    bool looks_only; /* the paths can only be read; not_opened says why */
-    struct err not_opened;
-    int64_t renewed_ms; /* when it last asked a keeper to make its sockets again; 0 = never */
-    struct loop *loop;  /* after client_loop() */
-    bool tty, color;   /* of stderr, where progress goes */
-    bool out_color;    /* of stdout */
+    struct cluster_host host;
+    char program[32];        /* of host */
+    struct conf *site;       /* after client_site() */
+    struct cluster *cluster; /* after client_open() */
+    bool tty, color;         /* of stderr, where progress goes */
+    bool drawn;              /* the progress of an upload is on the screen */
+    bool out_color;          /* of stdout */
 };
 
 struct command {
@@ -63,12 +61,6 @@ int cmd_version(struct client *c);
 int cmd_completion(struct client *c);
 int cmd_help(struct client *c);
 
-/* ---- client.c ---- */
-int client_open_paths(struct client *c, struct err *e); /* makes missing directories */
-/* The same for commands that only read: the home may be read-only, or of another user. */
-int client_look_paths(struct client *c, struct err *e);
-struct loop *client_loop(struct client *c, struct err *e);
-
 /* ---- output.c ---- */
 /* Print "tony: <sentence>" and the hint on stderr. Returns code. */
 int client_fail(int code, const struct err *e);
@@ -95,15 +87,20 @@ const char *state_color(const char *state); /* escape sequence for a job's or ta
 /* Load the status document of the job that the first argument names. Returns an exit code; errors
  * were printed. */
 int query_load(struct client *c, json_t **out);
-/* One job of `tony list --json` (docs/json.md); NULL = no memory. */
-json_t *list_row_json(const struct history_row *r);
 
 /* ---- find.c ---- */
-/* "application_..._0012", "12" or "last" -> the whole id. -ENOENT, -EINVAL. */
-int find_app(struct client *c, const char *word, char out[APP_ID_MAX], struct err *e);
-/* Is this a job on YARN? A job that $TONY_HOME knows is local. For others yarn_wanted() decides. */
-bool find_on_yarn(struct client *c, const char *word);
-/* The exit code for an error of find_app(). */
-int find_exit_code(const struct err *e);
+/* The configuration of the site, with --conf. It belongs to c. */
+const struct conf *client_site(struct client *c, struct err *e);
+/* The cluster of a command without a job; NULL = --cluster names none. */
+const struct cluster_ops *client_wanted(struct client *c);
+/* Open a cluster for this command; it belongs to c, and replaces the one before. conf: of a job;
+ * NULL = of the site. 0, or minus the exit code. */
+int client_open(struct client *c, const struct cluster_ops *ops, const struct conf *conf,
+                struct cluster **out, struct err *e);
+int client_open_wanted(struct client *c, struct cluster **out, struct err *e);
+/* Open the cluster of a job that was submitted, and find the whole id. word: an application id, a
+ * number, or `last`. 0, or minus the exit code. */
+int client_find(struct client *c, const char *word, struct cluster **out, char id[APP_ID_MAX],
+                struct err *e);
 
 #endif

@@ -331,7 +331,7 @@ int cmd_help(struct client *c)
 int cmd_version(struct client *c)
 {
     if (options_has(&c->o, OPT_JSON))
-        return client_print_json(json_pack("{s:s}", "version", c->version));
-    (void)printf("tony %s\n", c->version);
+        return client_print_json(json_pack("{s:s}", "version", c->host.version));
+    (void)printf("tony %s\n", c->host.version);
     return client_flush_stdout();
 }

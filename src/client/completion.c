@@ -66,11 +66,11 @@ static void offer_jobs(struct client *c, const char *prefix, struct buf *out)
 {
     offer(out, "last", prefix);
     struct err e;
-    if (client_look_paths(c, &e) < 0)
+    if (host_look_paths(&c->host, &e) < 0)
         return;
     AUTO(strv_done) struct strv ids = { 0 };
-    add_ids(c->paths.jobs, &ids);
-    add_ids(c->paths.history, &ids);
+    add_ids(c->host.paths.jobs, &ids);
+    add_ids(c->host.paths.history, &ids);
     if (ids.n > 1)
         qsort(ids.v, ids.n, sizeof *ids.v, newest_first);
     for (size_t i = 0; i < ids.n && i < JOBS_MAX; i++)
@@ -84,7 +84,10 @@ static struct job_spec *spec_of(struct client *c, const char *app)
     char id[APP_ID_MAX];
     AUTO(free_p) char *dir = NULL;
     bool live;
-    if (find_app(c, app, id, &e) < 0 || paths_find_job(&c->paths, id, &dir, &live, &e) < 0)
+    struct cluster *here = NULL;
+    if (client_open(c, cluster_at(0), NULL, &here, &e) < 0 ||
+        cluster_ops_of(here)->find(here, app, id, &e) < 0 ||
+        paths_find_job(&c->host.paths, id, &dir, &live, &e) < 0)
         return NULL;
     AUTO(free_p) char *path = fs_join(dir, "job.conf");
     AUTO(buf_done) struct buf text = { .max = JOB_CONF_MAX };

@@ -1,82 +1,96 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <dirent.h>
+/*
+ * Finds the cluster of a command, and the job on it.
+ */
 #include <errno.h>
 
 #include "base/base.h"
 #include "client/client_int.h"
-#include "cluster/yarn/cmd.h"
+#include "conf/conf.h"
 
-/* Find the newest job in a directory that has this number; 0 = any number. */
-static int newest_in(const char *dir, uint32_t number, int64_t *best_start, uint32_t *best_number,
-                     struct err *e)
+/* Apply the options --conf. Bad ones are errors only for commands with a job. */
+static int set_conf_options(struct client *c, struct conf *conf, struct err *e)
 {
-    DIR *d = opendir(dir);
-    if (!d)
-        return errno == ENOENT ? 0 : err_set(e, errno, "cannot read directory '%s': %m", dir);
-    for (struct dirent *de; (de = readdir(d));) {
-        int64_t start;
-        uint32_t n;
-        if (de->d_name[0] == '.' || app_id_parse(de->d_name, &start, &n, NULL) < 0 ||
-            (number && n != number))
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < c->o.n; i++) {
+        if (c->o.v[i].id != OPT_CONF)
             continue;
-        if (start > *best_start || (start == *best_start && n > *best_number)) {
-            *best_start = start;
-            *best_number = n;
-        }
+        struct span value = span_of(c->o.v[i].value), key;
+        (void)span_split(&value, '=', &key);
+        AUTO(free_p)
+        char *k = span_dup(span_trim(key)), *v = span_dup(value.p ? span_trim(value) : SPAN(""));
+        rc = k && v ? conf_set(conf, CL_CONF, k, v, "--conf", false, e)
+                    : err_set(e, ENOMEM, "cannot read the configuration: %m");
     }
-    (void)closedir(d);
-    return 0;
+    return rc;
 }
 
-int find_app(struct client *c, const char *word, char out[APP_ID_MAX], struct err *e)
+const struct conf *client_site(struct client *c, struct err *e)
 {
-    int rc = client_look_paths(c, e);
-    if (rc < 0)
-        return rc;
-
-    int64_t start = -1, number = 0;
-    uint32_t found = 0;
-    if (!str_eq(word, "last") &&
-        str_i64(span_of(word), 1, UINT32_MAX, "number", &number, NULL) < 0) {
-        if (app_id_parse(word, &start, &found, e) < 0) {
-            rc = err_set(e, EINVAL, "'%s' is not an application id", word);
-            err_hint(e, "it looks like application_1700000000000_0001; its number alone and 'last' "
-                        "are understood too");
-            return rc;
-        }
-        if (!str_copy(out, APP_ID_MAX, word))
-            return err_set(e, EINVAL, "'%s' is not an application id", word);
-        AUTO(free_p) char *dir = NULL;
-        bool live;
-        return paths_find_job(&c->paths, out, &dir, &live, e);
+    if (c->site)
+        return c->site;
+    AUTO(conf_freep) struct conf *conf = conf_new();
+    if (!conf) {
+        (void)err_set(e, ENOMEM, "cannot read the configuration: %m");
+        return NULL;
     }
-
-    rc = newest_in(c->paths.jobs, (uint32_t)number, &start, &found, e);
-    if (rc == 0)
-        rc = newest_in(c->paths.history, (uint32_t)number, &start, &found, e);
-    if (rc < 0)
-        return rc;
-    if (start < 0) {
-        rc = number ? err_set(e, ENOENT, "there is no job with number %lld in '%s'",
-                              (long long)number, c->paths.home)
-                    : err_set(e, ENOENT, "there is no job yet in '%s'", c->paths.home);
-        err_hint(e, "tony list --all shows all jobs");
-        return rc;
-    }
-    app_id_format(out, start, found);
-    return 0;
+    if (conf_load_site(conf, e) < 0 || set_conf_options(c, conf, e) < 0)
+        return NULL;
+    return c->site = TAKE(conf);
 }
 
-bool find_on_yarn(struct client *c, const char *word)
+static int no_cluster(const char *name, struct err *e)
 {
-    if (options_has(&c->o, OPT_CLUSTER))
-        return yarn_wanted(c);
-    char id[APP_ID_MAX];
-    struct err e = { 0 };
-    return find_app(c, word, id, &e) < 0 && e.num == ENOENT && yarn_wanted(c);
+    enum { NAMES_MAX = CLUSTER_MAX };
+    const char *names[NAMES_MAX];
+    size_t n = 0;
+    while (n < NAMES_MAX && cluster_at(n)) {
+        names[n] = cluster_at(n)->name;
+        n++;
+    }
+    (void)err_set(e, EINVAL, "there is no cluster '%s'", name);
+    const char *near = str_nearest(name, names, n);
+    if (near)
+        err_hint(e, "did you mean '%s'?", near);
+    return -EXIT_MISUSE;
 }
 
-int find_exit_code(const struct err *e)
+const struct cluster_ops *client_wanted(struct client *c)
 {
-    return e->num == ENOENT || e->num == EINVAL ? EXIT_MISUSE : EXIT_CLUSTER;
+    struct err unread = { 0 };
+    return cluster_wanted(options_get(&c->o, OPT_CLUSTER), client_site(c, &unread));
+}
+
+int client_open(struct client *c, const struct cluster_ops *ops, const struct conf *conf,
+                struct cluster **out, struct err *e)
+{
+    /* A damaged site file does not keep the user from the jobs of this machine. */
+    if (!conf && !(conf = client_site(c, e)) && ops->remote)
+        return e->num == ENOMEM ? -EXIT_CLUSTER : -EXIT_MISUSE;
+    if (!conf)
+        err_clear(e);
+    cluster_ops_close(TAKE(c->cluster));
+    const struct cluster_config cfg = { .host = &c->host, .conf = conf };
+    int rc = ops->open(&cfg, &c->cluster, e);
+    *out = c->cluster;
+    return rc;
+}
+
+int client_open_wanted(struct client *c, struct cluster **out, struct err *e)
+{
+    const struct cluster_ops *ops = client_wanted(c);
+    return ops ? client_open(c, ops, NULL, out, e)
+               : no_cluster(options_get(&c->o, OPT_CLUSTER), e);
+}
+
+int client_find(struct client *c, const char *word, struct cluster **out, char id[APP_ID_MAX],
+                struct err *e)
+{
+    const char *option = options_get(&c->o, OPT_CLUSTER);
+    struct err unread = { 0 };
+    const struct cluster_ops *ops = cluster_of(&c->host, option, client_site(c, &unread), word);
+    if (!ops)
+        return no_cluster(option, e);
+    int rc = client_open(c, ops, NULL, out, e);
+    return rc < 0 ? rc : ops->find(*out, word, id, e);
 }

@@ -32,6 +32,7 @@
 #include "storage/paths.h"
 
 struct conf;         /* conf/conf.h */
+struct conn;         /* loop/loop.h */
 struct history_rows; /* history/history.h */
 struct job_spec;     /* conf/conf.h */
 struct loop;
@@ -60,6 +61,7 @@ struct cluster_host {
     bool have_paths;
     bool looks_only; /* the paths can only be read; not_opened says why */
     struct err not_opened;
+    int64_t renewed_ms; /* when a keeper was last asked to make its sockets again; 0 = never */
 };
 
 void host_note(const struct cluster_host *h, const char *fmt, ...)
@@ -92,8 +94,16 @@ struct cluster_job { /* a checked job of the command line */
     char *scratch; /* a directory with generated files, removed with the job; NULL = none */
 };
 
+/* The line of the job file, or the option, that sets a key; names a resource of this name; or names
+ * this item. Never NULL. */
+const char *job_origin(const struct cluster_job *j, const char *key);
+const char *ship_origin_of(const struct cluster_job *j, const char *name, const char *role);
+const char *ship_origin(const struct cluster_job *j, const struct ship_item *it);
+int ship_exit_code(const struct err *e); /* for an item that cannot be shipped */
 /* Copy the items into the store. Call host_open_paths() before. */
 int ship_put(struct cluster_host *h, struct cluster_job *j, struct err *e);
+/* Check a file that will be unpacked as an environment. -EINVAL: it is no archive but a program. */
+int venv_check_archive(const char *path, struct err *e);
 /* The text of job.conf, which the job's master reads. 0 or -errno; -EILSEQ: a path or name is not
  * UTF-8. */
 int job_conf_text(struct cluster_host *h, const struct cluster_job *j, struct buf *out,
@@ -109,41 +119,46 @@ enum cluster_phase {
     CLUSTER_OVER,
 };
 
-/* How clients reach the master of a job: by a socket of this machine, or by TLS. */
+/* How clients reach the master of a job by TLS; host and port are not set on clusters with dial(). */
 struct cluster_master {
-    char *socket; /* NULL = by TLS */
     char *host;
     uint16_t port;
     int32_t attempt; /* rises with each new master; 0 = not known */
 };
 
-struct cluster_report {
+struct cluster_report { /* end with cluster_report_done() */
     char id[APP_ID_MAX];
     enum cluster_phase phase;
-    const char *state; /* the cluster's own word: "ACCEPTED", "PENDING"; static; never NULL */
+    char state[24]; /* the cluster's own word: "ACCEPTED", "PENDING" */
     struct cluster_master at;
     char *user, *queue, *name;
+    bool own;      /* it is a job of this user */
     char *why;     /* why it waits, for people, the same while nothing changes; NULL = not known */
-    char *message; /* CLUSTER_OVER: what the cluster says about the end; NULL = nothing */
+    char *message; /* what the cluster says about it, one line; NULL = nothing */
     char *url;     /* a page about the job; NULL = none */
+    char *master_stderr; /* CLUSTER_OVER: last lines of a master that failed at its start; or NULL */
     int exit_code; /* CLUSTER_OVER: of `tony run`, as far as the cluster knows */
     int64_t submitted_ms, started_ms, ended_ms; /* wall clock; 0 = not known */
     json_t *summary; /* a status document that the cluster itself has; NULL = none */
 };
 void cluster_report_done(struct cluster_report *r);
+int cluster_report_copy(const struct cluster_report *from, struct cluster_report *out); /* -ENOMEM */
 
 /* ---- watching an application, while it has no master ---- */
 
 struct cluster_watch; /* a cluster's own state; begins with struct cluster_watch_head */
 
+enum cluster_stop { CLUSTER_STOP = 1, CLUSTER_STOP_ALONE, CLUSTER_STOP_CONFIRMED };
+
 struct cluster_watch_config { /* borrowed until unwatch(), as the id is */
     const char *id;
     bool owned; /* the watcher owns the job, as `tony run` does */
-    /* The newest report. It is borrowed for the call. Called for the first time after watch() has
-     * returned, then whenever something has changed, and after each attend(). */
+    /* The newest report, borrowed for the call. Called for the first time after watch() has
+     * returned, then with each answer of the cluster, which may be the same as before. */
     void (*on_report)(const struct cluster_report *r, void *arg);
-    /* The cluster does not answer, and the watch continues to ask. Once for each silence. */
-    void (*on_silent)(const struct err *why, void *arg);
+    /* The cluster does not answer, and the watch continues to ask. text: a sentence about that.
+     * Called once for each silence. */
+    void (*on_silent)(const char *text, void *arg);
     /* The cluster has accepted the stop. */
     void (*on_stopping)(void *arg);
     /* The watch has ended: the cluster has forgotten the job, or was silent for too long. code: the
@@ -198,7 +213,7 @@ struct cluster_kept_log { /* one log of a task that has ended */
     uint32_t rank;
     int64_t attempt;
     int64_t from;  /* leave out these bytes, which were shown already */
-    int64_t lines; /* if from is 0: only the last lines; -1 = all */
+    int64_t lines; /* only the last lines; -1 = all; if not -1, from is 0 */
 };
 
 /* ---- resize ---- */
@@ -207,6 +222,12 @@ struct cluster_resize_role {
     char *role;
     uint32_t instances;
 };
+enum cluster_resized {
+    CLUSTER_ASK_MASTER = 0, /* the cluster cannot do it: the job has a master, or will have one */
+    CLUSTER_RESIZED,
+    CLUSTER_LEFT, /* left for the master, which is there now: ask it, too */
+};
+enum { RESIZE_ROLES_MAX = 64 }; /* of one command line */
 struct cluster_resize {
     VEC(struct cluster_resize_role) sizes;
     int64_t within_ms;  /* 0 = the job's own tony.resize.timeout */
@@ -235,7 +256,8 @@ struct cluster; /* a cluster's own state; begins with struct cluster_head */
 struct cluster_config {
     struct cluster_host *host; /* borrowed until close() */
     /* The configuration of the job; for commands without a job, that of the site with --conf.
-     * Borrowed until close(). */
+     * Borrowed until close(). NULL if the file of the site is damaged, and the cluster is not
+     * remote. */
     const struct conf *conf;
     bool hasty; /* try once: the user should not wait for a server that is down */
 };
@@ -255,7 +277,7 @@ struct cluster_ops {
     const char *name;  /* of tony.cluster and --cluster */
     const char *title; /* in sentences: "this machine's pool", "the cluster" */
     /* Tasks run on other machines: paths of this machine mean nothing there, a virtual environment
-     * is shipped instead of used in place, and masters are reached by TLS with key(). */
+     * is shipped instead of used in place, and masters are reached by TLS. */
     bool remote;
     /* Nodes fetch resources by URL: "scheme://..." is left to the cluster. false: the client
      * refuses URLs. */
@@ -263,6 +285,7 @@ struct cluster_ops {
     /* Keys of the configuration with this effect act on this cluster (conf/conf.h, enum
      * conf_effect). 0 = no keys of its own. */
     int keys_effect;
+    const char *keys_only; /* "only on YARN": why they have no effect elsewhere */
     /* The URL scheme of job files that read_file() reads: "hdfs". NULL = none. */
     const char *scheme;
     /* Why nobody knows when a job will start, for `tony plan --when`. NULL: the pool knows. */
@@ -305,9 +328,13 @@ struct cluster_ops {
     /* What the cluster knows of a job now. 0 or -errno; -ENOENT: the cluster does not know it (it
      * never did, or has forgotten it); -EINVAL: the id cannot be one of this cluster. */
     int (*report)(struct cluster *k, const char *id, struct cluster_report *out, struct err *e);
+    /* Connect to the master of a job by another way than TLS. *out has no ops yet. 0 or -errno. NULL:
+     * by TLS, to the address of the report, with key(). */
+    int (*dial)(struct cluster *k, const char *id, struct conn **out, struct err *e);
     /* The key with which a client of this user speaks to the master of a job (storage/jobkey.h). 0
-     * or -errno; -ENOENT: there is none (the job is over, or of another user). NULL: masters are
-     * reached by sockets, which need no key. */
+     * or -errno; -ENOENT: there is none (the job is over, or of another user). NULL if dial()
+     * is not. While a watch of the job exists, this function must not
+     * run the loop: it is called from inside on_report(). So watch() reads the key. */
     int (*key)(struct cluster *k, const char *id, struct tls_key *out, struct err *e);
     /* The final status document of a finished job, as its master has written it (status.json). 0 or
      * -errno; -ENOENT: there is none; -EINVAL: a newer tony wrote it. It is only believed if the
@@ -319,6 +346,9 @@ struct cluster_ops {
     /* The whole status document (docs/json.md). Clusters with a remote master take
      * remote_status(). */
     int (*status)(struct cluster *k, const char *id, json_t **out, struct err *e);
+    /* For remote_status(): add what the cluster can know of a job without a master, such as its
+     * roles. NULL = nothing. */
+    void (*add_waiting)(struct cluster *k, const struct cluster_report *r, json_t *doc);
     /* Append the rows of `tony list --json` of this user's jobs, newest first, at most max (0 =
      * all). It costs the cluster one request. *out_more: there are more. */
     int (*list)(struct cluster *k, size_t max, json_t *rows, bool *out_more, struct err *e);
@@ -335,38 +365,51 @@ struct cluster_ops {
      */
     int (*watch)(struct cluster *k, const struct cluster_watch_config *cfg,
                  struct cluster_watch **out, struct err *e);
-    /* connected: a connection to the master is open. Otherwise that connection was lost or could
-     * not be made: on_report() follows soon, with a short pause if this repeats. */
+    /* connected: the master has answered on its connection. Otherwise that connection was lost or
+     * could not be made: on_report() follows soon, with a short pause if this repeats. It may be
+     * called from inside on_report(). */
     void (*attend)(struct cluster_watch *w, bool connected);
-    /* Stop the job. The master was asked if there is one, but has not confirmed yet; this function
-     * is called once, and the watch decides when the cluster itself has to act: at once if there
-     * never was a master, after some seconds if it does not confirm. on_stopping() or a report with
-     * CLUSTER_OVER follows. */
-    void (*stop)(struct cluster_watch *w, const char *reason, bool checkpoint);
-    /* The master has confirmed the stop: the cluster need not act. */
-    void (*stop_confirmed)(struct cluster_watch *w);
+    /*
+     * Stop the job: see to it that the cluster does what its master does not. A master is asked by
+     * cluster_follow() itself. Repeated calls replace each other.
+     *
+     * CLUSTER_STOP           there may be a master. The cluster acts if there never was one, or if
+     *                        it has not confirmed the stop within some seconds.
+     * CLUSTER_STOP_ALONE     this client cannot speak to the master: act at once
+     * CLUSTER_STOP_CONFIRMED the master stops the job: do nothing
+     *
+     * on_stopping() or a report with CLUSTER_OVER follows.
+     */
+    void (*stop)(struct cluster_watch *w, enum cluster_stop how, const char *reason,
+                 bool checkpoint);
     /* End the watch. It may wait up to two seconds for answers that are under way. */
     void (*unwatch)(struct cluster_watch *w);
-    /* The job is over, and its master has sent no verdict: make the final document from the
-     * history, else from the report. */
-    int (*verdict)(struct cluster *k, const struct cluster_report *r, json_t **out, struct err *e);
+    /* The job is over, its master has sent no verdict, and the report has no summary: make the
+     * final document from the history, else from the report. *out_code: the exit code of `tony run`.
+     * It is called when the watch has ended. */
+    int (*verdict)(struct cluster *k, const struct cluster_report *r, json_t **out, int *out_code,
+                   struct err *e);
     /* The job is over or forgotten, and everything was printed. Remove what a killed master has left
      * behind, or wait a short time for who does. killed: the job did not end by itself. NULL =
      * nothing to do. */
     void (*settle)(struct cluster *k, const char *id, bool killed);
 
     /* ---- the rest ---- */
-    /* Read logs, as the wish says. 0 or -errno; -ENOENT: no such task, attempt or rank. Clusters
-     * with a remote master take remote_logs(), which asks the master as long as there is one. */
+    /* Read logs, as the wish says. -EXIT_MISUSE: no such task, attempt or rank. Clusters with a
+     * remote master take remote_logs(), which asks the master as long as there is one. */
     int (*logs)(struct cluster *k, const char *id, const struct cluster_log_wish *w,
                 cluster_log_fn *fn, void *arg, struct err *e);
     /* For remote_logs(): read a log that no executor has any more. The text may come in many calls.
-     * 0 or -errno; -ENOENT: the log is nowhere; e says where it was. NULL: logs of finished tasks
+     * *out_size: the size of the whole log. 0 or -errno; -ENOENT: the log is nowhere; e says where it was. NULL: logs of finished tasks
      * cannot be read. */
     int (*kept_log)(struct cluster *k, const struct cluster_kept_log *l,
-                    int (*fn)(struct span text, void *arg), void *arg, struct err *e);
-    /* Resize a job that waits for its first master. 1: done, *out is the answer (docs/json.md,
-     * "resize"); 0: ask the master. NULL: the client waits for the master. */
+                    int (*fn)(struct span text, void *arg), void *arg, int64_t *out_size,
+                    struct err *e);
+    /* Add a hint how users find logs of a job that tony does not find. NULL = there is no way. */
+    void (*hint_logs)(const char *id, struct err *e);
+    /* Resize a job that waits for its first master. Returns an enum cluster_resized, or minus the
+     * exit code. CLUSTER_RESIZED: *out is the answer (docs/json.md, "resize"). NULL: the client
+     * waits for the master. */
     int (*resize_waiting)(struct cluster *k, const char *id, const struct cluster_resize *w,
                           json_t **out, struct err *e);
     /* Read a file by a URL of `scheme`; at most out->max bytes. 0 or -errno. NULL if `scheme` is. */
@@ -376,11 +419,15 @@ struct cluster_ops {
     int (*history_list)(struct cluster *k, struct history_rows *out, struct err *e);
     int (*history_file)(struct cluster *k, const char *id, const char *name, struct buf *out,
                         struct err *e);
-    int (*nodes)(struct cluster *k, struct cluster_nodes *out, struct err *e);
+    int (*nodes)(struct cluster *k, struct cluster_nodes *out, struct err *e); /* NULL: this machine */
     /* Add what `tony doctor` says about this cluster. conf: of the site. NULL = nothing. */
     void (*doctor)(struct cluster_host *h, const struct conf *conf, cluster_finding_fn *add,
                    void *arg);
 };
+
+/* Append the newest rows of `all` to `rows`, newest first, at most max (0 = all). true: there are
+ * more. */
+bool list_newest(json_t *all, size_t max, json_t *rows);
 
 /* ---- finding a table ---- */
 
@@ -397,6 +444,31 @@ const struct cluster_ops *cluster_wanted(const char *option, const struct conf *
 const struct cluster_ops *cluster_of(struct cluster_host *h, const char *option,
                                      const struct conf *site, const char *word);
 
+static inline const struct cluster_ops *cluster_ops_of(const struct cluster *k)
+{
+    return ((const struct cluster_head *)(const void *)k)->ops;
+}
+
+static inline void cluster_ops_close(struct cluster *k) /* NULL is fine */
+{
+    if (k)
+        cluster_ops_of(k)->close(k);
+}
+
+/* ---- resizing a job, on any cluster ---- */
+
+/* Check the wish against the roles in the status document of the job. EXIT_DONE, or an exit code
+ * with *e set. */
+int resize_check(const struct cluster_resize *w, const json_t *doc, struct err *e);
+/* Ask the master, or the cluster if there is none. Retries while no master answers. *out: the answer
+ * (docs/json.md "resize"), or a status document, which has the same members. */
+int cluster_resize(struct cluster *k, const char *id, const struct cluster_resize *w, json_t **out,
+                   struct err *e);
+/* A role that has not started gets its new size at once. If this machine can never hold that size,
+ * the master is told a moment later. Wait a short time for that: *doc becomes the status with the
+ * refusal. */
+void resize_await_refusal(struct cluster *k, const char *id, json_t **doc);
+
 /* ---- following a job to its end, on any cluster ---- */
 
 struct follow_options {
@@ -412,10 +484,11 @@ struct follow_options {
     bool detach_on_signal;
     /* Called with each update of the master; true = stop following. May be NULL. */
     bool (*on_update)(const char *state, const json_t *summary, void *arg);
-    /* For a display; each may be NULL. show: the state of the job; summary may be NULL, why is ""
-     * if it is not known. say: a sentence. tasks: a document with the tasks of a remote job and
-     * the URLs of their logs, once. */
-    void (*show)(const char *state, const json_t *summary, const char *why, void *arg);
+    /* For a display; each may be NULL. update: an update of the master or of the pool; summary may
+     * be NULL. waits: the state of a job without a master; why is "" if it is not known. say: a
+     * sentence. tasks: a document with the tasks of a remote job and the URLs of their logs, once. */
+    void (*update)(const char *state, const json_t *summary, void *arg);
+    void (*waits)(const char *state, const char *why, void *arg);
     void (*say)(const char *text, void *arg);
     void (*tasks)(const json_t *doc, void *arg);
     void *arg;

@@ -1,66 +1,103 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cluster/follow.h"
-
+/*
+ * Follows a job on any cluster. While the job has no master, the cluster is watched. When a report
+ * says where the master is, the client connects to it, and hears of each change from it. After the
+ * loss of that connection the cluster is watched again. The result is the master's verdict, else
+ * what the cluster knows about the end.
+ *
+ *   stage      report: waits   report: runs       report: over   opened     closed     verdict
+ *   LOOKING    shown           DIALLING           OVER           -          -          -
+ *   DIALLING   -               newer: DIALLING    OVER           ATTACHED   LOOKING    VERDICT
+ *   ATTACHED   -               newer: DIALLING    OVER           -          LOOKING    VERDICT
+ *   VERDICT    -               -                  -              -          OVER       -
+ *
+ * "newer" means the report of a master with a higher number: the connection is to a master that was
+ * given up, and may take hours to break.
+ */
 #include <errno.h>
 #include <signal.h>
 
 #include "base/base.h"
-#include "client/client_int.h"
-#include "client/show/render.h"
+#include "cluster/cluster.h"
 #include "cluster/link.h"
-#include "codec/json.h"
-#include "history/history.h"
-#include "job/job.h"
+#include "cluster/remote.h"
 #include "loop/loop.h"
 #include "proto/tony.pb-c.h"
 
 enum {
-    QUICK_TRIES = 16, /* the first retries are 1 ms apart; after them the pause doubles */
-    RETRY_MAX_MS = 500,
-    LOST_MS = 60000, /* give up if for this time neither the pool nor the master answers */
-    /* The pool may just be starting and not know the job yet: retry for this time. */
-    REFUSED_MS = 5000,
-    REFUSED_RETRY_MS = 20,
+    DIAL_PAUSE_MS = 200, /* between two connections to a remote master */
+    /* Wait this long after the verdict of a remote master. In this time it usually reports the end
+     * to the cluster, and closes the connection. */
+    AFTER_MS = 60,
 };
+
+enum stage { LOOKING, DIALLING, ATTACHED, VERDICT, OVER };
 
 struct follow {
-    struct client *c;
+    struct cluster *k;
     const char *id;
     const struct follow_options *o;
-    struct conn *pool, *master;
-    struct loop_timer *retry;
-    struct loop_signal *signals[3];
-    int64_t lost_since;    /* since when no connection has answered; 0 = a connection answers */
-    int64_t refused_since; /* since when the pool refuses the job; 0 = it knows the job, or was not
-                              asked */
-    unsigned tries;
-    unsigned n_signals;
-    bool go_master; /* connect to the master: it exists, or has existed */
-    bool want_stop, over;
-    const char *stop_reason;
     struct follow_result *out;
-    int rc;
     struct err *e;
+    int rc;
+    enum stage stage;
+
+    struct cluster_watch_config cfg;
+    struct cluster_watch *watch;
+    struct cluster_report report; /* the newest that was of use */
+
+    struct cluster_report last;   /* phase CLUSTER_OVER: the end, as the cluster tells it */
+
+    struct conn *master;
+    int32_t attempt; /* number of the master that was connected to last */
+    int64_t dialled_ms;
+    bool heard;  /* the master has answered on this connection */
+    bool no_key; /* the master refuses this client, or there is no key: only reports are left */
+
+    struct loop_timer *timer;
+    struct loop_signal *signals[3];
+    unsigned n_signals;
+
+    const char *stop_reason; /* NULL = the job need not be stopped */
+    bool asked_tasks;
+    json_t *tasks; /* a status document, for the URLs of the logs */
 };
 
-static void connect_again(struct follow *f);
+static const struct cluster_ops *ops_of(const struct follow *f)
+{
+    return ((const struct cluster_head *)(const void *)f->k)->ops;
+}
+
+static struct cluster_host *host_of(const struct follow *f)
+{
+    return ((const struct cluster_head *)(const void *)f->k)->cfg.host;
+}
 
 static void end(struct follow *f, int rc)
 {
-    if (f->over)
+    if (f->stage == OVER)
         return;
-    f->over = true;
+    f->stage = OVER;
     f->rc = rc;
-    loop_stop(f->c->loop);
+    loop_stop(host_of(f)->loop);
 }
 
-/* ---- frames from the pool and the master ---- */
-
-static void keep_summary(struct follow *f, const Tony__JobUpdate *u)
+static void say(const struct follow *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void say(const struct follow *f, const char *fmt, ...)
 {
-    if (u->json.len == 0)
+    AUTO(buf_done) struct buf text = { 0 };
+    va_list ap;
+    if (!f->o->say)
         return;
-    json_t *doc = json_loadb((const char *)u->json.data, u->json.len, JSON_REJECT_DUPLICATES, NULL);
+    va_start(ap, fmt);
+    (void)buf_vaddf(&text, fmt, ap);
+    va_end(ap);
+    f->o->say(buf_cstr(&text), f->o->arg);
+}
+
+/* Takes doc. */
+static void keep_summary(struct follow *f, json_t *doc)
+{
     if (!json_is_object(doc)) {
         json_decref(doc);
         return;
@@ -69,232 +106,353 @@ static void keep_summary(struct follow *f, const Tony__JobUpdate *u)
     f->out->summary = doc;
 }
 
-static void on_update(struct follow *f, const struct conn *from, const Tony__JobUpdate *u)
+/* ---- stopping ---- */
+
+static void stop_by_cluster(struct follow *f, enum cluster_stop how)
 {
-    keep_summary(f, u);
-    if (f->o->render)
-        render_update(f->o->render, u->state, f->out->summary);
-    /* An update from the pool about a running job lacks the members that only the master knows.
-     * on_update() must get only complete updates. */
-    bool whole = from == f->master || u->finished;
-    if (f->o->on_update && whole && f->o->on_update(u->state, f->out->summary, f->o->on_update_arg))
+    if (f->stop_reason && f->watch)
+        ops_of(f)->stop(f->watch, how, f->stop_reason, f->o->checkpoint);
+}
+
+static void send_stop(struct follow *f)
+{
+    if (f->stop_reason && f->stage == ATTACHED)
+        /* If the connection is broken, on_close() looks for the master again. */
+        (void)link_send_stop(f->master, f->id, f->stop_reason, f->o->checkpoint);
+}
+
+static void on_stopping(void *arg)
+{
+    struct follow *f = arg;
+    if (f->o->return_when_stopping && f->stage < VERDICT)
         end(f, 0);
-    if (u->finished) {
-        f->out->finished = true;
-        f->out->exit_code = u->exit_code;
-        end(f, 0);
+}
+
+/* ---- the master ---- */
+
+static void ask_tasks(struct follow *f)
+{
+    if (f->asked_tasks || !f->o->tasks || !ops_of(f)->remote)
+        return;
+    f->asked_tasks = true;
+    /* An error is ignored: the tasks are only displayed. */
+    (void)link_send_ask(f->master, TONY__CLIENT_ASK__WHAT__STATUS, f->id, "");
+}
+
+static void on_answer(struct follow *f, const Tony__Answer *a)
+{
+    json_t *doc = a->json.len ? json_loadb((const char *)a->json.data, a->json.len, 0, NULL) : NULL;
+    if (json_is_array(json_object_get(doc, "tasks"))) {
+        json_decref(f->tasks);
+        f->tasks = doc;
+        if (f->stage < VERDICT)
+            f->o->tasks(doc, f->o->arg);
+        return;
     }
+    json_decref(doc);
+    if (!f->stop_reason)
+        return;
+    stop_by_cluster(f, CLUSTER_STOP_CONFIRMED); /* the answer comes once it is in the journal */
+    on_stopping(f);
 }
 
-static void on_answer(struct follow *f)
+static void on_verdict(struct follow *f, int exit_code)
 {
-    if (f->want_stop && f->o->return_when_stopping)
-        end(f, 0); /* the answer comes once the stop is in the journal */
-}
-
-/* The pool does not know the job. The job may be on its way to the history: retry for REFUSED_MS.
- * If the pool still refuses after that, the directory of the job is damaged. */
-static void on_refused(struct follow *f, const Tony__Refused *r)
-{
-    int64_t now = clock_mono_ms();
-    int rc = err_set(f->e, r->num > 0 && r->num < 4096 ? (int)r->num : EIO, "%s", r->message);
-    if (r->hint[0])
-        err_hint(f->e, "%s", r->hint);
-    conn_close(TAKE(f->pool));
-    if (!f->refused_since)
-        f->refused_since = now;
-    if (now - f->refused_since > REFUSED_MS && !f->master)
-        end(f, rc);
+    f->out->finished = true;
+    f->out->exit_code = exit_code;
+    f->stage = VERDICT;
+    if (ops_of(f)->remote)
+        loop_timer_set(f->timer, clock_mono_ms() + AFTER_MS);
     else
-        loop_timer_set(f->retry, now + REFUSED_RETRY_MS);
+        end(f, 0);
+}
+
+static void on_update(struct follow *f, const Tony__JobUpdate *u)
+{
+    if (u->json.len)
+        keep_summary(f, json_loadb((const char *)u->json.data, u->json.len, JSON_REJECT_DUPLICATES,
+                                   NULL));
+    if (f->o->update)
+        f->o->update(u->state, f->out->summary, f->o->arg);
+    if (str_eq(u->state, "RUNNING") || u->finished)
+        ask_tasks(f);
+    bool enough = f->o->on_update && f->o->on_update(u->state, f->out->summary, f->o->arg);
+    if (u->finished && f->stage < VERDICT)
+        on_verdict(f, u->exit_code);
+    else if (enough)
+        end(f, 0);
 }
 
 static void on_frame(struct conn *conn, const Tony__Frame *frame, void *arg)
 {
     struct follow *f = arg;
-    f->lost_since = 0;
-    f->tries = 0;
-    if (frame->body_case == TONY__FRAME__BODY_JOB_UPDATE) {
-        const Tony__JobUpdate *u = frame->job_update;
-        f->refused_since = 0;
-        if (conn == f->pool && f->master && !u->finished)
-            return; /* the master has newer information */
-        on_update(f, conn, u);
-        if (!f->over && conn == f->pool && u->master_socket[0] && !f->master) {
-            f->go_master = true;
-            connect_again(f);
-        }
-    } else if (frame->body_case == TONY__FRAME__BODY_ANSWER) {
-        on_answer(f);
-    } else if (frame->body_case == TONY__FRAME__BODY_REFUSED && conn == f->pool) {
-        on_refused(f, frame->refused);
+    (void)conn;
+    if (f->stage == OVER)
+        return;
+    if (!f->heard) {
+        f->heard = true;
+        ops_of(f)->attend(f->watch, true);
     }
+    if (frame->body_case == TONY__FRAME__BODY_JOB_UPDATE)
+        on_update(f, frame->job_update);
+    else if (frame->body_case == TONY__FRAME__BODY_ANSWER)
+        on_answer(f, frame->answer);
 }
 
-static void on_close(struct conn *conn, const struct err *why, void *arg)
+static void on_open(struct conn *conn, void *arg)
 {
     struct follow *f = arg;
-    (void)why; /* reconnect in the same way after every error */
-    if (conn == f->pool)
-        f->pool = NULL;
-    if (conn == f->master)
-        f->master = NULL;
-    if (!f->over && !f->master)
-        loop_timer_set(f->retry, clock_mono_ms() + 1);
-}
-
-static const struct conn_ops follow_ops = { .on_frame = on_frame, .on_close = on_close };
-
-/* ---- requests ---- */
-
-static void send_stop(struct follow *f)
-{
-    struct conn *to = f->master ? f->master : f->pool;
-    if (to && f->want_stop)
-        /* If the connection is broken, on_close() reconnects and sends the stop again. */
-        (void)link_send_stop(to, f->id, f->stop_reason, f->o->checkpoint);
-}
-
-static void greet(struct follow *f, struct conn *conn)
-{
-    conn_set_arg(conn, &follow_ops, f);
+    if (f->stage != DIALLING)
+        return;
+    f->stage = ATTACHED;
     int what = f->o->owns_job ? TONY__CLIENT_ASK__WHAT__OWN : TONY__CLIENT_ASK__WHAT__FOLLOW;
     (void)link_send_ask(conn, what, f->id, ""); /* an error is handled as in send_stop() */
     send_stop(f);
 }
 
-static bool from_history(struct follow *f)
+static void on_close(struct conn *conn, const struct err *why, void *arg)
 {
-    struct err e = { 0 };
-    int rc = follow_history(f->c, f->id, f->out, &e);
-    if (rc == -EBUSY)
-        return false;
-    if (rc < 0)
-        *f->e = e;
-    end(f, rc);
-    return true;
+    struct follow *f = arg;
+    (void)conn;
+    f->master = NULL;
+    if (f->stage == OVER)
+        return;
+    if (f->stage == VERDICT) {
+        end(f, 0);
+        return;
+    }
+    f->stage = LOOKING;
+    if (why->num == EACCES && ops_of(f)->key) /* the master refuses this key: there is no other */
+        f->no_key = true;
+    stop_by_cluster(f, f->no_key ? CLUSTER_STOP_ALONE : CLUSTER_STOP);
+    ops_of(f)->attend(f->watch, false);
 }
 
-static void retry_later(struct follow *f)
+static const struct conn_ops master_ops = { .on_open = on_open,
+                                            .on_frame = on_frame,
+                                            .on_close = on_close };
+
+static void dial(struct follow *f)
 {
     int64_t now = clock_mono_ms();
-    if (!f->pool && !f->master && f->lost_since && now - f->lost_since > LOST_MS) {
-        (void)err_wrap(f->e, -EIO, "lost contact with job '%s'", f->id);
-        err_hint(f->e, "it may still run: tony status %s", f->id);
-        end(f, -EIO);
+    bool remote = !ops_of(f)->dial;
+    struct err e = { 0 };
+    if (f->no_key)
+        return;
+    if (remote && now - f->dialled_ms < DIAL_PAUSE_MS) {
+        loop_timer_set(f->timer, f->dialled_ms + DIAL_PAUSE_MS);
         return;
     }
-    /* The master needs a few ms from its start to its socket: so the first QUICK_TRIES retries do
-     * not double the pause. */
-    unsigned doubled = f->tries > QUICK_TRIES ? f->tries - QUICK_TRIES : 0;
-    int64_t pause = MIN((int64_t)1 << MIN(doubled, 10U), (int64_t)RETRY_MAX_MS);
-    f->tries++;
-    loop_timer_set(f->retry, now + pause);
+    f->dialled_ms = now;
+    f->attempt = f->report.at.attempt;
+    f->heard = false;
+    f->stage = DIALLING;
+    int rc = cluster_dial(f->k, &f->report, &master_ops, f, &f->master, &e);
+    if (rc == 0 && !remote)
+        on_open(f->master, f);
+    if (rc == 0)
+        return;
+    f->stage = LOOKING;
+    if (rc == -ENOKEY) {
+        f->no_key = true;
+        stop_by_cluster(f, CLUSTER_STOP_ALONE);
+    }
+    ops_of(f)->attend(f->watch, false);
 }
 
-static void connect_again(struct follow *f)
+/* ---- reports of the cluster ---- */
+
+/* The job is over, and its master has sent no verdict. If the report has none either, set_verdict()
+ * makes one when the loop does not run any more: it waits for answers of the cluster. */
+static void on_over(struct follow *f, const struct cluster_report *r)
 {
-    if (f->over || f->master)
-        return;
-    if (f->go_master && link_dial_master(f->c, f->id, &f->master, f->e) == 0) {
-        greet(f, f->master);
+    if (cluster_report_copy(r, &f->last) < 0) {
+        (void)err_set(f->e, ENOMEM, "cannot follow job '%s': %m", f->id);
+        end(f, -EXIT_CLUSTER);
         return;
     }
-    if (!f->lost_since)
-        f->lost_since = clock_mono_ms();
-    if (from_history(f))
-        return;
-    if (!f->pool && link_dial_pool(f->c, true, &f->pool, f->e) == 0) {
-        greet(f, f->pool);
-        if (!f->go_master)
-            return; /* the pool reports the master's socket when there is one */
+    f->out->finished = true;
+    f->out->exit_code = r->exit_code;
+    if (r->summary) {
+        keep_summary(f, json_incref(r->summary));
+        if (f->o->update)
+            f->o->update(r->state, f->out->summary, f->o->arg);
+        if (f->o->on_update)
+            (void)f->o->on_update(r->state, f->out->summary, f->o->arg);
     }
-    if (f->go_master || !f->pool)
-        retry_later(f);
+    end(f, 0);
 }
 
-static void on_retry(void *arg)
+static int set_verdict(struct follow *f)
 {
-    connect_again(arg);
+    json_t *doc = NULL;
+    if (f->last.phase != CLUSTER_OVER || f->last.summary)
+        return 0;
+    int rc = ops_of(f)->verdict(f->k, &f->last, &doc, &f->out->exit_code, f->e);
+    json_decref(f->out->summary);
+    f->out->summary = doc;
+    return rc;
 }
+
+/* The pool's own updates have a summary, which lacks what only a master knows. */
+static void show_waiting(struct follow *f, const struct cluster_report *r)
+{
+    if (r->summary) {
+        keep_summary(f, json_incref(r->summary));
+        if (f->o->update)
+            f->o->update(r->state, f->out->summary, f->o->arg);
+    } else if (f->o->waits && !f->out->summary) {
+        f->o->waits(r->phase >= CLUSTER_STARTING ? "STARTING" : r->state, r->why ? r->why : "",
+                    f->o->arg);
+    }
+}
+
+static void on_report(const struct cluster_report *r, void *arg)
+{
+    struct follow *f = arg;
+    if (f->stage >= VERDICT) /* the verdict of the master is final */
+        return;
+    if (r->phase == CLUSTER_OVER) {
+        on_over(f, r);
+        return;
+    }
+    if (f->stage != LOOKING && r->at.attempt > f->attempt) {
+        conn_close(TAKE(f->master));
+        f->stage = LOOKING;
+        ops_of(f)->attend(f->watch, false);
+    }
+    if (f->stage != LOOKING)
+        return;
+    show_waiting(f, r);
+    struct cluster_report now;
+    if (r->phase != CLUSTER_RUNNING || cluster_report_copy(r, &now) < 0)
+        return;
+    cluster_report_done(&f->report);
+    f->report = now;
+    dial(f);
+}
+
+static void on_silent(const char *text, void *arg)
+{
+    struct follow *f = arg;
+    say(f, "%s", text);
+}
+
+static void on_lost(int code, const struct err *why, void *arg)
+{
+    struct follow *f = arg;
+    *f->e = *why;
+    end(f, -code);
+}
+
+static void on_timer(void *arg)
+{
+    struct follow *f = arg;
+    if (f->stage == VERDICT) /* do not wait longer: the master may be slow to end */
+        end(f, 0);
+    else if (f->stage == LOOKING && f->report.phase == CLUSTER_RUNNING)
+        dial(f);
+}
+
+/* ---- signals ---- */
 
 static void on_signal(int signo, void *arg)
 {
     struct follow *f = arg;
-    (void)signo;
     if (f->o->detach_on_signal) {
         f->out->detached = true;
         end(f, 0);
         return;
     }
     if (++f->n_signals > 1) {
-        if (f->o->render)
-            render_say(f->o->render, "not waiting any longer; job %s is being stopped", f->id);
+        say(f, "not waiting any longer; job %s is being stopped", f->id);
+        f->out->finished = false;
         f->out->exit_code = EXIT_STOPPED;
         end(f, 0);
         return;
     }
-    f->want_stop = true;
     f->stop_reason =
         signo == SIGINT ? "interrupted by the user" : "the client was stopped by a signal";
-    if (f->o->render)
-        render_say(f->o->render, "stopping job %s; interrupt again to stop waiting for it", f->id);
+    say(f, "stopping job %s; interrupt again to stop waiting for it", f->id);
     send_stop(f);
+    if (f->stage < VERDICT)
+        stop_by_cluster(f, f->no_key ? CLUSTER_STOP_ALONE : CLUSTER_STOP);
 }
 
 /* ---- start and end ---- */
 
-static int start(struct follow *f, struct conn *pool, struct err *e)
+static int start(struct follow *f)
 {
     static const int signos[] = { SIGINT, SIGTERM, SIGHUP };
-    f->retry = loop_timer_new(f->c->loop, on_retry, f);
-    if (!f->retry)
-        return err_set(e, ENOMEM, "cannot follow job '%s': %m", f->id);
+    struct loop *loop = host_loop(host_of(f), f->e);
+    f->timer = loop ? loop_timer_new(loop, on_timer, f) : NULL;
+    if (!f->timer) {
+        (void)err_set(f->e, ENOMEM, "cannot follow job '%s': %m", f->id);
+        return -EXIT_CLUSTER;
+    }
     for (size_t i = 0; (f->o->signals || f->o->detach_on_signal) && i < ARRAY_LEN(signos); i++)
         /* If this fails, the signal ends the client, as by default. */
-        f->signals[i] = loop_signal_new(f->c->loop, signos[i], on_signal, f);
-    if (pool) {
-        f->pool = pool;
-        greet(f, pool);
-    } else {
-        f->go_master = true; /* try the master first: a running job does not need the pool */
-        connect_again(f);
-        f->go_master = f->master != NULL;
-    }
-    return 0;
+        f->signals[i] = loop_signal_new(loop, signos[i], on_signal, f);
+    f->cfg = (struct cluster_watch_config){ .id = f->id,
+                                            .owned = f->o->owns_job,
+                                            .on_report = on_report,
+                                            .on_silent = on_silent,
+                                            .on_stopping = on_stopping,
+                                            .on_lost = on_lost,
+                                            .arg = f };
+    int rc = ops_of(f)->watch(f->k, &f->cfg, &f->watch, f->e);
+    if (rc == 0)
+        stop_by_cluster(f, CLUSTER_STOP);
+    return rc;
 }
 
-int follow_job(struct client *c, const char *application_id, struct conn *pool,
-               const struct follow_options *o, struct follow_result *out, struct err *e)
+static void run(const struct follow *f)
+{
+    /* signals_hold() has blocked the signals: deliver them now. */
+    sigset_t set;
+    (void)sigemptyset(&set);
+    (void)sigprocmask(SIG_SETMASK, &set, NULL);
+    while (f->stage != OVER)
+        /* Only loop_stop() ends the loop: the watch always has a connection, a request or a timer.
+         */
+        (void)loop_run(host_of(f)->loop);
+}
+
+/* Add the URLs of the logs, which the master's summary lacks. */
+static void attach_logs(struct follow *f)
+{
+    json_t *tasks = json_object_get(f->tasks, "tasks");
+    json_t *master = json_object_get(f->tasks, "log_url");
+    if (f->out->summary && tasks && !json_object_get(f->out->summary, "tasks"))
+        (void)json_object_set(f->out->summary, "tasks", tasks); /* for the log of the cause */
+    if (f->out->summary && json_string_length(master) &&
+        !json_object_get(f->out->summary, "log_url"))
+        (void)json_object_set(f->out->summary, "log_url", master);
+}
+
+int cluster_follow(struct cluster *k, const char *id, const struct follow_options *o,
+                   struct follow_result *out, struct err *e)
 {
     *out = (struct follow_result){ 0 };
-    struct follow f = { .c = c,
-                        .id = application_id,
-                        .o = o,
-                        .want_stop = o->stop != NULL,
-                        .stop_reason = o->stop,
-                        .out = out,
-                        .e = e };
-    if (!client_loop(c, e)) {
-        conn_close(pool);
-        return -ENOMEM;
-    }
-    int rc = start(&f, pool, e);
+    struct follow f = { .k = k, .id = id, .o = o, .out = out, .e = e, .stop_reason = o->stop };
+    int rc = start(&f);
     if (rc == 0) {
-        /* submit_hold_signals() has blocked the signals: deliver them now. */
-        sigset_t set;
-        (void)sigemptyset(&set);
-        (void)sigprocmask(SIG_SETMASK, &set, NULL);
-        while (!f.over)
-            /* Only loop_stop() ends the loop: there is always a connection or a timer. */
-            (void)loop_run(c->loop);
+        run(&f);
         rc = f.rc;
     }
-    conn_close(f.pool);
-    conn_close(f.master);
-    loop_timer_free(f.retry);
+    conn_close(TAKE(f.master));
+    if (f.watch)
+        ops_of(&f)->unwatch(f.watch);
+    loop_timer_free(f.timer);
     for (size_t i = 0; i < ARRAY_LEN(f.signals); i++)
         loop_signal_free(f.signals[i]);
+    if (rc == 0)
+        rc = set_verdict(&f);
+    if (rc == 0)
+        attach_logs(&f);
+    json_decref(f.tasks);
+    cluster_report_done(&f.report);
+    cluster_report_done(&f.last);
     if (rc < 0)
         follow_result_done(out);
     return rc;
@@ -304,28 +462,4 @@ void follow_result_done(struct follow_result *r)
 {
     json_decref(r->summary);
     *r = (struct follow_result){ 0 };
-}
-
-int follow_history(struct client *c, const char *application_id, struct follow_result *out,
-                   struct err *e)
-{
-    int rc = client_look_paths(c, e);
-    AUTO(free_p) char *dir = NULL;
-    bool live = false;
-    if (rc == 0)
-        rc = paths_find_job(&c->paths, application_id, &dir, &live, e);
-    if (rc < 0)
-        return rc;
-    AUTO(json_freep) json_t *doc = NULL;
-    rc = history_status(dir, &doc, e);
-    bool over = rc == 0 && json_is_integer(json_object_get(doc, "exit_code"));
-    if (live && !over) /* this includes a job that is being moved to the history */
-        return err_set(e, EBUSY, "job '%s' is not over", application_id);
-    if (rc < 0)
-        return rc;
-    json_decref(out->summary);
-    out->finished = true;
-    out->exit_code = (int)doc_int(doc, "exit_code", 1);
-    out->summary = TAKE(doc);
-    return 0;
 }

@@ -2,289 +2,43 @@
 #include "cluster/link.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <pwd.h>
-#include <signal.h>
-#include <spawn.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/base.h"
-#include "client/client_int.h"
+#include "cluster/cluster.h"
 #include "job/job.h"
 #include "loop/loop.h"
 #include "proto/tony.pb-c.h"
-#include "storage/alive.h"
-
-enum {
-    RENEW_MS = 3000,       /* for keeper and master to make their sockets again */
-    RENEW_PAUSE_MS = 5,    /* between two attempts to connect meanwhile */
-    RENEW_AGAIN_MS = 10000, /* a client asks for that at most once in this time */
-    MASTER_START_S = 5,    /* no longer is a master without a socket after its start */
-};
 
 /* ---- connecting ---- */
 
 static const struct conn_ops no_ops = { 0 };
 
-int link_hello(struct client *c, struct conn *conn)
+int link_hello(struct cluster_host *h, struct conn *conn)
 {
-    char program[32];
-    (void)snprintf(program, sizeof program, "tony %s", c->cmd->name);
     Tony__ClientHello hello = TONY__CLIENT_HELLO__INIT;
     hello.version = TONY__VERSION__PROTOCOL_VERSION;
-    hello.program = program;
+    hello.program = (char *)(uintptr_t)(h->program ? h->program : "tony");
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_CLIENT_HELLO;
     f.client_hello = &hello;
     return conn_send(conn, &f);
 }
 
-static int dial(struct client *c, const char *path, struct conn **out, struct err *e)
+int link_dial(struct cluster_host *h, const char *path, struct conn **out, struct err *e)
 {
-    struct loop *l = client_loop(c, e);
+    struct loop *l = host_loop(h, e);
     if (!l)
         return -ENOMEM;
     struct conn *conn = NULL;
     int rc = conn_dial_unix(l, path, &no_ops, NULL, &conn, e);
-    if (rc == 0 && (rc = link_hello(c, conn)) < 0) {
+    if (rc == 0 && (rc = link_hello(h, conn)) < 0) {
         conn_close(conn);
         return err_set(e, -rc, "cannot send to '%s': %m", path);
     }
     if (rc == 0)
         *out = conn;
-    return rc;
-}
-
-/* ---- the master ---- */
-
-static int dial_master(struct client *c, const char *id, struct conn **out, struct err *e)
-{
-    AUTO(free_p) char *path = paths_socket(&c->paths, id, "m");
-    if (!path)
-        return err_set(e, errno == ENOMEM ? ENOMEM : ENOENT, "cannot reach the job's master: %m");
-    return dial(c, path, out, e);
-}
-
-/* The master's socket is missing. Was it removed, or does the master only start? The keeper, which
- * lives longer, has a socket too, and writes to the file `exits` when it starts a master. */
-static bool sockets_were_removed(const struct client *c, const char *id)
-{
-    AUTO(free_p) char *keeper = paths_socket(&c->paths, id, "k");
-    AUTO(free_p) char *dir = paths_job(&c->paths, id), *exits = dir ? fs_join(dir, "exits") : NULL;
-    struct stat st;
-    if (!keeper || !exits || stat(exits, &st) == -1)
-        return false;
-    return access(keeper, F_OK) == -1 || time(NULL) - st.st_mtime > MASTER_START_S;
-}
-
-int link_dial_master(struct client *c, const char *application_id, struct conn **out, struct err *e)
-{
-    int rc = dial_master(c, application_id, out, e);
-    int64_t now = clock_mono_ms(), deadline = now + RENEW_MS;
-    if (rc != -ENOENT || c->looks_only || (c->renewed_ms && now - c->renewed_ms < RENEW_AGAIN_MS) ||
-        !sockets_were_removed(c, application_id) || !alive_keeper_renew(application_id))
-        return rc;
-    c->renewed_ms = now;
-    for (; rc == -ENOENT && clock_mono_ms() < deadline; (void)poll(NULL, 0, RENEW_PAUSE_MS))
-        if ((rc = paths_renew_runtime(&c->paths, e)) >= 0) /* the socket may be elsewhere now */
-            rc = dial_master(c, application_id, out, e);
-    return rc;
-}
-
-/* ---- starting the pool ---- */
-
-struct pool_start {
-    pid_t pid;
-    int ready_fd;     /* readable with a byte: the pool listens; at end of file: it did not start */
-    int complaint_fd; /* the pool's standard error until it is ready */
-};
-
-static int spawn_pool(struct pool_start *s, struct err *e)
-{
-    AUTO(free_p) char *program = paths_program("tony-pool");
-    int ready[2] = { -1, -1 }, complaint[2] = { -1, -1 };
-    if (!program)
-        return err_set(e, ENOENT, "cannot find the program 'tony-pool' beside this one or on PATH");
-    if (pipe2(ready, O_CLOEXEC) == -1 || pipe2(complaint, O_CLOEXEC) == -1) {
-        int rc = err_set(e, errno, "cannot start the pool: %m");
-        close_p(&ready[0]);
-        close_p(&ready[1]);
-        return rc;
-    }
-
-    enum { READY_FD = 3 };
-    posix_spawn_file_actions_t fa;
-    posix_spawnattr_t attr;
-    sigset_t all, none;
-    (void)sigfillset(&all);
-    (void)sigemptyset(&none);
-    /* These calls cannot fail in glibc; posix_spawn() reports every error. */
-    (void)posix_spawn_file_actions_init(&fa);
-    (void)posix_spawnattr_init(&attr);
-    (void)posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF |
-                                              POSIX_SPAWN_SETSIGMASK);
-    (void)posix_spawnattr_setsigdefault(&attr, &all);
-    (void)posix_spawnattr_setsigmask(&attr, &none);
-    (void)posix_spawn_file_actions_addopen(&fa, STDIN_FILENO, "/dev/null", O_RDWR, 0);
-    (void)posix_spawn_file_actions_addopen(&fa, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-    (void)posix_spawn_file_actions_adddup2(&fa, complaint[1], STDERR_FILENO);
-    /* dup2 clears close-on-exec, in glibc also if both numbers are equal. */
-    (void)posix_spawn_file_actions_adddup2(&fa, ready[1], READY_FD);
-    /* The pool lives longer than the client: it must not keep the client's directory busy. */
-    (void)posix_spawn_file_actions_addchdir_np(&fa, "/");
-
-    char fd_text[12];
-    (void)snprintf(fd_text, sizeof fd_text, "%d", READY_FD);
-    char ready_flag[] = "--ready-fd";
-    char *argv[] = { program, ready_flag, fd_text, NULL };
-    int rc = posix_spawn(&s->pid, program, &fa, &attr, argv, environ);
-    (void)posix_spawn_file_actions_destroy(&fa);
-    (void)posix_spawnattr_destroy(&attr);
-    close_p(&ready[1]);
-    close_p(&complaint[1]);
-    s->ready_fd = ready[0];
-    s->complaint_fd = complaint[0];
-    if (rc == 0)
-        return 0;
-    close_p(&s->ready_fd);
-    close_p(&s->complaint_fd);
-    return err_set(e, rc, "cannot start the pool '%s': %m%s", program, err_fork_cause(rc));
-}
-
-/* Read one piece of the pool's standard error. false: there is no more. Text that exceeds the
- * buffer is dropped; the pool's log has it. */
-static bool take_complaint(struct pool_start *s, struct buf *complaint)
-{
-    char bytes[512];
-    ssize_t got = read(s->complaint_fd, bytes, sizeof bytes);
-    if (got > 0)
-        (void)buf_add(complaint, bytes, (size_t)got);
-    return got > 0;
-}
-
-/* 1: the pool is ready. 0: the pool ended, perhaps because another one was first; `complaint` has
- * its error text. -ETIMEDOUT: neither happened in time. */
-static int await_pool(struct pool_start *s, int64_t deadline_ms, struct buf *complaint,
-                      struct err *e)
-{
-    for (;;) {
-        struct pollfd fds[] = { { .fd = s->ready_fd, .events = POLLIN },
-                                { .fd = s->complaint_fd, .events = POLLIN } };
-        int64_t left = deadline_ms - clock_mono_ms();
-        int n = left > 0 ? poll(fds, ARRAY_LEN(fds), (int)left) : 0;
-        if (n == -1 && errno != EINTR)
-            return err_set(e, errno, "cannot wait for the pool to start: %m");
-        if (n == 0)
-            return err_set(e, ETIMEDOUT, "the pool did not start within %d s",
-                           POOL_START_MS / 1000);
-        if (n > 0 && fds[1].revents && !take_complaint(s, complaint))
-            close_p(&s->complaint_fd), s->complaint_fd = -1;
-        if (n > 0 && fds[0].revents) {
-            char ready;
-            if (read(s->ready_fd, &ready, 1) == 1)
-                return 1;
-            bool all = s->complaint_fd >= 0 && fd_nonblock(s->complaint_fd, true) == 0;
-            while (all && take_complaint(s, complaint))
-                ;
-            return 0;
-        }
-    }
-}
-
-/* Start a pool once. 1: it is ready; 0: it ended. */
-static int start_once(int64_t deadline_ms, struct buf *complaint, struct err *e)
-{
-    struct pool_start s = { .ready_fd = -1, .complaint_fd = -1 };
-    int rc = spawn_pool(&s, e);
-    if (rc < 0)
-        return rc;
-    rc = await_pool(&s, deadline_ms, complaint, e);
-    if (rc <= 0)
-        /* If the pool hangs, it holds a lock that other clients wait for. */
-        (void)kill(s.pid, SIGTERM);
-    /* A pool that is ready has moved to the background. If its start failed, wait for its end. */
-    (void)waitpid(s.pid, NULL, rc > 0 ? WNOHANG : 0);
-    close_p(&s.ready_fd);
-    close_p(&s.complaint_fd);
-    return rc;
-}
-
-static bool no_listener(int rc)
-{
-    return rc == -ECONNREFUSED || rc == -ENOENT;
-}
-
-static int refuse_start(const struct client *c, const struct buf *complaint, struct err *e)
-{
-    struct span text = span_trim(buf_span(complaint)), line = { 0 };
-    int num = EIO;
-    while (text.len && span_split(&text, '\n', &line) && !line.len)
-        ;
-    if (span_starts(line, "tony-pool: ")) {
-        line.p += strlen("tony-pool: ");
-        line.len -= strlen("tony-pool: ");
-    }
-    int rc = line.len ? err_set(e, num, "the pool could not start: %.*s", (int)line.len, line.p)
-                      : err_set(e, num, "the pool ended while it started");
-    struct span more;
-    while (text.len && span_split(&text, '\n', &more)) {
-        more = span_trim(more);
-        if (span_starts(more, "hint: ")) {
-            err_hint(e, "%.*s", (int)more.len - 6, more.p + 6);
-            return rc;
-        }
-    }
-    err_hint(e, "see %s/pool.log", c->paths.pool);
-    return rc;
-}
-
-static int dial_pool(struct client *c, struct conn **out, struct err *e)
-{
-    AUTO(free_p) char *path = paths_pool_socket(&c->paths);
-    return path ? dial(c, path, out, e) : err_set(e, ENOMEM, "cannot reach the pool: %m");
-}
-
-int link_dial_pool(struct client *c, bool start, struct conn **out, struct err *e)
-{
-    int rc = client_open_paths(c, e);
-    if (rc < 0)
-        return rc;
-    rc = dial_pool(c, out, e);
-    int64_t renew_until = clock_mono_ms() + RENEW_MS;
-    if (rc == -ENOENT && !c->looks_only && alive_pool_renew(&c->paths)) /* its socket was removed */
-        for (; rc == -ENOENT && clock_mono_ms() < renew_until; (void)poll(NULL, 0, RENEW_PAUSE_MS))
-            if ((rc = paths_renew_runtime(&c->paths, e)) >= 0)
-                rc = dial_pool(c, out, e);
-    if (!start || !no_listener(rc))
-        return rc;
-
-    /* Two clients may each start a pool at the same time. One of the two pools ends at once, and
-     * the other one listens now or soon. So connect after a failed start, too. */
-    int64_t deadline = clock_mono_ms() + POOL_START_MS;
-    AUTO(buf_done) struct buf complaint = { .max = 4096 };
-    for (int tries = 0; no_listener(rc); tries++) {
-        buf_clear(&complaint);
-        int up = start_once(deadline, &complaint, e);
-        if (up < 0)
-            return up;
-        /* The pool may have had to choose another directory for its socket. */
-        rc = paths_renew_runtime(&c->paths, e);
-        if (rc >= 0)
-            rc = dial_pool(c, out, e);
-        if (no_listener(rc) && !up && (tries >= 5 || complaint.len > 0))
-            return refuse_start(c, &complaint, e);
-        if (no_listener(rc) && clock_mono_ms() > deadline)
-            return err_set(e, ETIMEDOUT, "the pool did not start within %d s",
-                           POOL_START_MS / 1000);
-        if (no_listener(rc))
-            (void)poll(NULL, 0, 10 << MIN(tries, 4));
-    }
-    if (rc == 0)
-        err_clear(e); /* e has the error of the first attempt */
     return rc;
 }
 
@@ -367,14 +121,14 @@ static void asking_late(void *arg)
 
 static const struct conn_ops asking_ops = { .on_frame = asking_frame, .on_close = asking_closed };
 
-int link_ask(struct client *c, struct conn **conn, const Tony__Frame *ask, struct answer *out,
+int link_ask(struct cluster_host *h, struct conn **conn, const Tony__Frame *ask, struct answer *out,
              struct err *e)
 {
     struct asking a = {
-        .loop = c->loop, .wait_ms = out->wait_ms ? out->wait_ms : ANSWER_MS, .answer = out, .e = e
+        .loop = h->loop, .wait_ms = out->wait_ms ? out->wait_ms : ANSWER_MS, .answer = out, .e = e
     };
     conn_set_arg(*conn, &asking_ops, &a);
-    struct loop_timer *timer = a.timer = loop_timer_new(c->loop, asking_late, &a);
+    struct loop_timer *timer = a.timer = loop_timer_new(h->loop, asking_late, &a);
     out->json.max = out->max ? out->max : JOB_STATUS_MAX;
     int rc = timer ? conn_send(*conn, ask) : -ENOMEM;
     if (rc < 0) {
@@ -383,7 +137,7 @@ int link_ask(struct client *c, struct conn **conn, const Tony__Frame *ask, struc
         loop_timer_set(timer, clock_mono_ms() + a.wait_ms);
         while (!a.over)
             /* Only loop_stop() ends the loop: the timer is always pending. */
-            (void)loop_run(c->loop);
+            (void)loop_run(h->loop);
     }
     loop_timer_free(timer);
     if (a.closed) {
@@ -395,6 +149,17 @@ int link_ask(struct client *c, struct conn **conn, const Tony__Frame *ask, struc
         conn_set_arg(*conn, &no_ops, NULL);
     }
     return a.rc;
+}
+
+int status_parse(struct span text, json_t **out, struct err *e)
+{
+    json_t *doc = json_loadb(text.p ? text.p : "", text.len, JSON_REJECT_DUPLICATES, NULL);
+    if (!json_is_object(doc)) {
+        json_decref(doc);
+        return err_set(e, EBADMSG, "the job's status document is not valid");
+    }
+    *out = doc;
+    return 0;
 }
 
 void answer_done(struct answer *a)
@@ -453,7 +218,7 @@ int link_send_stop(struct conn *conn, const char *application_id, const char *re
     return conn_send(conn, &f);
 }
 
-int link_ask_what(struct client *c, struct conn **conn, int what, const char *application_id,
+int link_ask_what(struct cluster_host *h, struct conn **conn, int what, const char *application_id,
                   bool force, struct answer *out, struct err *e)
 {
     Tony__ClientAsk ask;
@@ -461,29 +226,10 @@ int link_ask_what(struct client *c, struct conn **conn, int what, const char *ap
     char who[LINK_CLIENT_MAX];
     ask_init(&ask, &f, what, application_id, who);
     ask.force = force;
-    return link_ask(c, conn, &f, out, e);
+    return link_ask(h, conn, &f, out, e);
 }
 
 bool link_broke(int rc)
 {
     return rc == -ECONNRESET || rc == -EPIPE;
-}
-
-int link_ask_pool(struct client *c, bool start, int what, const char *application_id, bool force,
-                  struct answer *out, struct err *e)
-{
-    enum { TRIES = 5 };
-    int rc = 0;
-    for (int i = 0; i < TRIES; i++) {
-        struct conn *pool = NULL;
-        rc = link_dial_pool(c, start, &pool, e);
-        if (rc == 0)
-            rc = link_ask_what(c, &pool, what, application_id, force, out, e);
-        bool refused = out->refused;
-        conn_close(pool);
-        if (refused || !link_broke(rc))
-            return rc;
-        answer_done(out);
-    }
-    return rc;
 }

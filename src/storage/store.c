@@ -70,9 +70,11 @@ void store_free(struct store *s)
     free(s);
 }
 
-void store_on_copy(struct store *s, void (*fn)(const char *source, uint64_t bytes))
+void store_on_copy(struct store *s, void (*fn)(const char *source, uint64_t bytes, void *arg),
+                   void *arg)
 {
     s->on_copy = fn;
+    s->on_copy_arg = arg;
 }
 
 void temp_name(char out[48])
@@ -335,7 +337,7 @@ static int put_once(struct put *p)
         return set_item_entry(p, row.entry, row.bytes, row.n_files);
 
     if (p->s->on_copy)
-        p->s->on_copy(p->item->source, p->before.bytes);
+        p->s->on_copy(p->item->source, p->before.bytes, p->s->on_copy_arg);
     row.bytes = p->before.bytes;
     row.n_files = p->before.n_files;
     if (S_ISDIR(p->st.st_mode))

@@ -66,7 +66,8 @@ int store_open(const char *store_dir, struct store **out, struct err *e);
 void store_free(struct store *s);
 /* store_put() calls fn before it copies a source, so that the client can show the user what it is
  * doing. It does not call fn if the content is in the store already. */
-void store_on_copy(struct store *s, void (*fn)(const char *source, uint64_t bytes));
+void store_on_copy(struct store *s, void (*fn)(const char *source, uint64_t bytes, void *arg),
+                   void *arg);
 /*
  * Store it->source, unless its content is in the store. Fills digest, path, bytes and n_files.
  *

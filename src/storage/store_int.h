@@ -20,7 +20,8 @@ struct store {
     char *dir;
     int fd;      /* of dir */
     int lock_fd; /* store/lock, locked shared; no lock is held if the file system has no flock() */
-    void (*on_copy)(const char *source, uint64_t bytes); /* may be NULL */
+    void (*on_copy)(const char *source, uint64_t bytes, void *arg); /* may be NULL */
+    void *on_copy_arg;
     /* temp_sweep() has run. A job may store thousands of files in a store that has thousands of
      * entries, so listing the store again for each file would be slow. */
     bool swept;

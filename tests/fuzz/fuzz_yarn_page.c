@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/base.h"
+#include "cluster/remote.h"
 #include "cluster/yarn/pages.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -19,7 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct span page = span_mem(data, size), text = yarn_page_text(page);
     check_inside(text, page);
     for (int64_t n = -1; n < 4; n++) {
-        struct span tail = yarn_page_tail(text, n);
+        struct span tail = text_tail(text, n);
         check_inside(tail, page);
         if (n < 0 && tail.len != text.len)
             abort();

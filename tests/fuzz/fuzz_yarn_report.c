@@ -21,7 +21,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         char line[64];
         yarn_waiting_text(r.diagnostics, line, sizeof line);
         yarn_first_line(r.diagnostics, line, sizeof line);
-        json_t *doc = yarn_report_json(NULL, &r);
+        char user[] = "ada";
+        const struct yarn y = { .user = user };
+        struct cluster_report c;
+        if (yarn_cluster_report(&y, &r, &c) < 0)
+            abort();
+        json_t *doc = report_json(&cluster_yarn, &c);
+        cluster_report_done(&c);
         if (!doc)
             abort(); /* each application has a text */
         json_decref(doc);

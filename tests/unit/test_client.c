@@ -17,6 +17,7 @@
 #include "base/base.h"
 #include "client/client_int.h"
 #include "client/job/jobconf.h"
+#include "cluster/local/local.h"
 #include "conf/conf.h"
 #include "storage/jobfile.h"
 #include "storage/store.h"
@@ -186,10 +187,10 @@ static int remove_place(void **state)
     return chdir("/") == -1 || fs_remove_tree(AT_FDCWD, p->dir, NULL) < 0 ? -1 : 0;
 }
 
-static int load(const char *const *argv, struct client_job *out, struct err *e)
+static int load(const char *const *argv, struct cluster_job *out, struct err *e)
 {
     static const struct command run = { .name = "run" };
-    struct client c = { .cmd = &run, .version = "test" };
+    struct client c = { .cmd = &run, .host = { .version = "test" } };
     int rc = options_parse(count((char *const *)(uintptr_t)argv), (char *const *)(uintptr_t)argv,
                            ALL, &c.o, e);
     if (rc == 0)
@@ -225,7 +226,7 @@ static const char *const full[] = { "-executes",
 static void test_job_of_options(void **state)
 {
     struct place *p = *state;
-    struct client_job j;
+    struct cluster_job j;
     struct err e = { 0 };
     if (load(full, &j, &e) < 0)
         fail_msg("%s", e.msg);
@@ -284,7 +285,7 @@ static void test_names_in_one_place(void **state)
                                      "-conf",     worker,
                                      "-conf",     ps,
                                      NULL };
-        struct client_job j = { 0 };
+        struct cluster_job j = { 0 };
         struct err e = { 0 };
         int rc = load(argv, &j, &e);
         if (rc < 0 && !rows[i].says)
@@ -306,7 +307,7 @@ static void test_many_resources(void **state)
         (void)buf_addf(&list, ",a.txt::n%d,a.txt::n%d", i, i);
     const char *const argv[] = { "-executes", "true",          "-conf", "tony.worker.instances=1",
                                  "-conf",     buf_cstr(&list), NULL };
-    struct client_job j;
+    struct cluster_job j;
     struct err e = { 0 };
     if (load(argv, &j, &e) < 0)
         fail_msg("%s", e.msg);
@@ -331,7 +332,7 @@ static void test_many_resources(void **state)
 static int load_full(void *ctx)
 {
     (void)ctx;
-    struct client_job j;
+    struct cluster_job j;
     struct err e = { 0 };
     int rc = load(full, &j, &e);
     if (rc == 0)
@@ -353,10 +354,10 @@ static void test_find(void **state)
         "history/application_90_0012",    "history/application_80_0007",
         "jobs/.new-application_100_0099", "history/other"
     };
-    struct client c = { 0 };
+    struct cluster_host h = { 0 };
     struct err e = { 0 };
     char id[APP_ID_MAX];
-    assert_int_equal(find_app(&c, "last", id, &e), -ENOENT);
+    assert_int_equal(local_find_app(&h, "last", id, &e), -ENOENT);
     for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
         AUTO(free_p) char *path = str_printf("%s/home/%s", p->dir, dirs[i]);
         assert_int_equal(fs_mkdirs(path, 0700, NULL), 0);
@@ -378,13 +379,13 @@ static void test_find(void **state)
         { "application_100_0009/..", "", -EINVAL },
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        int rc = find_app(&c, cases[i].word, id, &e);
+        int rc = local_find_app(&h, cases[i].word, id, &e);
         if (rc != cases[i].rc)
             fail_msg("'%s': %d, %s", cases[i].word, rc, e.msg);
         if (rc == 0)
             assert_string_equal(id, cases[i].id);
     }
-    paths_done(&c.paths);
+    host_done(&h);
 }
 
 int main(void)

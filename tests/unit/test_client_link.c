@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "client/client_int.h"
+#include "cluster/cluster.h"
 #include "cluster/link.h"
 #include "codec/frame.h"
 #include "loop/loop.h"
@@ -165,10 +165,9 @@ static pid_t start_master(const struct row *row, const char *path)
     return pid;
 }
 
-static int ask(char *runtime, const char *id, struct answer *answer)
+static int ask(const char *path, struct answer *answer)
 {
-    static const struct command arbiter = { .name = "arbiter" };
-    struct client c = { .cmd = &arbiter, .version = "test", .paths = { .runtime = runtime } };
+    struct cluster_host h = { .version = "test", .program = "tony arbiter" };
     struct conn *conn = NULL;
     struct err e = { 0 };
     Tony__ClientAsk question = TONY__CLIENT_ASK__INIT;
@@ -176,13 +175,13 @@ static int ask(char *runtime, const char *id, struct answer *answer)
     question.what = TONY__CLIENT_ASK__WHAT__SHARE;
     f.body_case = TONY__FRAME__BODY_CLIENT_ASK;
     f.client_ask = &question;
-    int rc = link_dial_master(&c, id, &conn, &e);
+    int rc = link_dial(&h, path, &conn, &e);
     if (rc == 0)
-        rc = link_ask(&c, &conn, &f, answer, &e);
+        rc = link_ask(&h, &conn, &f, answer, &e);
     if (rc < 0 && !e.msg[0])
         fail_msg("an error without a sentence");
     conn_close(conn);
-    loop_free(c.loop);
+    host_done(&h);
     return rc;
 }
 
@@ -192,13 +191,11 @@ static void test_masters(void **state)
     (void)state;
     assert_non_null(mkdtemp(dir));
     for (const struct row *r = rows; r < rows + ARRAY_LEN(rows); r++) {
-        char id[APP_ID_MAX];
-        app_id_format(id, 1, (uint32_t)(r - rows) + 1);
-        AUTO(free_p) char *path = str_printf("%s/%td.m", dir, r - rows + 1);
+        AUTO(free_p) char *path = str_printf("%s/%td", dir, r - rows);
         struct answer answer = { .wait_ms = WAIT_MS, .wait_is_total = true, .max = MOST };
         pid_t master = start_master(r, path);
         int64_t start_ms = clock_mono_ms();
-        int rc = ask(dir, id, &answer);
+        int rc = ask(path, &answer);
         int64_t took_ms = clock_mono_ms() - start_ms;
         (void)kill(master, SIGKILL);
         (void)waitpid(master, NULL, 0);

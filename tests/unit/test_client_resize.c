@@ -12,7 +12,6 @@
 #include "base/base.h"
 #include "client/client_int.h"
 #include "client/show/resize.h"
-#include "cluster/follow.h"
 
 #define JOB "{\"application_id\":\"application_1_0001\",\"state\":\"RUNNING\""
 #define ROLE(from, to) "\"roles\":[{\"name\":\"worker\",\"from\":" #from ",\"to\":" #to "}]"
@@ -69,7 +68,7 @@ static int play(void *arg, const struct follow_options *o, struct follow_result 
     for (int i = 1; i < 4 && s->row->docs[i] && !over; i++) {
         json_t *doc = json_loads(s->row->docs[i], 0, NULL);
         assert_non_null(doc);
-        over = o->on_update("RUNNING", doc, o->on_update_arg);
+        over = o->on_update("RUNNING", doc, o->arg);
         s->n_updates++;
         json_decref(doc);
     }
@@ -82,7 +81,7 @@ static void test_waits(void **state)
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         char *argv[] = { (char[]){ "--wait" }, NULL };
-        struct client c = { .version = "test" };
+        struct client c = { .host = { .version = "test" } };
         struct script s = { .row = &rows[i] };
         assert_int_equal(options_parse(1, argv, ~UINT64_C(0), &c.o, NULL), 0);
         json_t *doc = json_loads(rows[i].docs[0], 0, NULL);
@@ -115,7 +114,7 @@ static void test_waits(void **state)
 static void test_nothing_would_change(void **state)
 {
     const struct {
-        struct resize_size sizes[3];
+        struct cluster_resize_role sizes[3];
         size_t n;
         const char *sentence;
     } cases[] = {
@@ -137,11 +136,11 @@ static void test_nothing_would_change(void **state)
     (void)state;
     assert_non_null(doc);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct resize_wish w = { .within_ms = 0 };
+        struct cluster_resize w = { .within_ms = 0 };
         struct err e = { 0 };
         for (size_t k = 0; k < cases[i].n; k++)
             assert_int_equal(vec_push(&w.sizes, cases[i].sizes[k]), 0);
-        int code = resize_wish_check(&w, doc, &e);
+        int code = resize_check(&w, doc, &e);
         assert_int_equal(code, cases[i].sentence ? EXIT_MISUSE : EXIT_DONE);
         assert_string_equal(e.msg, cases[i].sentence ? cases[i].sentence : "");
         vec_done(&w.sizes);

@@ -20,7 +20,6 @@
 #include "base/base.h"
 #include "client/client_int.h"
 #include "client/job/jobconf.h"
-#include "cluster/follow.h"
 #include "cluster/yarn/submit.h"
 #include "codec/hdts.h"
 #include "conf/conf.h"
@@ -163,10 +162,10 @@ static const char job_text[] = "name: digits\n"
                                "  tony.docker.am.image: 'img:1'\n"
                                "  tony.containers.envs: \"A=with \\\"quotes\\\"\"\n";
 
-static void job_init(struct client_job *j)
+static void job_init(struct cluster_job *j)
 {
     struct err e = { 0 };
-    *j = (struct client_job){ .conf = conf_new(), .yarn = true };
+    *j = (struct cluster_job){ .conf = conf_new(), .cluster = &cluster_yarn };
     assert_non_null(j->conf);
     if (conf_load_text(j->conf, CL_JOB, "job.yaml", span_of(job_text), false, &e) < 0 ||
         job_spec_build(j->conf, &j->spec, &e) < 0)
@@ -175,21 +174,23 @@ static void job_init(struct client_job *j)
 
 struct handing { /* arguments of a submission, also for the torture test */
     struct rm *rm;
-    struct client_job *job;
+    struct cluster_job *job;
     struct loop *loop; /* NULL = the call makes its own */
     bool carried;      /* carries job.conf and yarn.json */
     struct err e;
 };
 
-static int yarn_init(struct yarn *y, struct client *c, const struct handing *h, struct err *e)
+static int yarn_init(struct yarn *y, struct cluster_host *host, const struct handing *h,
+                     struct err *e)
 {
-    static char user[] = "ada", host[] = "nn";
-    *y = (struct yarn){ .c = c,
+    static char user[] = "ada", nn[] = "nn";
+    *y = (struct yarn){ .head = { &cluster_yarn, { .host = host, .conf = h->job->conf } },
+                        .host = host,
                         .conf = h->job->conf,
                         .user = user,
                         .patience_ms = 60000,
-                        .hdfs = { .host = host, .port = 8020 } };
-    y->loop = client_loop(c, e);
+                        .hdfs = { .host = nn, .port = 8020 } };
+    y->loop = host_loop(host, e);
     y->site = y->loop ? site_new(e) : NULL;
     if (!y->site || site_addresses_add(&y->rm, "127.0.0.1", h->rm->port) < 0)
         return err_set(e, ENOMEM, "no memory");
@@ -206,7 +207,7 @@ static int yarn_init(struct yarn *y, struct client *c, const struct handing *h, 
 static int hand_over(void *arg)
 {
     struct handing *h = arg;
-    struct client c = { .version = "test", .loop = h->loop };
+    struct cluster_host c = { .version = "test", .loop = h->loop };
     struct yarn y;
     char id[] = "application_1700000000000_0007", dir[] = "/user/ada/.tony/x";
     h->e = (struct err){ 0 };
@@ -232,7 +233,7 @@ static int hand_over(void *arg)
     if (h->loop)
         (void)loop_run(c.loop); /* frees the closed connections */
     else
-        loop_free(c.loop);
+        host_done(&c);
     return rc;
 }
 
@@ -255,7 +256,7 @@ static void test_repeated_submissions(void **state)
           5,
           3 },
     };
-    struct client_job job;
+    struct cluster_job job;
     struct rm rm;
     job_init(&job);
     rm_open(&rm);
@@ -276,7 +277,7 @@ static void test_a_failed_submission(void **state)
     (void)state;
     static const int states[] = { HADOOP__YARN_APPLICATION_STATE__SUBMITTED,
                                   HADOOP__YARN_APPLICATION_STATE__FAILED };
-    struct client_job job;
+    struct cluster_job job;
     struct rm rm;
     job_init(&job);
     rm_open(&rm);
@@ -299,10 +300,10 @@ static void test_the_resourcemanager_has_forgotten_the_job(void **state)
     const struct webhdfs_config cfg = {
         .namenodes = nobody, .n_namenodes = 1, .user = "ada", .try_ms = -1
     };
-    struct client_job job;
+    struct cluster_job job;
     struct rm rm;
     struct yarn y;
-    struct client c = { .version = "test" };
+    struct cluster_host c = { .version = "test" };
     struct follow_options o = { .owns_job = true };
     struct follow_result r;
     job_init(&job);
@@ -311,8 +312,8 @@ static void test_the_resourcemanager_has_forgotten_the_job(void **state)
     struct handing h = { .rm = &rm, .job = &job };
     assert_int_equal(yarn_init(&y, &c, &h, &h.e), 0);
     assert_int_equal(webhdfs_new(y.loop, &cfg, &y.fs, &h.e), 0);
-    struct tls_key key = { .len = 0 };
-    assert_int_equal(yarn_follow(&y, "application_1700000000000_0007", &key, &o, &r, &h.e),
+    assert_int_equal(cluster_follow((struct cluster *)(void *)&y, "application_1700000000000_0007",
+                                    &o, &r, &h.e),
                      -EXIT_CLUSTER);
     assert_non_null(strstr(h.e.msg, "knows no application 'application_1700000000000_0007'"));
     assert_non_null(strstr(h.e.hint, "submit the job again"));
@@ -323,7 +324,7 @@ static void test_the_resourcemanager_has_forgotten_the_job(void **state)
     free(y.home);
     free(y.dir);
     free(y.history);
-    loop_free(c.loop);
+    host_done(&c);
     rm_close(&rm);
     client_job_done(&job);
 }
@@ -369,7 +370,7 @@ static void check_launch(const Hadoop__ContainerLaunchContext *l, bool carried)
 static void check_context(bool carried)
 {
     static const int states[] = { HADOOP__YARN_APPLICATION_STATE__ACCEPTED };
-    struct client_job job;
+    struct cluster_job job;
     struct rm rm;
     job_init(&job);
     rm_open(&rm);
@@ -406,7 +407,7 @@ static void test_max_attempts(void **state)
     (void)state;
     static const char *const keys[] = { NULL, "yarn.resourcemanager.am.max-attempts",
                                         "yarn.resourcemanager.am.global.max-attempts" };
-    struct client_job job;
+    struct cluster_job job;
     struct err e = { 0 };
     job_init(&job);
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
@@ -451,7 +452,7 @@ static void test_torture(void **state)
 {
     (void)state;
     static const int states[] = { HADOOP__YARN_APPLICATION_STATE__ACCEPTED };
-    struct client_job job;
+    struct cluster_job job;
     struct rm rm;
     job_init(&job);
     rm_open(&rm);

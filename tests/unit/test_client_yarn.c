@@ -11,6 +11,7 @@
 
 #include "base/base.h"
 #include "client/job/jobconf.h"
+#include "cluster/remote.h"
 #include "cluster/yarn/pages.h"
 #include "cluster/yarn/yarn.h"
 #include "conf/conf.h"
@@ -35,10 +36,10 @@ static void facts_init(struct yarn_facts *f)
     assert_int_equal(strv_push(&f->queues, "research"), 0);
 }
 
-static void job_init(struct client_job *j, const char *text)
+static void job_init(struct cluster_job *j, const char *text)
 {
     struct err e = { 0 };
-    *j = (struct client_job){ .conf = conf_new(), .yarn = true };
+    *j = (struct cluster_job){ .conf = conf_new(), .cluster = &cluster_yarn };
     assert_non_null(j->conf);
     if (conf_load_text(j->conf, CL_JOB, "job.yaml", span_of(text), false, &e) < 0 ||
         job_spec_build(j->conf, &j->spec, &e) < 0)
@@ -88,7 +89,7 @@ static void test_check(void **state)
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct yarn_facts f;
-        struct client_job j;
+        struct cluster_job j;
         struct strv notes = { 0 };
         struct err e = { 0 };
         AUTO(free_p) char *text = str_printf("%s%s", head, cases[i].job);
@@ -109,7 +110,7 @@ static void test_queue(void **state)
 {
     (void)state;
     struct yarn_facts f;
-    struct client_job j;
+    struct cluster_job j;
     struct strv notes = { 0 };
     struct err e = { 0 };
     facts_init(&f);
@@ -135,7 +136,7 @@ static void test_notes(void **state)
 {
     (void)state;
     struct yarn_facts f;
-    struct client_job j;
+    struct cluster_job j;
     struct strv notes = { 0 };
     struct err e = { 0 };
     facts_init(&f);
@@ -162,7 +163,7 @@ static void test_master(void **state)
         { "", 2048 }, /* the command runs in the master's container */
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct client_job j;
+        struct cluster_job j;
         AUTO(free_p) char *text = str_printf("%s%s", head, cases[i].job);
         job_init(&j, text);
         assert_int_equal(yarn_master_memory_mib(j.spec), cases[i].mib);
@@ -268,7 +269,7 @@ static void test_page_tail(void **state)
         { "a\nb\n", 9, "a\nb\n" },    { "a\nb\n", -1, "a\nb\n" }, { "", 3, "" },
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct span tail = yarn_page_tail(span_of(cases[i].text), cases[i].n);
+        struct span tail = text_tail(span_of(cases[i].text), cases[i].n);
         assert_int_equal(tail.len, strlen(cases[i].tail));
         assert_memory_equal(tail.p, cases[i].tail, tail.len);
     }

@@ -206,6 +206,14 @@ static int refuse_if_present(struct yarn *y, const char *queue, struct err *e)
     return rc;
 }
 
+static int kill_app(struct client *c, const char *id)
+{
+    struct err e = { 0 };
+    struct cluster *k = NULL;
+    int rc = client_open(c, &cluster_yarn, NULL, &k, &e);
+    return rc < 0 ? client_fail(-rc, &e) : client_kill(c, k, id);
+}
+
 /* Two commands of the user may each have started an arbiter. Keep the one that was submitted
  * first. */
 static int yield_to_earlier(struct client *c, struct yarn *y, const char *queue, const char *id,
@@ -221,7 +229,7 @@ static int yield_to_earlier(struct client *c, struct yarn *y, const char *queue,
                       (other.submitted_ms == this_one.submitted_ms && strcmp(other.id, id) < 0));
     rc = 0;
     if (is_second) {
-        (void)yarn_cmd_kill(c, id); /* it has printed its error */
+        (void)kill_app(c, id); /* it has printed its error */
         rc = refuse_second(&other, queue, e);
     }
     yarn_report_done(&this_one);
@@ -233,20 +241,19 @@ static int submit(struct client *c, struct yarn *y, const char *queue, const cha
                   char id[APP_ID_MAX], struct err *e)
 {
     AUTO(free_p) char *path = fs_join(dir, "job.yaml");
-    struct client_job j = { 0 };
-    struct yarn_job job = { .id = "" };
-    AUTO(yarn_freep) struct yarn *of_job = NULL; /* with the configuration of the job */
+    struct cluster_job j = { 0 };
+    struct cluster *k = NULL;
+    struct cluster_submitted job = { .id = "" };
     if (!path)
         return err_set(e, ENOMEM, "cannot start the arbiter: %m");
     c->o.args[0] = path;
     c->o.n_args = 1;
     int rc = client_job_load(c, &j, e);
     if (rc == 0)
-        rc = yarn_open(c, j.conf, &of_job, e);
-    if (rc == 0)
-        rc = yarn_submit(of_job, &j, false, &job, e);
+        rc = client_submit(c, &j, false, &k, &job, e);
     (void)str_copy(id, APP_ID_MAX, job.id);
-    yarn_job_done(&job);
+    cluster_submitted_done(&job);
+    cluster_ops_close(TAKE(c->cluster)); /* it uses the configuration of the job */
     client_job_done(&j);
     c->o.args[0] = "start";
     return rc < 0 ? rc : yield_to_earlier(c, y, queue, id, e);
@@ -284,7 +291,7 @@ int arbiter_start(struct client *c, const char *queue)
     struct arbiter a = { .queue = queue };
     int rc = check_queue(queue, &e);
     if (rc == 0)
-        rc = yarn_open(c, NULL, &y, &e);
+        rc = arbiter_open(c, &y, &e);
     if (rc == 0) {
         policy_settings_read(y->conf, &a.settings);
         rc = arbiter_choose_policy(&a, policy, &e);
@@ -310,7 +317,7 @@ static int open_and_find(struct client *c, const char *queue, struct yarn_report
 {
     struct err e = { 0 };
     AUTO(yarn_freep) struct yarn *y = NULL;
-    int rc = yarn_open(c, NULL, &y, &e);
+    int rc = arbiter_open(c, &y, &e);
     if (rc == 0)
         rc = find_app_of(y, queue, NULL, out, &e);
     if (rc < 0)
@@ -329,7 +336,7 @@ static int await_end(struct client *c, const char *id)
     struct err e = { 0 };
     AUTO(yarn_freep) struct yarn *y = NULL;
     int64_t deadline_ms = clock_mono_ms() + STOP_LIMIT_MS;
-    int rc = yarn_open(c, NULL, &y, &e);
+    int rc = arbiter_open(c, &y, &e);
     for (bool over = false; rc == 0 && !over;) {
         struct yarn_report r = { 0 };
         rc = yarn_report(y, id, &r, &e);
@@ -339,7 +346,7 @@ static int await_end(struct client *c, const char *id)
             rc = err_set(&e, ETIMEDOUT, "application %s has not ended within %d s", id,
                          STOP_LIMIT_MS / 1000);
         if (rc == 0 && !over)
-            yarn_pause(y, STOP_PAUSE_MS);
+            host_pause(y->host, STOP_PAUSE_MS);
     }
     return rc < 0 ? client_fail(EXIT_CLUSTER, &e) : EXIT_DONE;
 }
@@ -349,7 +356,7 @@ int arbiter_stop(struct client *c, const char *queue)
     struct yarn_report r = { 0 };
     int code = open_and_find(c, queue, &r);
     if (code == EXIT_DONE)
-        code = yarn_cmd_kill(c, r.id);
+        code = kill_app(c, r.id);
     if (code == EXIT_DONE)
         code = await_end(c, r.id);
     yarn_report_done(&r);

@@ -380,7 +380,7 @@ static int run_rounds(struct arbiter *a, bool once, struct err *e)
         if (rc < 0)
             client_note("nothing is decided now: %s", e->msg);
         *e = (struct err){ 0 };
-        yarn_pause(a->y, a->settings.interval_ms);
+        host_pause(a->y->host, a->settings.interval_ms);
     }
 }
 
@@ -391,7 +391,7 @@ static int run_here(struct client *c, const char *queue)
     struct arbiter a = { .queue = queue,
                          .dry = options_has(&c->o, OPT_DRY_RUN),
                          .json = options_has(&c->o, OPT_JSON) };
-    int rc = yarn_open(c, NULL, &y, &e);
+    int rc = arbiter_open(c, &y, &e);
     a.y = y;
     if (rc == 0)
         rc = yarn_home(y, &e);

@@ -28,6 +28,7 @@
 #include "arbiter/settings.h"
 #include "arbiter/share.h"
 #include "base/base.h"
+#include "client/client_int.h"
 #include "cluster/yarn/yarn.h"
 #include "codec/tls.h"
 #include "storage/resizekey.h"
@@ -98,14 +99,6 @@ int arbiter_ask_wish(struct arbiter *a, struct arbiter_job *j, const struct part
                      const char *why, struct err *e);
 
 /* arbiter_key.c */
-/* A queue may be given by its whole path or by the last part of it. */
-bool arbiter_is_same_queue(const char *a, const char *b);
-/* The public key of the arbiter of a queue, from tony.yarn.arbiter-keys. 1; 0: there is none;
- * -EINVAL.
- */
-struct conf;
-int arbiter_key_of_queue(const struct conf *c, const char *queue, struct arbiter_key *out,
-                         struct err *e);
 /* The private key of this user. -ENOENT: there is none; or another -errno. The caller overwrites
  * it. */
 int arbiter_secret_read(struct yarn *y, struct arbiter_key *out, struct err *e);
@@ -125,5 +118,9 @@ int arbiter_status(struct client *c, const char *queue);
  * arbiter cannot follow that policy. */
 int arbiter_choose_policy(struct arbiter *a, const char *name, struct err *e);
 int cmd_arbiter(struct client *c);
+
+/* Open the cluster of this command. The caller ends *out with yarn_freep(). 0, or minus the exit
+ * code. */
+int arbiter_open(struct client *c, struct yarn **out, struct err *e);
 
 #endif

@@ -14,53 +14,15 @@
 
 enum { KEY_FILE_MAX = 4096 };
 
-bool arbiter_is_same_queue(const char *a, const char *b)
-{
-    const char *a_dot = strrchr(a, '.'), *b_dot = strrchr(b, '.');
-    if (a_dot && b_dot)
-        return str_eq(a, b);
-    return str_eq(a_dot ? a_dot + 1 : a, b_dot ? b_dot + 1 : b);
-}
-
-/* ---- the public keys ---- */
-
-static int read_entry(const struct conf *c, const char *entry, const char *queue,
-                      struct arbiter_key *out, bool *out_found, struct err *e)
-{
-    struct span text = span_of(entry), name;
-    struct arbiter_key k;
-    (void)span_split(&text, '=', &name);
-    int rc = text.p ? arbiter_key_parse(span_trim(text), &k, e)
-                    : err_set(e, EINVAL, "'%.80s' is not QUEUE=KEY", entry);
-    AUTO(free_p) char *of = span_dup(span_trim(name));
-    const char *origin = conf_origin(c, KEYS);
-    if (rc == 0 && !of)
-        rc = err_set(e, ENOMEM, "cannot read the keys of arbiters: %m");
-    if (rc == 0 && arbiter_is_same_queue(of, queue)) {
-        if (*out_found)
-            rc = err_set(e, EINVAL, "two keys are for queue '%s'", queue);
-        *out = k;
-        *out_found = true;
-    }
-    return rc < 0 ? err_wrap(e, rc, "%s: " KEYS, origin ? origin : "conf") : 0;
-}
-
-int arbiter_key_of_queue(const struct conf *c, const char *queue, struct arbiter_key *out,
-                         struct err *e)
-{
-    const char *text = conf_get(c, KEYS);
-    struct strv entries = { 0 };
-    bool found = false;
-    int rc = text ? conf_list_parse(span_of(text), &entries) : 0;
-    if (rc < 0)
-        rc = err_set(e, ENOMEM, "cannot read the keys of arbiters: %m");
-    for (size_t i = 0; rc == 0 && i < entries.n; i++)
-        rc = read_entry(c, entries.v[i], queue, out, &found, e);
-    strv_done(&entries);
-    return rc < 0 ? rc : found;
-}
-
 /* ---- the private key ---- */
+
+int arbiter_open(struct client *c, struct yarn **out, struct err *e)
+{
+    const struct cluster_config cfg = { .host = &c->host, .conf = client_site(c, e) };
+    if (!cfg.conf)
+        return -EXIT_MISUSE;
+    return yarn_open(&cfg, out, e);
+}
 
 static char *secret_path(struct yarn *y, struct err *e)
 {
@@ -110,7 +72,7 @@ int arbiter_key_print(struct client *c, const char *queue)
     AUTO(yarn_freep) struct yarn *y = NULL;
     struct arbiter_key secret, public;
     char text[ARBITER_KEY_HEX];
-    int rc = yarn_open(c, NULL, &y, &e);
+    int rc = arbiter_open(c, &y, &e);
     if (rc == 0)
         rc = arbiter_secret_read(y, &secret, &e);
     if (rc == -ENOENT) {

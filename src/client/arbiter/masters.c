@@ -46,7 +46,7 @@ static int dial(struct arbiter *a, struct arbiter_job *j, struct conn **out, str
                                     .deadline_ms = j->registered ? clock_mono_ms() + SHARE_MS
                                                                  : yarn_deadline(a->y) };
     rc = conn_dial_tls(a->y->loop, &to, &no_ops, NULL, &conn, e);
-    if (rc == 0 && (rc = link_hello(a->y->c, conn)) < 0) {
+    if (rc == 0 && (rc = link_hello(a->y->host, conn)) < 0) {
         conn_close(conn);
         return err_set(e, -rc, "cannot speak to the master of '%s': %m", j->id);
     }
@@ -74,7 +74,7 @@ static int ask(struct arbiter *a, struct arbiter_job *j, const Tony__ClientAsk *
     f.client_ask = (Tony__ClientAsk *)(uintptr_t)question;
     int rc = dial(a, j, &conn, e);
     if (rc == 0)
-        rc = link_ask(a->y->c, &conn, &f, out, e);
+        rc = link_ask(a->y->host, &conn, &f, out, e);
     conn_close(conn);
     tame(e);
     if (rc < 0 && !j->registered)

@@ -8,7 +8,6 @@
 
 #include "base/base.h"
 #include "client/client_int.h"
-#include "cluster/yarn/cmd.h"
 #include "conf/conf.h"
 #include "storage/store.h"
 
@@ -121,6 +120,18 @@ static int set_conf_option(struct conf *conf, const char *pair, struct err *e)
     return conf_set(conf, CL_CONF, k, v, "--conf", false, e);
 }
 
+/* The cluster that reads files of this URL; NULL = none. */
+static const struct cluster_ops *reads(const char *url)
+{
+    for (size_t i = 0; cluster_at(i); i++) {
+        const char *scheme = cluster_at(i)->scheme;
+        size_t n = scheme ? strlen(scheme) : 0;
+        if (n && strncmp(url, scheme, n) == 0 && str_starts(url + n, "://"))
+            return cluster_at(i);
+    }
+    return NULL;
+}
+
 /* Find the job file: the one that the command line names, else ./tony.xml as TonY does. NULL with
  * *rc 0: there is none. */
 static const char *job_file(struct client *c, int *rc, struct err *e)
@@ -137,7 +148,7 @@ static const char *job_file(struct client *c, int *rc, struct err *e)
         path = "tony.xml";
     if (path && str_starts(path, "file://"))
         path += strlen("file://");
-    if (path && strstr(path, "://") && !str_starts(path, "hdfs://")) {
+    if (path && strstr(path, "://") && !reads(path)) {
         *rc = err_set(e, EINVAL, "job file '%s': only local files and those of HDFS can be read",
                       path);
         return NULL;
@@ -194,12 +205,20 @@ static int default_name(struct conf *conf, const char *path, struct err *e)
                                      : 0;
 }
 
+/* Read a job file from the file system of a cluster. 0 or -errno. */
+static int read_remote(struct client *c, const char *url, struct buf *out, struct err *e)
+{
+    struct cluster *k = NULL;
+    int rc = client_open(c, reads(url), NULL, &k, e);
+    return rc < 0 ? -e->num : cluster_ops_of(k)->read_file(k, url, out, e);
+}
+
 static int load_job_file(struct client *c, struct conf *conf, const char *path, struct err *e)
 {
-    if (!str_starts(path, "hdfs://"))
+    if (!strstr(path, "://"))
         return conf_load_file(conf, CL_JOB, path, e);
     AUTO(buf_done) struct buf text = { .max = REMOTE_JOB_MAX };
-    int rc = yarn_job_file(c, path, &text, e);
+    int rc = read_remote(c, path, &text, e);
     if (rc < 0)
         return err_wrap(e, rc, "cannot read job file '%s'", path);
     struct span first = span_trim(buf_span(&text));
@@ -231,13 +250,14 @@ static int load_layers(struct client *c, struct conf *conf, struct err *e)
     return rc < 0 ? rc : default_name(conf, path, e);
 }
 
-static int check_cluster(const struct job_spec *spec, const struct conf *conf, struct err *e)
+static int find_cluster(struct cluster_job *j, struct err *e)
 {
-    if (str_eq(spec->cluster, "local") || str_eq(spec->cluster, "yarn"))
+    j->cluster = cluster_named(j->spec->cluster);
+    if (j->cluster)
         return 0;
-    const char *origin = conf_origin(conf, "tony.cluster");
+    const char *origin = conf_origin(j->conf, "tony.cluster");
     int rc = err_set(e, EINVAL, "%s: cluster '%s' is known but not supported in this release",
-                     origin ? origin : "tony.cluster", spec->cluster);
+                     origin ? origin : "tony.cluster", j->spec->cluster);
     err_hint(e, "--cluster local runs the job on this machine");
     return rc;
 }
@@ -288,13 +308,16 @@ static bool is_the_pools(const char *key)
 }
 
 /* Why does this key have no effect in this job? NULL = it has one. */
-static const char *no_effect(const struct conf_key *row, bool yarn)
+static const char *no_effect(const struct conf_key *row, const struct cluster_ops *on)
 {
     if (row && is_the_pools(row->name))
         return "the pool reads it in the site's file";
-    if (!row || row->effect == CE_ACTS || (yarn && row->effect == CE_YARN))
+    if (!row || row->effect == CE_ACTS || (int)row->effect == on->keys_effect)
         return NULL;
-    return row->effect == CE_YARN ? "only on YARN" : row->help;
+    for (size_t i = 0; cluster_at(i); i++)
+        if ((int)row->effect == cluster_at(i)->keys_effect)
+            return cluster_at(i)->keys_only;
+    return row->help;
 }
 
 static void add_reason(struct buf *out, const char *why)
@@ -317,7 +340,7 @@ static void add_alike(const struct idle_key *v, size_t n, const char *why, struc
 }
 
 /* Print one line with all keys of the job that have no effect, grouped by reason. */
-static void say_without_effect(const struct conf *conf, bool yarn)
+static void say_without_effect(const struct conf *conf, const struct cluster_ops *on)
 {
     AUTO(buf_done) struct buf names = { 0 };
     VEC(struct idle_key) idle = { 0 };
@@ -326,7 +349,7 @@ static void say_without_effect(const struct conf *conf, bool yarn)
         if (str_eq(x.origin, "default") || str_starts(x.origin, "site file") ||
             str_starts(x.key, "tony.version-info."))
             continue;
-        const char *why = no_effect(conf_key_find(span_of(x.key), NULL), yarn);
+        const char *why = no_effect(conf_key_find(span_of(x.key), NULL), on);
         if (why && vec_push(&idle, ((struct idle_key){ x.key, why })) < 0)
             break; /* out of memory: name only the keys found so far */
     }
@@ -352,18 +375,17 @@ static void say_warnings(const struct job_spec *spec)
         client_note("and %zu more of this kind", spec->warnings.n - n);
 }
 
-int client_job_load(struct client *c, struct client_job *out, struct err *e)
+int client_job_load(struct client *c, struct cluster_job *out, struct err *e)
 {
-    *out = (struct client_job){ 0 };
-    struct client_job j = { .conf = conf_new() };
+    *out = (struct cluster_job){ 0 };
+    struct cluster_job j = { .conf = conf_new() };
     int rc = j.conf ? load_layers(c, j.conf, e) : err_set(e, ENOMEM, "cannot read the job: %m");
     if (rc == 0)
         rc = job_spec_build(j.conf, &j.spec, e);
     if (rc == 0)
-        rc = check_cluster(j.spec, j.conf, e);
+        rc = find_cluster(&j, e);
     if (rc == 0)
         rc = check_engine(j.spec, j.conf, e);
-    j.yarn = rc == 0 && str_eq(j.spec->cluster, "yarn");
     if (rc == 0)
         rc = ship_collect(&j, e);
     if (rc < 0) {
@@ -371,14 +393,15 @@ int client_job_load(struct client *c, struct client_job *out, struct err *e)
         return explain(c, rc, e);
     }
     say_warnings(j.spec);
-    say_without_effect(j.conf, j.yarn);
-    if (!j.yarn && options_has(&c->o, OPT_HDFS_CLASSPATH))
-        client_note("--hdfs_classpath has no effect with cluster 'local'");
+    say_without_effect(j.conf, j.cluster);
+    j.classpath = options_get(&c->o, OPT_HDFS_CLASSPATH);
+    if (!j.cluster->takes_urls && j.classpath)
+        client_note("--hdfs_classpath has no effect with cluster '%s'", j.cluster->name);
     *out = j;
     return 0;
 }
 
-void client_job_done(struct client_job *j)
+void client_job_done(struct cluster_job *j)
 {
     for (size_t i = 0; i < j->n_items; i++)
         ship_item_done(&j->items[i]);
@@ -392,5 +415,5 @@ void client_job_done(struct client_job *j)
         /* If this fails, a leftover in the temporary directory does no harm. */
         (void)fs_remove_tree(AT_FDCWD, j->scratch, NULL);
     free(j->scratch);
-    *j = (struct client_job){ 0 };
+    *j = (struct cluster_job){ 0 };
 }

@@ -10,11 +10,7 @@
 #include "client/job/jobconf.h"
 #include "client/job/plan_long.h"
 #include "client/pool/forecast.h"
-#include "cluster/link.h"
-#include "cluster/yarn/cmd.h"
 #include "conf/conf.h"
-#include "loop/loop.h"
-#include "proto/tony.pb-c.h"
 #include "runtime/runtime.h"
 #include "storage/store.h"
 
@@ -265,28 +261,9 @@ static json_t *containers_json(const struct job_spec *s)
 }
 
 /* The capacity that the pool reports; null if the pool cannot be asked. */
-static json_t *capacity_json(struct client *c, struct err *e)
-{
-    struct answer a = { 0 };
-    json_t *doc = NULL;
-    if (link_ask_pool(c, true, TONY__CLIENT_ASK__WHAT__POOL_STATUS, "", false, &a, e) == 0)
-        doc = json_loadb(a.json.p ? a.json.p : "", a.json.len, 0, NULL);
-    answer_done(&a);
-    json_t *capacity = json_incref(json_object_get(doc, "capacity"));
-    json_decref(doc);
-    return capacity ? capacity : json_null();
-}
-
-static bool fits(const struct job_demand *d, const json_t *capacity)
-{
-    return !json_is_object(capacity) ||
-           ((int64_t)d->memory_mib <= doc_int(capacity, "memory_mib", INT64_MAX) &&
-            (int64_t)d->gpus <= doc_int(capacity, "gpus", INT64_MAX));
-}
-
 /* ---- what is shipped ---- */
 
-static json_t *ship_json(struct client_job *j, int *rc, struct err *e)
+static json_t *ship_json(struct cluster_job *j, int *rc, struct err *e)
 {
     static const char *const kinds[] = { "", "src", "directory", "file", "archive", "in-place" };
     json_t *list = json_array();
@@ -338,8 +315,7 @@ static void print_demand(const json_t *doc)
                  (long long)doc_int(d, "gpus", 0));
     if (json_is_object(c))
         (void)printf("; %s has %s, %lld GPUs",
-                     str_eq(doc_str(doc, "cluster"), "yarn") ? "the cluster"
-                                                             : "this machine's pool",
+                     cluster_named(doc_str(doc, "cluster"))->title,
                      str_size((uint64_t)doc_int(c, "memory_mib", 0) << 20, have, sizeof have),
                      (long long)doc_int(c, "gpus", 0));
     (void)printf(".\n");
@@ -391,7 +367,35 @@ static void print_ship(const json_t *doc)
     table_print(&t);
 }
 
-static int plan_json(struct client *c, struct client_job *j, json_t **out, bool *out_fits,
+/* What the cluster shows, such as the script that would be submitted. */
+static void print_shown(const json_t *doc)
+{
+    size_t i;
+    json_t *line;
+    json_array_foreach(json_object_get(doc, "shown"), i, line)(void)
+        printf("%s%s\n", i ? "" : "\n", json_string_value(line));
+}
+
+/* What the cluster says about the job. */
+static int ask_cluster(struct client *c, struct cluster_job *j, struct cluster_plan *out)
+{
+    struct cluster *k = NULL;
+    int rc = client_open(c, j->cluster, j->conf, &k, &out->why);
+    if (rc == 0)
+        rc = j->cluster->plan(k, j, out, &out->why);
+    out->refused = out->refused || rc == -EXIT_MISUSE;
+    return rc;
+}
+
+static json_t *lines_json(const struct strv *lines)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < lines->n; i++)
+        (void)json_array_append_new(list, json_string(lines->v[i]));
+    return list;
+}
+
+static int plan_json(struct client *c, struct cluster_job *j, json_t **out, bool *out_fits,
                      struct err *e)
 {
     const struct job_spec *s = j->spec;
@@ -406,17 +410,12 @@ static int plan_json(struct client *c, struct client_job *j, json_t **out, bool 
         json_decref(ship);
         return rc;
     }
-    struct err unknown = { 0 };
-    json_t *capacity = NULL;
-    if (j->yarn) {
-        *out_fits = yarn_plan(c, j, &capacity, &unknown) != -EXIT_MISUSE;
-        capacity = capacity ? capacity : json_null();
-    } else {
-        capacity = capacity_json(c, &unknown);
-        *out_fits = fits(&d, capacity);
-    }
-    if (unknown.num)
-        client_note("%s%s", j->yarn ? "" : "the pool's capacity is not known: ", unknown.msg);
+    struct cluster_plan plan = { 0 };
+    (void)ask_cluster(c, j, &plan); /* plan.why says what failed */
+    json_t *capacity = plan.capacity ? json_incref(plan.capacity) : json_null();
+    *out_fits = !plan.refused;
+    if (plan.why.num)
+        client_note("%s", plan.why.msg);
     *out = json_pack(
         "{s:s, s:s, s:s, s:s, s:o, s:{s:i, s:I, s:i, s:i}, s:o, s:b, s:o, s:i, s:o, s:o}", "name",
         s->name, "framework", s->framework, "cluster", s->cluster, "distributed_mode",
@@ -425,15 +424,19 @@ static int plan_json(struct client *c, struct client_job *j, json_t **out, bool 
         (int)d.vcores, "capacity", capacity, "fits", *out_fits, "tasks", tasks, "tasks_omitted",
         (int)(s->n_tasks - MIN(s->n_tasks, (uint32_t)json_array_size(tasks))), "ship", ship,
         "too_long", too_long);
+    if (*out && plan.more)
+        (void)json_object_update_missing(*out, plan.more);
+    if (*out && plan.shown.n)
+        (void)json_object_set_new(*out, "shown", lines_json(&plan.shown));
+    cluster_plan_done(&plan);
     return *out ? 0 : err_set(e, ENOMEM, "cannot plan the job: %m");
 }
 
 /* The expected start of the job, and the jobs that it would shrink or delay. */
-static json_t *when_json(struct client *c, const struct client_job *j)
+static json_t *when_json(struct client *c, const struct cluster_job *j)
 {
-    if (j->yarn)
-        return json_pack("{s:s}", "unknown",
-                         "on YARN the ResourceManager's scheduler decides, and it gives no time");
+    if (j->cluster->no_forecast)
+        return json_pack("{s:s}", "unknown", j->cluster->no_forecast);
     struct forecast *f = forecast_load(c);
     json_t *when = f ? forecast_plan(f, j->spec) : NULL;
     forecast_free(f);
@@ -443,15 +446,15 @@ static json_t *when_json(struct client *c, const struct client_job *j)
 int cmd_plan(struct client *c)
 {
     struct err e = { 0 };
-    struct client_job j;
+    struct cluster_job j;
     if (client_job_load(c, &j, &e) < 0)
         return client_fail(e.num == ENOMEM ? EXIT_CLUSTER : EXIT_MISUSE, &e);
     json_t *doc = NULL;
     bool fit = true;
     int rc = plan_json(c, &j, &doc, &fit, &e);
-    bool on_yarn = j.yarn;
     if (rc == 0 && options_has(&c->o, OPT_WHEN))
         (void)json_object_set_new(doc, "when", when_json(c, &j)); /* on failure it is absent */
+    cluster_ops_close(TAKE(c->cluster));
     client_job_done(&j);
     if (rc < 0)
         return client_fail(ship_exit_code(&e), &e);
@@ -468,13 +471,9 @@ int cmd_plan(struct client *c)
         plan_lengths_print(doc);
         print_tasks(doc);
         print_ship(doc);
+        print_shown(doc);
         json_decref(doc);
         code = client_flush_stdout();
     }
-    if (code == EXIT_DONE && !fit) {
-        if (!on_yarn)
-            client_note("the pool would refuse this job: it can never hold it");
-        return EXIT_MISUSE;
-    }
-    return code;
+    return code == EXIT_DONE && !fit ? EXIT_MISUSE : code;
 }

@@ -9,54 +9,137 @@
 #include "client/client_int.h"
 #include "client/job/jobconf.h"
 #include "client/show/render.h"
-#include "cluster/follow.h"
-#include "cluster/link.h"
-#include "cluster/local/job_keeper.h"
-#include "cluster/local/status.h"
-#include "cluster/local/submit.h"
-#include "cluster/yarn/cmd.h"
+#include "client/show/why.h"
 #include "conf/conf.h"
-#include "loop/loop.h"
 
-static void say_submitted(const struct client *c, const struct client_job *j, const char *id)
+/* ---- following with a display ---- */
+
+enum { TASKS_SHOWN = 16 };
+
+struct shown {
+    const char *id;
+    struct render *render;
+};
+
+static void show_update(const char *state, const json_t *summary, void *arg)
 {
-    AUTO(free_p) char *dir = paths_job(&c->paths, id);
-    AUTO(buf_done) struct buf roles = { 0 };
-    for (size_t i = 0; i < j->spec->n_roles; i++)
-        if (j->spec->roles[i].instances)
-            (void)buf_addf(&roles, "%s%s %u", roles.len ? ", " : "", j->spec->roles[i].name,
-                           j->spec->roles[i].instances);
-    client_note("submitted %s as %s (%s); logs in %s/logs", j->spec->name, id,
-                roles.len ? buf_cstr(&roles) : "a single command", dir ? dir : id);
+    struct shown *s = arg;
+    render_update(s->render, state, summary);
 }
 
-/* Print the result of the job: the full status as JSON, or the verdict as text. */
-static int finish(struct client *c, const char *id, struct follow_result *r)
+static void show_waiting(const char *state, const char *why, void *arg)
 {
-    int code = r->exit_code;
-    if (!r->finished) {
-        follow_result_done(r);
-        return code;
+    struct shown *s = arg;
+    render_state(s->render, state, why);
+}
+
+static void show_text(const char *text, void *arg)
+{
+    struct shown *s = arg;
+    render_say(s->render, "%s", text);
+}
+
+static void show_tasks(const json_t *doc, void *arg)
+{
+    struct shown *s = arg;
+    const json_t *tasks = json_object_get(doc, "tasks");
+    size_t i;
+    json_t *task;
+    if (doc_str(doc, "log_url")[0])
+        render_say(s->render, "  %-12s %s", "master", doc_str(doc, "log_url"));
+    if (json_array_size(tasks) > TASKS_SHOWN) {
+        render_say(s->render, "  tony tasks %s lists the %zu tasks with their logs", s->id,
+                   json_array_size(tasks));
+        return;
     }
-    struct err e = { 0 };
-    if (options_has(&c->o, OPT_JSON)) {
-        json_t *doc = NULL;
-        int rc = status_load(c, id, &doc, &e);
-        int printed = rc < 0 ? client_fail(EXIT_CLUSTER, &e) : client_print_json(doc);
-        code = printed ? printed : code;
+    json_array_foreach(tasks, i, task) if (doc_str(task, "log_url")[0])
+        render_say(s->render, "  %-12s %s", doc_str(task, "task"), doc_str(task, "log_url"));
+}
+
+/* ---- the end ---- */
+
+/* The task of the document that is the cause; NULL = none. */
+static const json_t *cause_of(const json_t *doc)
+{
+    const char *cause = doc_str(json_object_get(doc, "cause"), "task");
+    size_t i;
+    json_t *task;
+    json_array_foreach(
+        json_object_get(doc, "tasks"), i,
+        task) if (cause[0] && str_eq(doc_str(task, "task"), cause)) return task;
+    return NULL;
+}
+
+static void say_master_stderr(const json_t *doc)
+{
+    struct span rest = span_trim(span_of(doc_str(doc, "master_stderr"))), line;
+    if (!rest.len)
+        return;
+    AUTO(buf_done) struct buf out = { 0 };
+    (void)buf_adds(&out, "  last lines of the master's stderr:\n");
+    while (rest.len && span_split(&rest, '\n', &line))
+        (void)buf_addf(&out, "    %.*s\n", (int)line.len, line.p);
+    (void)fs_write_all(2, out.p, out.len); /* if stderr fails, there is nowhere to report it */
+}
+
+/* Is there a history? If only a remote cluster knows the job, there is neither that nor logs. */
+static bool is_kept(const struct cluster_ops *ops, const json_t *doc)
+{
+    AUTO(free_p) char *key = str_printf("%s_state", ops->name);
+    return !key || !json_object_get(doc, key);
+}
+
+/* The verdict of a job, with the places of its logs and its history. */
+static void say_verdict(struct client *c, struct cluster *k, const char *id, const json_t *doc)
+{
+    const struct cluster_ops *ops = cluster_ops_of(k);
+    bool kept = is_kept(ops, doc);
+    AUTO(free_p) char *dir = kept ? ops->place(k, id, true) : NULL;
+    AUTO(free_p) char *logs = NULL, *cause = NULL;
+    if (!ops->remote) {
+        logs = dir ? fs_join(dir, "logs") : NULL;
+        cause = dir ? why_log(dir, doc) : NULL;
     } else {
-        AUTO(free_p) char *dir = paths_history(&c->paths, id);
-        render_verdict(c, id, dir ? dir : c->paths.history, r->summary);
-        int printed = client_flush_stdout();
-        code = printed ? printed : code;
+        const char *master = doc_str(doc, "log_url"), *log = doc_str(cause_of(doc), "log_url");
+        logs =
+            kept ? str_printf("tony logs %s%s%s", id, master[0] ? "; master: " : "", master) : NULL;
+        cause = log[0] ? str_dup(log) : NULL;
     }
-    await_job_in_history(c, id);
-    follow_result_done(r);
-    return code;
+    render_verdict(c, id, logs, dir, cause, doc);
 }
 
-/* The exit code if the job cannot be loaded. Usually the job is wrong, but its file may also lie in
- * an HDFS that does not answer. */
+/* Print the result of the job: the full status as JSON, or the verdict as text. Ends *r. */
+static int finish(struct client *c, struct cluster *k, const char *id, struct follow_result *r,
+                  json_t *staging)
+{
+    int code = r->exit_code, printed = EXIT_DONE;
+    struct err e = { 0 };
+    json_t *doc = NULL;
+    if (r->finished && options_has(&c->o, OPT_JSON)) {
+        if (cluster_ops_of(k)->status(k, id, &doc, &e) < 0 ||
+            !json_is_integer(json_object_get(doc, "exit_code"))) {
+            json_decref(doc);
+            doc = json_incref(r->summary);
+        }
+        if (doc && staging)
+            (void)json_object_set(doc, "staging", staging);
+        printed = doc ? client_print_json(doc) : client_fail(EXIT_CLUSTER, &e);
+    } else if (r->finished && r->summary) {
+        say_verdict(c, k, id, r->summary);
+        if (code != EXIT_DONE)
+            say_master_stderr(r->summary);
+        printed = client_flush_stdout();
+    }
+    if (r->finished && cluster_ops_of(k)->settle)
+        cluster_ops_of(k)->settle(k, id, str_eq(doc_str(r->summary, "state"), "KILLED"));
+    follow_result_done(r);
+    return printed ? printed : code;
+}
+
+/* ---- run and submit ---- */
+
+/* The exit code if the job cannot be loaded. Usually the job is wrong, but its file may also lie on
+ * a cluster that does not answer. */
 static int load_exit_code(const struct err *e)
 {
     static const int nums[] = { ENOMEM, ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH, EAGAIN };
@@ -66,107 +149,135 @@ static int load_exit_code(const struct err *e)
     return EXIT_MISUSE;
 }
 
-/* Load the job of the command line and submit it. Returns an exit code; errors were printed.
- * *out_done: the job was for YARN, and the command is complete. */
-static int submit(struct client *c, bool owned, char out_id[APP_ID_MAX], struct conn **out_pool,
-                  bool *out_done)
+int client_submit(struct client *c, struct cluster_job *j, bool owned, struct cluster **out_k,
+                  struct cluster_submitted *out, struct err *e)
 {
-    struct err e = { 0 };
-    struct client_job j;
-    if (client_job_load(c, &j, &e) < 0)
-        return client_fail(load_exit_code(&e), &e);
-    *out_done = j.yarn;
-    if (j.yarn) {
-        int code = owned ? yarn_cmd_run(c, &j) : yarn_cmd_submit(c, &j);
-        client_job_done(&j);
-        return code;
-    }
-    int rc = submit_job(c, &j, owned, out_id, out_pool, &e);
-    if (rc == 0 && owned)
-        say_submitted(c, &j, out_id);
-    client_job_done(&j);
-    return rc < 0 ? client_fail(-rc, &e) : EXIT_DONE;
+    int rc = client_open(c, j->cluster, j->conf, out_k, e);
+    if (rc == 0)
+        rc = j->cluster->stage(*out_k, j, e);
+    if (rc == 0)
+        rc = j->cluster->submit(*out_k, j, owned, out, e);
+    return rc;
 }
 
 int cmd_run(struct client *c)
 {
-    char id[APP_ID_MAX];
-    struct conn *pool = NULL;
-    bool done = false;
-    int code = submit(c, true, id, &pool, &done);
-    if (code || done)
-        return code;
-
     struct err e = { 0 };
-    struct render *render = render_new(c, id);
-    struct follow_options o = { .owns_job = true, .signals = true, .render = render };
-    struct follow_result r;
-    int rc = follow_job(c, id, pool, &o, &r, &e);
-    render_free(render);
-    return rc < 0 ? client_fail(EXIT_CLUSTER, &e) : finish(c, id, &r);
+    struct cluster_job j;
+    struct cluster *k = NULL;
+    struct cluster_submitted s = { .id = "" };
+    struct follow_result r = { 0 };
+    if (client_job_load(c, &j, &e) < 0)
+        return client_fail(load_exit_code(&e), &e);
+    int rc = client_submit(c, &j, true, &k, &s, &e);
+    if (rc == 0) {
+        for (size_t i = 0; i < s.said.n; i++)
+            client_note("%s", s.said.v[i]);
+        struct shown shown = { s.id, render_new(c, s.id) };
+        struct follow_options o = { .owns_job = true,
+                                    .signals = true,
+                                    .update = show_update,
+                                    .waits = show_waiting,
+                                    .say = show_text,
+                                    .tasks = show_tasks,
+                                    .arg = &shown };
+        rc = cluster_follow(k, s.id, &o, &r, &e);
+        render_free(shown.render);
+    }
+    int code = rc < 0 ? client_fail(-rc, &e) : finish(c, k, s.id, &r, s.staging);
+    cluster_submitted_done(&s);
+    cluster_ops_close(TAKE(c->cluster)); /* it uses the configuration of the job */
+    client_job_done(&j);
+    return code;
 }
 
 int cmd_submit(struct client *c)
 {
-    char id[APP_ID_MAX];
-    struct conn *pool = NULL;
-    bool done = false;
-    int code = submit(c, false, id, &pool, &done);
-    conn_close(pool);
-    if (code || done)
-        return code;
-    if (options_has(&c->o, OPT_JSON))
-        return client_print_json(json_pack("{s:s}", "application_id", id));
-    (void)printf("%s\n", id);
-    return client_flush_stdout();
+    struct err e = { 0 };
+    struct cluster_job j;
+    struct cluster *k = NULL;
+    struct cluster_submitted s = { .id = "" };
+    if (client_job_load(c, &j, &e) < 0)
+        return client_fail(load_exit_code(&e), &e);
+    int rc = client_submit(c, &j, false, &k, &s, &e), code = EXIT_DONE;
+    if (rc < 0) {
+        code = client_fail(-rc, &e);
+    } else if (options_has(&c->o, OPT_JSON)) {
+        code = client_print_json(
+            json_pack("{s:s, s:O*}", "application_id", s.id, "staging", s.staging));
+    } else {
+        (void)printf("%s\n", s.id);
+        code = client_flush_stdout();
+    }
+    cluster_submitted_done(&s);
+    cluster_ops_close(TAKE(c->cluster));
+    client_job_done(&j);
+    return code;
 }
+
+/* ---- wait and kill ---- */
 
 int cmd_wait(struct client *c)
 {
     struct err e = { 0 };
     char id[APP_ID_MAX];
-    if (find_on_yarn(c, c->o.args[0]))
-        return yarn_cmd_wait(c, c->o.args[0]);
-    if (find_app(c, c->o.args[0], id, &e) < 0)
-        return client_fail(find_exit_code(&e), &e);
+    struct cluster *k = NULL;
     struct follow_options o = { 0 };
     struct follow_result r = { 0 };
-    int rc = follow_history(c, id, &r, &e);
-    if (rc == -EBUSY)
-        rc = follow_job(c, id, NULL, &o, &r, &e);
-    return rc < 0 ? client_fail(EXIT_CLUSTER, &e) : finish(c, id, &r);
+    int rc = client_find(c, c->o.args[0], &k, id, &e);
+    if (rc == 0)
+        rc = cluster_follow(k, id, &o, &r, &e);
+    return rc < 0 ? client_fail(-rc, &e) : finish(c, k, id, &r, NULL);
+}
+
+/* The job is over. *out_code: the exit code of the command. */
+static bool is_over_already(struct cluster *k, const char *id, int *out_code)
+{
+    const struct cluster_ops *ops = cluster_ops_of(k);
+    struct cluster_report r = { 0 };
+    struct err e = { 0 };
+    *out_code = EXIT_DONE;
+    if (ops->report(k, id, &r, &e) < 0) {
+        *out_code = client_fail(
+            e.num == ENOENT || e.num == EINVAL ? EXIT_MISUSE : EXIT_CLUSTER, &e);
+        return true;
+    }
+    bool over = r.phase == CLUSTER_OVER;
+    if (over)
+        client_note("job %s is over already: %s", id, r.state);
+    if (over && ops->settle)
+        ops->settle(k, id, false);
+    cluster_report_done(&r);
+    return over;
+}
+
+int client_kill(struct client *c, struct cluster *k, const char *id)
+{
+    int code = EXIT_DONE;
+    struct err e = { 0 };
+    struct follow_result r = { 0 };
+    bool checkpoint = options_has(&c->o, OPT_CHECKPOINT);
+    struct follow_options o = { .stop = checkpoint ? "stopped with a checkpoint"
+                                                   : "killed by the user",
+                                .checkpoint = checkpoint,
+                                .return_when_stopping = options_has(&c->o, OPT_NO_WAIT) };
+    if (is_over_already(k, id, &code))
+        return code;
+    int rc = cluster_follow(k, id, &o, &r, &e);
+    if (rc < 0)
+        return client_fail(-rc, &e);
+    client_note("job %s %s", id, r.finished ? doc_str(r.summary, "state") : "is being stopped");
+    if (r.finished && cluster_ops_of(k)->settle)
+        cluster_ops_of(k)->settle(k, id, false);
+    follow_result_done(&r);
+    return EXIT_DONE;
 }
 
 int cmd_kill(struct client *c)
 {
     struct err e = { 0 };
     char id[APP_ID_MAX];
-    if (find_on_yarn(c, c->o.args[0]))
-        return yarn_cmd_kill(c, c->o.args[0]);
-    if (find_app(c, c->o.args[0], id, &e) < 0)
-        return client_fail(find_exit_code(&e), &e);
-
-    struct follow_result r = { 0 };
-    int rc = follow_history(c, id, &r, &e);
-    if (rc == 0) {
-        client_note("job %s is over already: %s", id, doc_str(r.summary, "state"));
-        await_job_in_history(c, id);
-        follow_result_done(&r);
-        return EXIT_DONE;
-    }
-    if (rc == -EBUSY) {
-        struct follow_options o = { .stop = options_has(&c->o, OPT_CHECKPOINT)
-                                                ? "stopped with a checkpoint"
-                                                : "killed by the user",
-                                    .checkpoint = options_has(&c->o, OPT_CHECKPOINT),
-                                    .return_when_stopping = options_has(&c->o, OPT_NO_WAIT) };
-        rc = follow_job(c, id, NULL, &o, &r, &e);
-    }
-    if (rc < 0)
-        return client_fail(EXIT_CLUSTER, &e);
-    client_note("job %s %s", id, r.finished ? doc_str(r.summary, "state") : "is being stopped");
-    if (r.finished)
-        await_job_in_history(c, id);
-    follow_result_done(&r);
-    return EXIT_DONE;
+    struct cluster *k = NULL;
+    int rc = client_find(c, c->o.args[0], &k, id, &e);
+    return rc < 0 ? client_fail(-rc, &e) : client_kill(c, k, id);
 }

@@ -11,7 +11,6 @@
 #include "base/base.h"
 #include "client/client_int.h"
 #include "client/job/jobconf.h"
-#include "client/job/venv.h"
 #include "conf/conf.h"
 #include "storage/jobfile.h"
 #include "storage/store.h"
@@ -28,7 +27,7 @@ static const char tensorboard_script[] =
     "                           '--port', os.environ['TB_PORT'], '--bind_all'])\n";
 static const char tensorboard_name[] = "sidecar_tensorboard.py";
 
-static int add_item(struct client_job *j, enum ship_kind kind, const char *source, const char *name,
+static int add_item(struct cluster_job *j, enum ship_kind kind, const char *source, const char *name,
                     const char *role, struct err *e)
 {
     struct ship_item it = {
@@ -50,7 +49,7 @@ void ship_remote_done(struct ship_remote *r)
     free(r->role);
 }
 
-static int add_remote(struct client_job *j, const char *url, const char *name, const char *role,
+static int add_remote(struct cluster_job *j, const char *url, const char *name, const char *role,
                       bool archive, struct err *e)
 {
     struct ship_remote r = {
@@ -65,10 +64,10 @@ static int add_remote(struct client_job *j, const char *url, const char *name, c
     return 0;
 }
 
-/* Is source a URL that the nodes of YARN can fetch themselves? */
-static bool is_remote(const struct client_job *j, const char *source)
+/* Is source a URL that the nodes of the cluster can fetch themselves? */
+static bool is_remote(const struct cluster_job *j, const char *source)
 {
-    return j->yarn && strstr(source, "://") && !str_starts(source, "file://");
+    return j->cluster->takes_urls && strstr(source, "://") && !str_starts(source, "file://");
 }
 
 /* Turn a source of the job into an absolute path on this machine. what: "src", "venv" or
@@ -107,39 +106,14 @@ static int local_source(const char *source, const char *what, const char *origin
     return 0;
 }
 
-static const char *origin_of(const struct client_job *j, const char *key)
-{
-    const char *origin = conf_origin(j->conf, key);
-    return origin ? origin : key;
-}
-
-static const char *origin_of_named(const struct client_job *j, const char *name, const char *role)
-{
-    if (j->spec->venv && !role[0] && str_eq(name, "venv"))
-        return origin_of(j, "tony.application.python-venv");
-    AUTO(free_p)
-    char *key = str_printf("tony.%s.resources", !role[0]               ? "containers"
-                                                : j->spec->single_node ? "am"
-                                                                       : role);
-    const char *origin = key ? conf_origin(j->conf, key) : NULL;
-    return origin ? origin : "job";
-}
-
-/* The line of the job file, or the option, that names this item. */
-static const char *ship_origin(const struct client_job *j, const struct ship_item *it)
-{
-    return it->kind == SHIP_SRC ? origin_of(j, "tony.application.src-dir")
-                                : origin_of_named(j, it->name, it->role);
-}
-
-static int collect_src(struct client_job *j, struct err *e)
+static int collect_src(struct cluster_job *j, struct err *e)
 {
     if (!j->spec->src || !j->spec->src[0])
         return 0;
     AUTO(free_p) char *path = NULL;
     struct stat st;
     int rc =
-        local_source(j->spec->src, "src", origin_of(j, "tony.application.src-dir"), &path, &st, e);
+        local_source(j->spec->src, "src", job_origin(j, "tony.application.src-dir"), &path, &st, e);
     return rc < 0 ? rc : add_item(j, SHIP_SRC, path, "", "", e);
 }
 
@@ -180,7 +154,7 @@ static int leave_venv_out(struct ship_item *src, const struct ship_item *venv, s
     return rc == 0 && named && !str_eq(named, real) ? leave_out(src, dir, named, e) : rc;
 }
 
-static int collect_venv(struct client_job *j, struct err *e)
+static int collect_venv(struct cluster_job *j, struct err *e)
 {
     if (!j->spec->venv || !j->spec->venv[0])
         return 0;
@@ -188,16 +162,16 @@ static int collect_venv(struct client_job *j, struct err *e)
         return add_remote(j, j->spec->venv, "venv", "", true, e);
     AUTO(free_p) char *path = NULL;
     struct stat st;
-    int rc = local_source(j->spec->venv, "venv", origin_of(j, "tony.application.python-venv"),
+    int rc = local_source(j->spec->venv, "venv", job_origin(j, "tony.application.python-venv"),
                           &path, &st, e);
     if (rc == 0)
         rc = add_item(j,
                       !S_ISDIR(st.st_mode) ? SHIP_ARCHIVE
-                      : j->yarn            ? SHIP_DIR
+                      : j->cluster->remote ? SHIP_DIR
                                            : SHIP_IN_PLACE,
                       path, "venv", "", e);
     if (rc == 0 && S_ISREG(st.st_mode) && (rc = venv_check_archive(path, e)) < 0)
-        return err_wrap(e, rc, "%s", origin_of(j, "tony.application.python-venv"));
+        return err_wrap(e, rc, "%s", job_origin(j, "tony.application.python-venv"));
     if (rc == 0)
         j->items[j->n_items - 1].python = true;
     if (rc == 0 && j->items[0].kind == SHIP_SRC)
@@ -205,7 +179,7 @@ static int collect_venv(struct client_job *j, struct err *e)
     return rc;
 }
 
-static int collect_resources(struct client_job *j, const struct resource_spec *r, size_t n,
+static int collect_resources(struct cluster_job *j, const struct resource_spec *r, size_t n,
                              const char *role, const char *key, struct err *e)
 {
     int rc = 0;
@@ -216,7 +190,7 @@ static int collect_resources(struct client_job *j, const struct resource_spec *r
             rc = add_remote(j, r[i].source, r[i].name, role, r[i].archive, e);
             continue;
         }
-        rc = local_source(r[i].source, "resource", origin_of(j, key), &path, &st, e);
+        rc = local_source(r[i].source, "resource", job_origin(j, key), &path, &st, e);
         if (rc == 0 && r[i].archive && S_ISDIR(st.st_mode))
             /* As TonY does: it would pack and unpack the directory. */
             rc = add_item(j, SHIP_DIR, path, r[i].name, role, e);
@@ -231,7 +205,7 @@ static int collect_resources(struct client_job *j, const struct resource_spec *r
 }
 
 /* Refuse a file in src that has the name of another shipped item. Archives are not inspected. */
-static int check_beside_src(const struct client_job *j, const struct ship_item *src, struct err *e)
+static int check_beside_src(const struct cluster_job *j, const struct ship_item *src, struct err *e)
 {
     for (size_t i = 0; i < j->n_items; i++) {
         const struct ship_item *x = &j->items[i];
@@ -277,7 +251,7 @@ static int names_no_memory(struct err *e)
 
 /* Add item y. Two different items of one name in the same working directory are an error. 0 = y was
  * added, 1 = the same item is there already. */
-static int names_add(struct names *a, const struct client_job *j, const struct thing *y,
+static int names_add(struct names *a, const struct cluster_job *j, const struct thing *y,
                      struct err *e)
 {
     AUTO(free_p) char *of_all = str_printf("/%s", y->name);
@@ -296,7 +270,7 @@ static int names_add(struct names *a, const struct client_job *j, const struct t
                          "resources '%s' and '%s' would both be '%s' in the working directory",
                          x->source, y->source, x->name);
         err_hint(e, "give one another name: %s::NAME", y->source);
-        return err_wrap(e, rc, "%s", origin_of_named(j, y->name, y->role));
+        return err_wrap(e, rc, "%s", ship_origin_of(j, y->name, y->role));
     }
     struct thing *kept = &a->things[a->n++];
     *kept = *y;
@@ -307,7 +281,7 @@ static int names_add(struct names *a, const struct client_job *j, const struct t
 }
 
 /* Check all names in one pass: a data set may have tens of thousands of files. */
-static int check_names(struct client_job *j, struct err *e)
+static int check_names(struct cluster_job *j, struct err *e)
 {
     AUTO(names_done)
     struct names names = { .things = calloc(j->n_items + j->n_remote + 1, sizeof *names.things) };
@@ -351,7 +325,7 @@ static int check_names(struct client_job *j, struct err *e)
 }
 
 /* Add the bundled script, if the command of the tensorboard role runs it. */
-static int collect_tensorboard(struct client_job *j, struct err *e)
+static int collect_tensorboard(struct cluster_job *j, struct err *e)
 {
     const struct role_spec *tb = job_spec_role(j->spec, "tensorboard");
     if (!tb || !tb->command || !strstr(tb->command, tensorboard_name))
@@ -373,7 +347,7 @@ static int collect_tensorboard(struct client_job *j, struct err *e)
     return rc < 0 ? rc : add_item(j, SHIP_FILE, path, tensorboard_name, "tensorboard", e);
 }
 
-int ship_collect(struct client_job *j, struct err *e)
+int ship_collect(struct cluster_job *j, struct err *e)
 {
     const struct job_spec *s = j->spec;
     int rc = collect_src(j, e);
@@ -399,59 +373,4 @@ int ship_collect(struct client_job *j, struct err *e)
     (void)err_set(e, E2BIG, "the job ships %zu files and directories, and at most %d are taken",
                   j->n_items, JOB_FILE_SHIP_MAX);
     return err_hint(e, "put them into one directory, and ship that");
-}
-
-static int check_python(const struct client_job *j, const struct ship_item *it, struct err *e)
-{
-    int rc = it->python ? venv_check(it->path, j->spec->python_binary, j->yarn, e) : 0;
-    return rc < 0 ? err_wrap(e, rc, "virtual environment '%s'", it->source) : 0;
-}
-
-/* Tell the user about a copy that takes long. */
-static void on_copy(const char *source, uint64_t bytes)
-{
-    enum { LONG_MIB = 128 };
-    char size[32];
-    if (bytes >> 20 >= LONG_MIB)
-        client_note("storing '%s', %s", source, str_size(bytes, size, sizeof size));
-}
-
-int ship_put(struct client *c, struct client_job *j, struct err *e)
-{
-    if (j->n_items == 0)
-        return 0;
-    struct store *store = NULL;
-    if (store_open(c->paths.store, &store, e) < 0)
-        return -EXIT_CLUSTER;
-    store_on_copy(store, on_copy);
-    int code = EXIT_DONE;
-    for (size_t i = 0; code == EXIT_DONE && i < j->n_items; i++) {
-        if (store_put(store, &j->items[i], e) == 0 && check_python(j, &j->items[i], e) == 0)
-            continue;
-        code = ship_exit_code(e);
-        if (code == EXIT_MISUSE && !e->hint[0])
-            err_hint(
-                e, "everything that is shipped must exist, be readable, and not change meanwhile");
-        if (code == EXIT_MISUSE)
-            (void)err_wrap(e, -e->num, "%s", ship_origin(j, &j->items[i]));
-    }
-    store_free(store);
-    return -code;
-}
-
-int ship_exit_code(const struct err *e)
-{
-    switch (e->num) {
-    case ENOSPC:
-    case EDQUOT:
-    case EROFS:
-    case EIO:
-    case ENOMEM:
-    case EMFILE:
-    case ENFILE:
-    case EPERM: /* a directory in $TONY_HOME belongs to another user */
-        return EXIT_CLUSTER;
-    default:
-        return EXIT_MISUSE;
-    }
 }

@@ -217,21 +217,18 @@ int replay_load(const struct replay_source *from, struct trace *out, struct repl
     return MIN(rc, 0);
 }
 
-/* ---- the jobs of this TONY_HOME ---- */
+/* ---- the jobs of a cluster ---- */
 
-static int local_list(void *ctx, struct history_rows *out, struct err *e)
+static int list_jobs(void *ctx, struct history_rows *out, struct err *e)
 {
-    const struct client *c = ctx;
-    return history_list(&c->paths, 0, out, e);
+    struct cluster *k = ctx;
+    return cluster_ops_of(k)->history_list(k, out, e);
 }
 
-static int local_read(void *ctx, const char *id, const char *name, struct buf *out, struct err *e)
+static int read_file(void *ctx, const char *id, const char *name, struct buf *out, struct err *e)
 {
-    const struct client *c = ctx;
-    AUTO(free_p) char *dir = paths_history(&c->paths, id);
-    AUTO(free_p) char *path = dir ? fs_join(dir, name) : NULL;
-    return path ? fs_read(AT_FDCWD, path, out, e)
-                : err_set(e, ENOMEM, "cannot read the history: %m");
+    struct cluster *k = ctx;
+    return cluster_ops_of(k)->history_file(k, id, name, out, e);
 }
 
 /* The memory and GPUs that the pool gives to jobs: by the site's settings, or of the machine
@@ -258,22 +255,32 @@ static int find_capacity(struct part_amount *out, struct err *e)
     return 0;
 }
 
-/* The machine of the pool as the only node. */
-static int local_nodes(void *ctx, struct trace *t, struct err *e)
+/* The nodes of the cluster. Without them, the machine of the pool is the only one. */
+static int find_nodes(void *ctx, struct trace *t, struct err *e)
 {
-    struct part_amount *node = arena_alloc(&t->arena, sizeof *node);
-    if (!node)
-        return err_set(e, ENOMEM, "cannot read the history: %m");
-    *node = (struct part_amount){ 0 };
-    t->cluster.nodes = node;
-    t->cluster.n_nodes = 1;
-    (void)ctx;
-    return find_capacity(node, e);
+    struct cluster *k = ctx;
+    struct cluster_nodes nodes = { 0 };
+    int rc = cluster_ops_of(k)->nodes ? cluster_ops_of(k)->nodes(k, &nodes, e) : 0;
+    size_t n = cluster_ops_of(k)->nodes ? nodes.n : 1;
+    struct part_amount *v = rc == 0 ? arena_alloc(&t->arena, (n + 1) * sizeof *v) : NULL;
+    if (rc == 0 && !v)
+        rc = err_set(e, ENOMEM, "cannot read the history: %m");
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        v[i] = nodes.n ? (struct part_amount){ { nodes.v[i].memory_mib, nodes.v[i].gpus } }
+                       : (struct part_amount){ 0 };
+    if (rc == 0 && !nodes.n)
+        rc = find_capacity(v, e);
+    t->cluster.nodes = v;
+    t->cluster.n_nodes = (uint32_t)n;
+    vec_done(&nodes);
+    return rc;
 }
 
-int replay_local(struct client *c, struct trace *out, struct replayed *r, struct err *e)
+int replay_cluster(struct client *c, struct trace *out, struct replayed *r, struct err *e)
 {
-    const struct replay_source from = { local_list, local_read, local_nodes, c };
-    int rc = client_look_paths(c, e);
-    return rc < 0 ? rc : replay_load(&from, out, r, e);
+    struct cluster *k = NULL;
+    if (client_open_wanted(c, &k, e) < 0)
+        return -EIO;
+    const struct replay_source from = { list_jobs, read_file, find_nodes, k };
+    return replay_load(&from, out, r, e);
 }

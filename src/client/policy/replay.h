@@ -44,12 +44,8 @@ struct replayed {
  */
 int replay_load(const struct replay_source *from, struct trace *out, struct replayed *r,
                 struct err *e);
-/* The same for the jobs of this TONY_HOME. The only node has the memory and GPUs that the pool
- * gives to jobs.
- */
-int replay_local(struct client *c, struct trace *out, struct replayed *r, struct err *e);
-/* The same for the user's jobs on the cluster `yarn`, with the nodes of the ResourceManager.
- * cluster/yarn/replay.c. */
-int replay_yarn(struct client *c, struct trace *out, struct replayed *r, struct err *e);
+/* The same for the jobs of the wanted cluster, with the nodes that it has now. The pool of this
+ * machine is one node, with the memory and GPUs that it gives to jobs. */
+int replay_cluster(struct client *c, struct trace *out, struct replayed *r, struct err *e);
 
 #endif

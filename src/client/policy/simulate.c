@@ -12,7 +12,6 @@
 #include "client/policy/allocate.h"
 #include "client/policy/exact.h"
 #include "client/policy/replay.h"
-#include "cluster/yarn/yarn.h"
 #include "codec/json.h"
 #include "simulate/foreign.h"
 #include "simulate/generate.h"
@@ -105,7 +104,7 @@ static int load(const struct client *c, const char *path, struct trace *t, struc
 
 static int load_history(struct client *c, struct trace *t, struct replayed *past, struct err *e)
 {
-    int rc = yarn_wanted(c) ? replay_yarn(c, t, past, e) : replay_local(c, t, past, e);
+    int rc = replay_cluster(c, t, past, e);
     if (rc == 0 && past->left_out > 0)
         client_note("%zu job%s left out: never run, or with damaged files", past->left_out,
                     past->left_out == 1 ? " is" : "s are");

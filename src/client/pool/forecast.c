@@ -10,7 +10,7 @@
 #include "client/client_int.h"
 #include "client/pool/forecast_int.h"
 #include "client/pool/pool_policy.h"
-#include "cluster/link.h"
+#include "cluster/local/pool.h"
 #include "conf/conf.h"
 #include "proto/tony.pb-c.h"
 
@@ -257,7 +257,7 @@ static int build(struct forecast *f)
 static json_t *ask_queue(struct client *c)
 {
     struct answer a = { .wait_ms = POOL_POLICY_MS };
-    int rc = link_ask_pool(c, false, TONY__CLIENT_ASK__WHAT__QUEUE, "", false, &a, NULL);
+    int rc = link_ask_pool(&c->host, false, TONY__CLIENT_ASK__WHAT__QUEUE, "", false, &a, NULL);
     json_t *doc = rc == 0 && a.json.len ? json_loadb(a.json.p, a.json.len, 0, NULL) : NULL;
     answer_done(&a);
     return doc;
@@ -268,7 +268,7 @@ struct forecast *forecast_load(struct client *c)
     struct forecast *f = calloc(1, sizeof *f);
     if (!f)
         return NULL;
-    f->paths = &c->paths;
+    f->paths = &c->host.paths;
     f->doc = ask_queue(c);
     if (f->doc) /* if this fails, the forecast lacks the history */
         (void)history_list_finished(f->paths, HISTORY_MAX, &f->rows, NULL);

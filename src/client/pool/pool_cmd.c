@@ -11,7 +11,7 @@
 #include "base/base.h"
 #include "client/client_int.h"
 #include "client/pool/pool_policy.h"
-#include "cluster/link.h"
+#include "cluster/local/pool.h"
 #include "loop/loop.h"
 #include "proto/tony.pb-c.h"
 
@@ -24,7 +24,7 @@ static int fail_rc(struct err *e)
 static int ask_pool(struct client *c, bool start, int what, bool force, json_t **out, struct err *e)
 {
     struct answer a = { 0 };
-    int rc = link_ask_pool(c, start, what, "", force, &a, e);
+    int rc = link_ask_pool(&c->host, start, what, "", force, &a, e);
     bool absent = !start && !a.refused && (rc == -ENOENT || rc == -ECONNREFUSED);
     if (rc == 0) {
         *out = a.json.len ? json_loadb(a.json.p, a.json.len, JSON_REJECT_DUPLICATES, NULL)
@@ -98,7 +98,7 @@ static int status(struct client *c, bool start)
 static bool answers(struct client *c)
 {
     struct conn *pool = NULL;
-    bool yes = link_dial_pool(c, false, &pool, NULL) == 0;
+    bool yes = link_dial_pool(&c->host, false, &pool, NULL) == 0;
     conn_close(pool);
     return yes;
 }
@@ -106,7 +106,7 @@ static bool answers(struct client *c)
 /* Does a pool hold the lock? The pool releases it as the very last step of its end. */
 static bool holds_its_lock(const struct client *c)
 {
-    AUTO(free_p) char *path = paths_pool_lock(&c->paths);
+    AUTO(free_p) char *path = paths_pool_lock(&c->host.paths);
     AUTO(close_p) int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
     return fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) == -1 && errno == EWOULDBLOCK;
 }

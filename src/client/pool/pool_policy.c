@@ -10,7 +10,7 @@
 #include "base/base.h"
 #include "client/client_int.h"
 #include "client/pool/forecast.h"
-#include "cluster/link.h"
+#include "cluster/local/pool.h"
 #include "loop/loop.h"
 #include "proto/tony.pb-c.h"
 
@@ -34,14 +34,14 @@ static int ask_set(struct client *c, struct answer *a, struct err *e)
     Tony__ClientAsk ask = TONY__CLIENT_ASK__INIT;
     Tony__Frame f = TONY__FRAME__INIT;
     struct conn *pool = NULL;
-    int rc = link_dial_pool(c, true, &pool, e);
+    int rc = link_dial_pool(&c->host, true, &pool, e);
     ask.what = TONY__CLIENT_ASK__WHAT__POLICY_SET;
     ask.settings = (char **)(uintptr_t)&c->o.args[1];
     ask.n_settings = c->o.n_args - 1;
     f.body_case = TONY__FRAME__BODY_CLIENT_ASK;
     f.client_ask = &ask;
     if (rc == 0)
-        rc = link_ask(c, &pool, &f, a, e);
+        rc = link_ask(&c->host, &pool, &f, a, e);
     conn_close(pool);
     return rc;
 }
@@ -158,7 +158,7 @@ int pool_why(struct client *c)
     struct answer a = { 0 };
     json_t *doc = NULL;
     const char *id = c->o.n_args > 1 ? c->o.args[1] : "";
-    int rc = link_ask_pool(c, false, TONY__CLIENT_ASK__WHAT__POLICY_WHY, id, false, &a, &e);
+    int rc = link_ask_pool(&c->host, false, TONY__CLIENT_ASK__WHAT__POLICY_WHY, id, false, &a, &e);
     if (rc == 0)
         rc = parse(&a, &doc, &e);
     bool absent = !a.refused && (rc == -ENOENT || rc == -ECONNREFUSED);
@@ -190,7 +190,7 @@ void pool_policy_add(struct client *c, json_t *doc)
     json_t *why = NULL, *job;
     size_t i;
     if (!str_eq(doc_str(doc, "state"), "RUNNING") ||
-        link_ask_pool(c, false, TONY__CLIENT_ASK__WHAT__POLICY_WHY, doc_str(doc, "application_id"),
+        link_ask_pool(&c->host, false, TONY__CLIENT_ASK__WHAT__POLICY_WHY, doc_str(doc, "application_id"),
                       false, &a, NULL) < 0 ||
         parse(&a, &why, NULL) < 0) {
         answer_done(&a);
@@ -207,4 +207,13 @@ void pool_policy_add(struct client *c, json_t *doc)
     }
     json_decref(why);
     answer_done(&a);
+}
+
+json_t *pool_reasons(struct client *c)
+{
+    struct answer a = { .wait_ms = POOL_POLICY_MS };
+    (void)link_ask_pool(&c->host, false, TONY__CLIENT_ASK__WHAT__POLICY_WHY, "", false, &a, NULL);
+    json_t *doc = a.json.len ? json_loadb(a.json.p, a.json.len, 0, NULL) : NULL;
+    answer_done(&a);
+    return doc;
 }

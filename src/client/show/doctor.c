@@ -17,7 +17,6 @@
 #include "client/client_int.h"
 #include "client/show/doctor.h"
 #include "client/show/machine.h"
-#include "cluster/yarn/cmd.h"
 #include "conf/conf.h"
 
 /* ---- the list of findings ---- */
@@ -176,12 +175,12 @@ static void check_owner(json_t *checks, const char *dir)
 static void check_home(struct client *c, json_t *checks)
 {
     struct err e = { 0 };
-    if (client_open_paths(c, &e) < 0) {
+    if (host_open_paths(&c->host, &e) < 0) {
         doctor_add(checks, "TONY_HOME", WRONG,
                    e.hint[0] ? e.hint : "set TONY_HOME to a directory of your own", "%s", e.msg);
         return;
     }
-    const struct paths *p = &c->paths;
+    const struct paths *p = &c->host.paths;
     struct statvfs vfs;
     char avail[32] = "?";
     bool full = false;
@@ -295,12 +294,21 @@ static bool print_checks(struct client *c, const json_t *checks, bool print)
     return wrong;
 }
 
+static void add_finding(const char *name, enum cluster_finding f, const char *hint,
+                        const char *text, void *arg)
+{
+    static const enum finding findings[] = { [CLUSTER_FINE] = FINE,
+                                             [CLUSTER_NOTE] = NOTE,
+                                             [CLUSTER_WRONG] = WRONG };
+    doctor_add(arg, name, findings[f], hint, "%s", text);
+}
+
 int cmd_doctor(struct client *c)
 {
     if (options_has(&c->o, OPT_KEYS))
         return print_keys(c);
     json_t *checks = json_array(), *gpus = NULL;
-    doctor_add(checks, "version", FINE, NULL, "%s", c->version);
+    doctor_add(checks, "version", FINE, NULL, "%s", c->host.version);
     check_machine(checks);
     check_gpus(checks, &gpus);
     check_cgroups(checks);
@@ -308,8 +316,11 @@ int cmd_doctor(struct client *c)
     check_programs(checks);
     check_home(c, checks);
     check_site(checks);
-    if (yarn_wanted(c))
-        yarn_doctor(c, checks);
+    const struct cluster_ops *ops = client_wanted(c);
+    struct err unread = { 0 };
+    const struct conf *site = client_site(c, &unread);
+    if (ops && ops->doctor && site)
+        ops->doctor(&c->host, site, add_finding, checks);
 
     bool json = options_has(&c->o, OPT_JSON);
     bool wrong = print_checks(c, checks, !json);

@@ -9,142 +9,49 @@
 #include "client/pool/forecast.h"
 #include "client/pool/pool_policy.h"
 #include "client/show/render.h"
-#include "cluster/link.h"
-#include "cluster/local/job_keeper.h"
-#include "cluster/local/status.h"
-#include "cluster/yarn/cmd.h"
-#include "history/history.h"
-#include "proto/tony.pb-c.h"
 
 enum { LIST_DEFAULT = 20, LIST_MAX = 1000000 };
 
 /* ---- list ---- */
 
-static json_t *time_or_null(int64_t wall_ms)
-{
-    return wall_ms > 0 ? json_integer(wall_ms) : json_null();
-}
-
-/* Progress of a live job; step 0 = none was reported. */
-struct progress {
-    int64_t step, total, restarts;
-    json_t *role;    /* the first role that reported progress */
-    char *why;       /* why it waits, if a policy of the pool gave a reason */
-    json_t *waiting; /* {"expected": ...}: when it will start (forecast.h); NULL = unknown */
-};
-
-static void progress_done(struct progress *f, size_t n)
-{
-    for (size_t i = 0; f && i < n; i++) {
-        json_decref(f[i].role);
-        free(f[i].why);
-        json_decref(f[i].waiting);
-    }
-    free(f);
-}
-
 /* Ask the pool for the reasons why jobs wait. If the pool does not answer, no reason is added. */
-static void ask_reasons(struct client *c, const struct history_rows *rows,
-                        struct progress *progress)
+static void add_reasons(struct client *c, json_t *rows)
 {
-    struct answer a = { .wait_ms = POOL_POLICY_MS };
-    bool any = false;
-    for (size_t i = 0; i < rows->n; i++)
-        any |= rows->v[i].live && str_eq(rows->v[i].state, "WAITING");
-    if (any)
-        (void)link_ask_pool(c, false, TONY__CLIENT_ASK__WHAT__POLICY_WHY, "", false, &a, NULL);
-    json_t *doc = a.json.len ? json_loadb(a.json.p, a.json.len, 0, NULL) : NULL, *job;
-    size_t k;
+    json_t *doc = pool_reasons(c), *job, *row;
+    size_t i, k;
     json_array_foreach(json_object_get(json_object_get(doc, "decision"), "jobs"), k, job)
     {
-        for (size_t i = 0; i < rows->n; i++)
-            if (str_eq(rows->v[i].state, "WAITING") && !progress[i].why &&
-                str_eq(rows->v[i].application_id, doc_str(job, "application_id")))
-                progress[i].why = str_dup(doc_str(job, "why"));
+        json_array_foreach(rows, i, row)
+        {
+            if (str_eq(doc_str(row, "state"), "WAITING") && !json_object_get(row, "why") &&
+                str_eq(doc_str(row, "application_id"), doc_str(job, "application_id")))
+                (void)json_object_set_new(row, "why", json_string(doc_str(job, "why")));
+        }
     }
     json_decref(doc);
-    answer_done(&a);
 }
 
-/* Add the expected starts of waiting jobs. */
-static void add_forecast(struct client *c, const struct history_rows *rows,
-                         struct progress *progress)
+/* Add what only the pool knows of waiting jobs: why they wait, and when they will start. */
+static void add_waiting(struct client *c, json_t *rows)
 {
     struct forecast *f = NULL;
-    for (size_t i = 0; i < rows->n; i++) {
-        if (!rows->v[i].live || !str_eq(rows->v[i].state, "WAITING"))
-            continue;
-        if (!f && !(f = forecast_load(c)))
-            return;
-        json_t *expected = forecast_json(f, rows->v[i].application_id);
+    bool any = false;
+    size_t i;
+    json_t *row;
+    json_array_foreach(rows, i, row) any |= str_eq(doc_str(row, "state"), "WAITING");
+    if (!any)
+        return;
+    add_reasons(c, rows);
+    f = forecast_load(c);
+    json_array_foreach(f ? rows : NULL, i, row)
+    {
+        json_t *expected = str_eq(doc_str(row, "state"), "WAITING")
+                               ? forecast_json(f, doc_str(row, "application_id"))
+                               : NULL;
         if (expected)
-            progress[i].waiting = json_pack("{s:o}", "expected", expected);
+            (void)json_object_set_new(row, "expected", expected);
     }
     forecast_free(f);
-}
-
-/* Ask the masters for the progress: the journals have none. After the first timeout, ask no further
- * master. */
-static struct progress *ask_progress(struct client *c, const struct history_rows *rows)
-{
-    struct progress *progress = calloc(rows->n + 1, sizeof *progress);
-    int rc = progress ? 0 : -ENOMEM;
-    for (size_t i = 0; i < rows->n && rc != -ETIMEDOUT; i++) {
-        json_t *doc = NULL, *role;
-        size_t k;
-        if (!rows->v[i].live || !str_eq(rows->v[i].state, "RUNNING"))
-            continue;
-        rc = status_of_master(c, rows->v[i].application_id, &doc);
-        if (rc < 0)
-            continue;
-        progress[i].restarts = doc_int(doc, "restarts", 0);
-        json_array_foreach(json_object_get(doc, "roles"), k, role)
-        {
-            if (progress[i].role || doc_int(role, "step", 0) <= 0)
-                continue;
-            progress[i].role = json_incref(role);
-            progress[i].step = doc_int(role, "step", 0);
-            progress[i].total = doc_int(role, "total", 0);
-        }
-        json_decref(doc);
-    }
-    if (progress)
-        ask_reasons(c, rows, progress);
-    if (progress)
-        add_forecast(c, rows, progress);
-    return progress;
-}
-
-json_t *list_row_json(const struct history_row *r)
-{
-    return json_pack("{s:s, s:s, s:s, s:s, s:b, s:i, s:o, s:o, s:o, s:o}", "application_id",
-                     r->application_id, "name", r->name, "user", r->user, "state", r->state, "live",
-                     r->live, "tasks", (int)r->n_tasks, "submitted_ms",
-                     time_or_null(r->submitted_wall_ms), "started_ms",
-                     time_or_null(r->started_wall_ms), "ended_ms", time_or_null(r->ended_wall_ms),
-                     "ran_ms", r->ran_ms >= 0 ? json_integer(r->ran_ms) : json_null());
-}
-
-static json_t *list_json(const struct history_rows *rows, const struct progress *progress)
-{
-    json_t *jobs = json_array();
-    for (size_t i = 0; i < rows->n; i++) {
-        json_t *job = list_row_json(&rows->v[i]);
-        if (progress && progress[i].role) {
-            (void)json_object_set_new(job, "step", json_integer(progress[i].step));
-            (void)json_object_set_new(job, "total", json_integer(progress[i].total));
-            (void)json_object_set(job, "left_ms", json_object_get(progress[i].role, "left_ms"));
-        }
-        if (progress && progress[i].why)
-            (void)json_object_set_new(job, "why", json_string(progress[i].why));
-        if (progress && progress[i].waiting)
-            (void)json_object_set(job, "expected",
-                                  json_object_get(progress[i].waiting, "expected"));
-        if (progress && progress[i].restarts)
-            (void)json_object_set_new(job, "restarts", json_integer(progress[i].restarts));
-        (void)json_array_append_new(jobs, job);
-    }
-    return json_pack("{s:o}", "jobs", jobs);
 }
 
 static void add_start(const json_t *waiting, struct buf *out)
@@ -156,37 +63,98 @@ static void add_start(const json_t *waiting, struct buf *out)
     (void)forecast_text(waiting, out);
 }
 
-static void list_table(const struct history_rows *rows, const struct progress *progress)
+/* The cell PROGRESS; "" = nothing is known. */
+static void progress_cell(const json_t *row, struct buf *out)
 {
-    bool any = false;
-    for (size_t i = 0; progress && i < rows->n; i++)
-        any = any || progress[i].role || progress[i].restarts || progress[i].why ||
-              progress[i].waiting;
-    struct table t = { .n_cols = any ? 7 : 6 };
-    table_add(&t, "APPLICATION", "NAME", "STATE", "TASKS", "SUBMITTED", "RAN",
-              any ? "PROGRESS" : NULL, NULL);
-    for (size_t i = 0; i < rows->n; i++) {
-        const struct history_row *r = &rows->v[i];
+    int64_t restarts = doc_int(row, "restarts", 0);
+    if (doc_int(row, "step", 0) > 0)
+        render_steps(row, out);
+    if (restarts)
+        (void)buf_addf(out, "%s%lld restart%s", out->len ? ", " : "", (long long)restarts,
+                       restarts > 1 ? "s" : "");
+    (void)buf_adds(out, doc_str(row, "why"));
+    if (json_is_object(json_object_get(row, "expected")))
+        add_start(row, out);
+}
+
+/* The third column has the number of tasks, or the cluster if the list has jobs of several. */
+static void list_table(const json_t *rows)
+{
+    bool progress = false, clusters = false;
+    size_t i;
+    json_t *row;
+    json_array_foreach(rows, i, row)
+    {
+        AUTO(buf_done) struct buf text = { 0 };
+        progress_cell(row, &text);
+        progress = progress || text.len;
+        clusters = clusters || doc_str(row, "cluster")[0];
+    }
+    struct table t = { .n_cols = progress ? 7 : 6 };
+    table_add(&t, "APPLICATION", "NAME", "STATE", clusters ? "CLUSTER" : "TASKS", "SUBMITTED",
+              "RAN", progress ? "PROGRESS" : NULL, NULL);
+    json_array_foreach(rows, i, row)
+    {
         char tasks[16], submitted[32], ran[32] = "";
-        (void)snprintf(tasks, sizeof tasks, "%u", r->n_tasks);
-        local_time(r->submitted_wall_ms, submitted, sizeof submitted);
-        if (r->ran_ms >= 0)
-            (void)str_duration(r->ran_ms, ran, sizeof ran);
-        AUTO(buf_done) struct buf steps = { 0 };
-        if (any && progress[i].role)
-            render_steps(progress[i].role, &steps);
-        if (any && progress[i].restarts)
-            (void)buf_addf(&steps, "%s%lld restart%s", steps.len ? ", " : "",
-                           (long long)progress[i].restarts, progress[i].restarts > 1 ? "s" : "");
-        if (any && progress[i].why)
-            (void)buf_adds(&steps, progress[i].why);
-        if (any && progress[i].waiting)
-            add_start(progress[i].waiting, &steps);
-        const char *text = buf_cstr(&steps);
-        table_add(&t, r->application_id, r->name, r->state, tasks, submitted, ran,
-                  any ? text + strspn(text, " ") : NULL, NULL);
+        (void)snprintf(tasks, sizeof tasks, "%lld", (long long)doc_int(row, "tasks", 0));
+        local_time(doc_int(row, "submitted_ms", 0), submitted, sizeof submitted);
+        if (doc_int(row, "ran_ms", -1) >= 0)
+            (void)str_duration(doc_int(row, "ran_ms", 0), ran, sizeof ran);
+        AUTO(buf_done) struct buf text = { 0 };
+        progress_cell(row, &text);
+        const char *steps = buf_cstr(&text);
+        table_add(&t, doc_str(row, "application_id"), doc_str(row, "name"), doc_str(row, "state"),
+                  clusters ? doc_str(row, "cluster") : tasks, submitted, ran,
+                  progress ? steps + strspn(steps, " ") : NULL, NULL);
     }
     table_print(&t);
+}
+
+/* Append the jobs of one cluster. */
+static int add_jobs(struct client *c, const struct cluster_ops *ops, size_t max, json_t *rows,
+                    bool *out_more, struct err *e)
+{
+    struct cluster *k = NULL;
+    bool more = false;
+    int rc = client_open(c, ops, NULL, &k, e);
+    if (rc == 0)
+        rc = ops->list(k, max, rows, &more, e);
+    *out_more = *out_more || more;
+    return rc;
+}
+
+/* The jobs of this machine, beside those of a remote cluster. */
+static int add_jobs_here(struct client *c, size_t max, json_t *rows, bool *out_more, struct err *e)
+{
+    const struct cluster_ops *here = cluster_at(0);
+    json_t *found = json_array(), *row;
+    size_t i;
+    int rc = add_jobs(c, here, max, found, out_more, e);
+    json_array_foreach(found, i, row)
+    {
+        (void)json_object_set_new(row, "cluster", json_string(here->name));
+        (void)json_array_append(rows, row);
+    }
+    json_decref(found);
+    return rc;
+}
+
+/* Print the rows. Returns an exit code. */
+static int print_list(struct client *c, const struct cluster_ops *ops, json_t *rows, bool unknown,
+                      bool more)
+{
+    if (options_has(&c->o, OPT_JSON))
+        return client_print_json(json_pack("{s:O}", "jobs", rows));
+    if (json_array_size(rows))
+        list_table(rows);
+    else if (ops->remote && !unknown)
+        client_note("no jobs of yours on %s", ops->title);
+    else if (!ops->remote)
+        client_note("no jobs in %s", c->host.paths.home);
+    int code = client_flush_stdout();
+    if (more)
+        client_note("there are more: --all shows them");
+    return code;
 }
 
 int cmd_list(struct client *c)
@@ -194,44 +162,33 @@ int cmd_list(struct client *c)
     struct err e = { 0 };
     int64_t n;
     int64_t dflt = options_has(&c->o, OPT_ALL) ? 0 : LIST_DEFAULT;
+    bool chosen = options_has(&c->o, OPT_CLUSTER), more = false, unknown = false;
+    struct cluster *k = NULL;
     if (options_int(&c->o, OPT_N, 1, LIST_MAX, dflt, &n, &e) < 0)
         return client_fail(EXIT_MISUSE, &e);
-    if (yarn_wanted(c))
-        return yarn_cmd_list(c, (size_t)n);
-    if (client_look_paths(c, &e) < 0)
-        return client_fail(EXIT_CLUSTER, &e);
-
-    /* Read one more row than requested, to learn whether there are more. */
-    struct history_rows rows = { 0 };
-    if (history_list(&c->paths, n ? (size_t)n + 1 : 0, &rows, &e) < 0)
-        return client_fail(EXIT_CLUSTER, &e);
-    /* The home could not be opened: report that instead of an empty list. */
-    if (rows.n == 0 && c->looks_only)
-        return client_fail(EXIT_CLUSTER, &c->not_opened);
-    bool more = n && rows.n > (size_t)n;
-    size_t kept = rows.n;
-    if (more)
-        rows.n = (size_t)n;
-    struct progress *progress = ask_progress(c, &rows);
-    int code;
-    if (options_has(&c->o, OPT_JSON)) {
-        code = client_print_json(list_json(&rows, progress));
-    } else {
-        if (rows.n == 0)
-            client_note("no jobs in %s", c->paths.home);
-        else
-            list_table(&rows, progress);
-        code = client_flush_stdout();
-        if (more)
-            client_note("there are more: --all shows them");
+    const struct cluster_ops *ops = client_wanted(c);
+    if (!ops) {
+        int rc = client_open_wanted(c, &k, &e); /* for its error */
+        return client_fail(-rc, &e);
     }
-    progress_done(progress, rows.n);
-    rows.n = kept;
-    for (size_t i = 0; i < rows.n; i++)
-        if (rows.v[i].live && start_pool_if_orphaned(c, rows.v[i].application_id))
-            break; /* the pool that this call started takes care of all jobs */
-    history_rows_done(&rows);
-    return code;
+    json_t *all = json_array(), *rows = json_array();
+    int rc = add_jobs(c, ops, (size_t)n, all, &more, &e);
+    if (rc < 0 && ops->remote && !chosen) { /* show the jobs of this machine nevertheless */
+        unknown = true;
+        client_note("the cluster's jobs are not known: %s", e.msg);
+    }
+    if (ops->remote && !chosen)
+        rc = add_jobs_here(c, (size_t)n, all, &more, &e);
+    int code = rc < 0 ? client_fail(-rc, &e) : EXIT_DONE;
+    if (rc == 0) {
+        more = list_newest(all, (size_t)n, rows) || more;
+        if (!ops->remote)
+            add_waiting(c, rows);
+        code = print_list(c, ops, rows, unknown, more);
+    }
+    json_decref(all);
+    json_decref(rows);
+    return unknown && code == EXIT_DONE ? EXIT_CLUSTER : code;
 }
 
 /* ---- status and tasks ---- */
@@ -433,14 +390,16 @@ int query_load(struct client *c, json_t **out)
 {
     struct err e = { 0 };
     char id[APP_ID_MAX];
-    if (find_on_yarn(c, c->o.args[0]))
-        return yarn_cmd_load(c, c->o.args[0], out);
-    if (find_app(c, c->o.args[0], id, &e) < 0)
-        return client_fail(find_exit_code(&e), &e);
-    if (status_load(c, id, out, &e) < 0)
-        return client_fail(EXIT_CLUSTER, &e);
-    pool_policy_add(c, *out);
-    forecast_add(c, *out);
+    struct cluster *k = NULL;
+    int rc = client_find(c, c->o.args[0], &k, id, &e);
+    if (rc == 0)
+        rc = cluster_ops_of(k)->status(k, id, out, &e);
+    if (rc < 0)
+        return client_fail(-rc, &e);
+    if (!cluster_ops_of(k)->no_forecast) {
+        pool_policy_add(c, *out);
+        forecast_add(c, *out);
+    }
     return EXIT_DONE;
 }
 

@@ -427,7 +427,7 @@ struct render *render_new(struct client *c, const char *application_id)
     r->restarts = -1;
     r->resize_ended_ms = -1;
     (void)str_copy(r->application_id, sizeof r->application_id, application_id);
-    r->timer = loop_timer_new(c->loop, on_timer, r);
+    r->timer = loop_timer_new(c->host.loop, on_timer, r);
     if (!r->timer) {
         free(r);
         return NULL;
@@ -563,7 +563,7 @@ void render_free(struct render *r)
 
 /* ---- the verdict ---- */
 
-void render_verdict_at(struct client *c, const char *application_id, const char *logs,
+void render_verdict(struct client *c, const char *application_id, const char *logs,
                        const char *history, const char *cause_at, const json_t *summary)
 {
     const char *state = doc_str(summary, "state"), *message = doc_str(summary, "message");
@@ -585,12 +585,4 @@ void render_verdict_at(struct client *c, const char *application_id, const char 
         (void)printf("  logs     %s\n", logs);
     if (history)
         (void)printf("  history  %s\n", history);
-}
-
-void render_verdict(struct client *c, const char *application_id, const char *dir,
-                    const json_t *summary)
-{
-    AUTO(free_p) char *log = why_log(dir, summary);
-    AUTO(free_p) char *logs = fs_join(dir, "logs");
-    render_verdict_at(c, application_id, logs, dir, log, summary);
 }

@@ -37,20 +37,17 @@ void render_waiting(const json_t *summary, char *out, size_t n);
 /* If a policy of the pool lets the job wait or has set its size (pool_policy_add()): append the
  * reason, and what would change that ("" = unknown). */
 bool render_policy(const json_t *summary, struct buf *why, struct buf *change);
-/* Show a state of YARN while the job has no master, and why it waits ("" = not known). */
+/* Show a state of the cluster while the job has no master, and why it waits ("" = not known). */
 void render_state(struct render *r, const char *state, const char *why);
 /* Print a permanent line above the progress. */
 void render_say(struct render *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Print delayed lines, remove the progress from the screen, and free r. NULL is fine. */
 void render_free(struct render *r);
 
-/* The same as render_verdict() for a job on a cluster. logs, history: where they are; cause_log:
- * the log of the task that is the cause; NULL = not known. */
-void render_verdict_at(struct client *c, const char *application_id, const char *logs,
-                       const char *history, const char *cause_log, const json_t *summary);
-/* Print the verdict and the directories on stdout, and the first cause with the last lines of its
- * stderr on stderr. dir: the directory of the job in the history. */
-void render_verdict(struct client *c, const char *application_id, const char *dir,
-                    const json_t *summary);
+/* Print the verdict and the places on stdout, and the first cause with the last lines of its stderr
+ * on stderr. logs, history: where they are; cause_log: the log of the task that is the cause; NULL =
+ * not known. */
+void render_verdict(struct client *c, const char *application_id, const char *logs,
+                    const char *history, const char *cause_log, const json_t *summary);
 
 #endif

@@ -2,34 +2,19 @@
 #include "client/show/resize.h"
 
 #include <errno.h>
-#include <poll.h>
 
 #include "base/base.h"
 #include "client/client_int.h"
 #include "client/show/render.h"
-#include "cluster/follow.h"
-#include "cluster/link.h"
-#include "cluster/local/status.h"
-#include "cluster/local/submit.h"
-#include "cluster/yarn/cmd.h"
-#include "loop/loop.h"
-#include "proto/tony.pb-c.h"
 
 enum {
     SIZE_MAX_TASKS = 100000,        /* of a job */
     TIMEOUT_MAX_MS = 11 * 86400000, /* 11 days */
-    ASK_MS = 30000,                 /* limit for asking again while the master restarts */
-    ASK_PAUSE_MS = 50,
-    /* in this time the pool may refuse the size of a role that has not started */
-    REFUSAL_MS = 2000,
-    REFUSAL_PAUSE_MS = 20, /* between the first two checks for a refusal; it doubles */
 };
-
-#define MUTABLE(p) ((char *)(uintptr_t)(p))
 
 /* ---- what is wanted ---- */
 
-static int parse_size(const char *word, struct resize_wish *w, struct err *e)
+static int parse_size(const char *word, struct cluster_resize *w, struct err *e)
 {
     const char *equals = strchr(word, '=');
     int64_t n = 0;
@@ -47,14 +32,14 @@ static int parse_size(const char *word, struct resize_wish *w, struct err *e)
     for (size_t i = 0; i < w->sizes.n; i++)
         if (str_eq(w->sizes.v[i].role, role))
             return err_set(e, EINVAL, "role '%s' is given twice", role);
-    struct resize_size size = { role, (uint32_t)n };
+    struct cluster_resize_role size = { role, (uint32_t)n };
     if (vec_push(&w->sizes, size) < 0)
         return err_set(e, ENOMEM, "cannot read the command line: %m");
     (void)TAKE(role);
     return 0;
 }
 
-static void resize_wish_done(struct resize_wish *w)
+static void wish_done(struct cluster_resize *w)
 {
     for (size_t i = 0; i < w->sizes.n; i++)
         free(w->sizes.v[i].role);
@@ -62,161 +47,18 @@ static void resize_wish_done(struct resize_wish *w)
 }
 
 /* Parse arguments of the form ROLE=N. -EINVAL or -ERANGE: e has a sentence. */
-static int resize_wish_parse(const char *const *words, size_t n, struct resize_wish *out,
+static int wish_parse(const char *const *words, size_t n, struct cluster_resize *out,
                              struct err *e)
 {
-    struct resize_wish w = { .within_ms = 0 };
+    struct cluster_resize w = { .within_ms = 0 };
     int rc = 0;
     for (size_t i = 0; i < n && rc == 0; i++)
         rc = parse_size(words[i], &w, e);
     if (rc < 0)
-        resize_wish_done(&w);
+        wish_done(&w);
     else
         *out = w;
     return rc;
-}
-
-/* ---- checking the wish against the job ---- */
-
-static const json_t *role_named(const json_t *roles, const char *name)
-{
-    size_t i;
-    json_t *role;
-    json_array_foreach(roles, i, role) if (str_eq(doc_str(role, "name"), name)) return role;
-    return NULL;
-}
-
-static int unknown_role(const json_t *doc, const char *name, struct err *e)
-{
-    enum { NAMES_MAX = 64 };
-    const char *names[NAMES_MAX];
-    const json_t *roles = json_object_get(doc, "roles");
-    size_t n = MIN(json_array_size(roles), (size_t)NAMES_MAX);
-    for (size_t i = 0; i < n; i++)
-        names[i] = doc_str(json_array_get(roles, i), "name");
-    const char *near = str_nearest(name, names, n);
-    (void)err_set(e, EINVAL, "job %s has no role '%s'", doc_str(doc, "application_id"), name);
-    if (near)
-        err_hint(e, "did you mean '%s'?", near);
-    else
-        err_hint(e, "tony status %s shows its roles", doc_str(doc, "application_id"));
-    return EXIT_MISUSE;
-}
-
-/* Add the sizes of the wish to out: "worker 2, ps 1 and eval 3". */
-static void list_sizes(const struct resize_wish *w, struct buf *out)
-{
-    for (size_t i = 0; i < w->sizes.n; i++)
-        (void)buf_addf(out, "%s%s %u",
-                       i == 0                ? ""
-                       : i + 1 == w->sizes.n ? " and "
-                                             : ", ",
-                       w->sizes.v[i].role, w->sizes.v[i].instances);
-}
-
-int resize_wish_check(const struct resize_wish *w, const json_t *doc, struct err *e)
-{
-    const char *id = doc_str(doc, "application_id");
-    const json_t *roles = json_object_get(doc, "roles");
-    bool changes = false;
-    if (json_is_integer(json_object_get(doc, "exit_code"))) {
-        (void)err_set(e, EINVAL, "job %s is over: %s", id, doc_str(doc, "state"));
-        return EXIT_JOB_FAILED;
-    }
-    if (!json_is_array(roles)) /* only the master knows the roles */
-        return EXIT_DONE;
-    for (size_t i = 0; i < w->sizes.n; i++) {
-        const json_t *role = role_named(roles, w->sizes.v[i].role);
-        if (!role)
-            return unknown_role(doc, w->sizes.v[i].role, e);
-        changes = changes || doc_int(role, "instances", -1) != w->sizes.v[i].instances;
-    }
-    /* While a resize is under way, asking for the present size withdraws it. */
-    if (changes || json_is_object(json_object_get(doc, "resize")))
-        return EXIT_DONE;
-    AUTO(buf_done) struct buf sizes = { 0 };
-    list_sizes(w, &sizes);
-    (void)err_set(e, EINVAL, "job %s has %s already; nothing would change", id, buf_cstr(&sizes));
-    return EXIT_MISUSE;
-}
-
-/* ---- asking ---- */
-
-int resize_ask(struct client *c, struct conn **conn, const char *id, const struct resize_wish *w,
-               struct answer *out, struct err *e)
-{
-    Tony__RoleSize sizes[RESIZE_ROLES_MAX], *list[RESIZE_ROLES_MAX];
-    Tony__ResizeJob ask = TONY__RESIZE_JOB__INIT;
-    Tony__Frame f = TONY__FRAME__INIT;
-    char who[LINK_CLIENT_MAX];
-    link_describe_client(who);
-    for (size_t i = 0; i < w->sizes.n && i < RESIZE_ROLES_MAX; i++) {
-        tony__role_size__init(&sizes[i]);
-        sizes[i].role = w->sizes.v[i].role;
-        sizes[i].instances = w->sizes.v[i].instances;
-        list[ask.n_roles++] = &sizes[i];
-    }
-    ask.roles = list;
-    ask.application_id = MUTABLE(id);
-    ask.who = who;
-    ask.reason = MUTABLE(w->reason ? w->reason : "");
-    ask.within_ms = (uint64_t)w->within_ms;
-    f.body_case = TONY__FRAME__BODY_RESIZE_JOB;
-    f.resize_job = &ask;
-    return link_ask(c, conn, &f, out, e);
-}
-
-static int ask_master(struct client *c, const char *id, const struct resize_wish *w,
-                      struct answer *out, struct err *e)
-{
-    struct conn *conn = NULL;
-    int rc = link_dial_master(c, id, &conn, e);
-    if (rc == 0)
-        rc = resize_ask(c, &conn, id, w, out, e);
-    conn_close(conn);
-    return rc;
-}
-
-/* A job that waits in the pool has no master: the pool changes the size that the job asks for. */
-static int ask_pool(struct client *c, const char *id, const struct resize_wish *w,
-                    struct answer *out, struct err *e)
-{
-    struct conn *conn = NULL;
-    int rc = link_dial_pool(c, true, &conn, e);
-    if (rc == 0)
-        rc = resize_ask(c, &conn, id, w, out, e);
-    conn_close(conn);
-    return rc;
-}
-
-/* Ask the job's master, or the pool if the job has no master. Shortly after the admission, and
- * between two masters, no master answers: ask again, for at most ASK_MS. If a master accepted the
- * wish and died before it answered, the next one refuses the same wish with EALREADY: then the
- * status of the job is the answer. The caller frees *out. */
-static int ask_job(struct client *c, const char *id, const struct resize_wish *w, json_t **out,
-                   bool *out_refused, struct err *e)
-{
-    int64_t until = clock_mono_ms() + ASK_MS;
-    bool maybe_accepted = false; /* a dead master may have accepted the wish */
-    for (;;) {
-        AUTO(answer_done) struct answer a = { 0 };
-        int rc = ask_master(c, id, w, &a, e);
-        bool later = a.refused ? rc == -EAGAIN : rc < 0 && rc != -ETIMEDOUT && rc != -ENOMEM;
-        if (a.refused && rc == -EALREADY && maybe_accepted)
-            return status_of_master(c, id, out);
-        maybe_accepted = maybe_accepted || link_broke(rc);
-        if (later && !a.refused) {
-            answer_done(&a);
-            rc = ask_pool(c, id, w, &a, e);
-            later = a.refused ? rc == -EREMOTE || rc == -EAGAIN : link_broke(rc);
-        }
-        *out_refused = a.refused && !later;
-        if (rc == 0)
-            return status_parse(buf_span(&a.json), out, e);
-        if (!later || clock_mono_ms() > until)
-            return rc;
-        (void)poll(NULL, 0, ASK_PAUSE_MS);
-    }
 }
 
 /* ---- waiting for the end of the resize ---- */
@@ -376,7 +218,7 @@ static int wait_for_end(struct watch *w, resize_follow_fn *follow, void *arg)
     struct err e = { 0 };
     struct follow_options o = { .detach_on_signal = true,
                                 .on_update = on_update,
-                                .on_update_arg = w };
+                                .arg = w };
     struct follow_result r = { 0 };
     int rc = follow(arg, &o, &r, &e);
     if (rc < 0)
@@ -440,7 +282,7 @@ int resize_answered(struct client *c, const char *id, json_t *doc, resize_follow
     if (!json_is_object(on)) /* the resize was completed at once */
         note_end(&watch, doc);
     if (waits && (json_is_object(on) || !on_update("", doc, &watch))) {
-        submit_hold_signals(); /* until follow() handles them */
+        signals_hold(); /* until follow() handles them */
         say_state(&watch, doc);
         code = wait_for_end(&watch, follow, arg);
     } else if (waits && has_outcome(doc, "refused")) {
@@ -456,95 +298,51 @@ int resize_answered(struct client *c, const char *id, json_t *doc, resize_follow
 
 /* ---- the command ---- */
 
-struct local_follow {
-    struct client *c;
+struct asked {
+    struct cluster *k;
     const char *id;
 };
 
-static int follow_local(void *arg, const struct follow_options *o, struct follow_result *out,
+static int follow_asked(void *arg, const struct follow_options *o, struct follow_result *out,
                         struct err *e)
 {
-    const struct local_follow *f = arg;
-    return follow_job(f->c, f->id, NULL, o, out, e) < 0 ? -EXIT_CLUSTER : 0;
-}
-
-/* Has the last resize added tasks to a role that has no container yet? */
-static bool is_grown_unstarted(const json_t *doc)
-{
-    const json_t *last = json_object_get(doc, "last_resize");
-    size_t i;
-    json_t *changed;
-    json_array_foreach(json_object_get(last, "roles"), i, changed)
-    {
-        const json_t *role = role_named(json_object_get(doc, "roles"), doc_str(changed, "name"));
-        int64_t n = doc_int(role, "instances", 0);
-        if (doc_int(changed, "to", 0) > doc_int(changed, "from", 0) && n > 0 &&
-            doc_int(role, "waiting", 0) == n)
-            return true;
-    }
-    return false;
-}
-
-/* A role that has not started gets its new size at once. If the machine can never hold that size,
- * the master is told a moment later. Wait up to REFUSAL_MS for that: *doc becomes the status with
- * the refusal. */
-static void await_refusal(struct client *c, const char *id, json_t **doc)
-{
-    int64_t until = clock_mono_ms() + REFUSAL_MS;
-    int pause_ms = REFUSAL_PAUSE_MS;
-    bool over = json_is_object(json_object_get(*doc, "resize")) || !has_outcome(*doc, "done");
-    while (!over && clock_mono_ms() < until) {
-        json_t *now = NULL;
-        if (status_of_master(c, id, &now) < 0)
-            return;
-        over = has_outcome(now, "refused") || !is_grown_unstarted(now);
-        json_decref(*doc);
-        *doc = now;
-        (void)poll(NULL, 0, over ? 0 : pause_ms);
-        pause_ms *= 2;
-    }
-}
-
-static int resize_local(struct client *c, const struct resize_wish *w)
-{
-    struct err e = { 0 };
-    char id[APP_ID_MAX];
-    json_t *doc = NULL;
-    if (find_app(c, c->o.args[0], id, &e) < 0)
-        return client_fail(find_exit_code(&e), &e);
-    if (status_load(c, id, &doc, &e) < 0)
-        return client_fail(EXIT_CLUSTER, &e);
-    int code = resize_wish_check(w, doc, &e);
-    json_decref(doc);
-    if (code)
-        return client_fail(code, &e);
-    struct local_follow follow = { c, id };
-    bool refused = false;
-    doc = NULL;
-    if (ask_job(c, id, w, &doc, &refused, &e) < 0)
-        return client_fail(refused ? EXIT_JOB_FAILED : EXIT_CLUSTER, &e);
-    if (options_has(&c->o, OPT_WAIT))
-        await_refusal(c, id, &doc);
-    return resize_answered(c, id, doc, follow_local, &follow);
+    const struct asked *a = arg;
+    return cluster_follow(a->k, a->id, o, out, e);
 }
 
 int cmd_resize(struct client *c)
 {
     struct err e = { 0 };
-    AUTO(resize_wish_done) struct resize_wish w = { .within_ms = 0 };
+    AUTO(wish_done) struct cluster_resize w = { .within_ms = 0 };
     const char *timeout = options_get(&c->o, OPT_TIMEOUT);
     if (c->o.n_args < 2) {
         (void)err_set(&e, EINVAL, "tony resize needs a role and its new number of tasks: ROLE=N");
         err_hint(&e, "as in: tony resize %s worker=8", c->o.args[0]);
         return client_fail(EXIT_MISUSE, &e);
     }
-    int rc = resize_wish_parse(&c->o.args[1], c->o.n_args - 1, &w, &e);
+    int rc = wish_parse(&c->o.args[1], c->o.n_args - 1, &w, &e);
     if (rc == 0 && timeout)
         rc =
             str_ms(span_of(timeout), 1, TIMEOUT_MAX_MS, option_name(OPT_TIMEOUT), &w.within_ms, &e);
     if (rc < 0)
         return client_fail(EXIT_MISUSE, &e);
     w.reason = options_get(&c->o, OPT_REASON);
-    return find_on_yarn(c, c->o.args[0]) ? yarn_cmd_resize(c, c->o.args[0], &w)
-                                         : resize_local(c, &w);
+    json_t *doc = NULL;
+    char id[APP_ID_MAX];
+    struct cluster *k = NULL;
+    rc = client_find(c, c->o.args[0], &k, id, &e);
+    if (rc == 0)
+        rc = cluster_ops_of(k)->status(k, id, &doc, &e);
+    if (rc == 0)
+        rc = -resize_check(&w, doc, &e);
+    json_decref(doc);
+    doc = NULL;
+    if (rc == 0)
+        rc = cluster_resize(k, id, &w, &doc, &e);
+    if (rc < 0)
+        return client_fail(-rc, &e);
+    if (options_has(&c->o, OPT_WAIT))
+        resize_await_refusal(k, id, &doc);
+    struct asked asked = { k, id };
+    return resize_answered(c, id, doc, follow_asked, &asked);
 }

@@ -8,27 +8,27 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "client/client_int.h"
-#include "cluster/link.h"
+#include "cluster/cluster.h"
+#include "cluster/local/pool.h"
 #include "loop/loop.h"
 
 enum { SETTLE_MS = 1000 };
 
 /* ---- does the job have a keeper? ---- */
 
-static bool has_keeper(const struct client *c, const char *id)
+static bool has_keeper(const struct cluster_host *h, const char *id)
 {
-    AUTO(free_p) char *path = paths_job_lock(&c->paths, id);
+    AUTO(free_p) char *path = paths_job_lock(&h->paths, id);
     AUTO(close_p) int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
     return fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) == -1 && errno == EWOULDBLOCK;
 }
 
-bool start_pool_if_orphaned(struct client *c, const char *id)
+bool start_pool_if_orphaned(struct cluster_host *h, const char *id)
 {
     struct conn *pool = NULL;
-    if (has_keeper(c, id))
+    if (has_keeper(h, id))
         return false;
-    if (link_dial_pool(c, true, &pool, NULL) == 0)
+    if (link_dial_pool(h, true, &pool, NULL) == 0)
         conn_close(pool);
     return true;
 }
@@ -36,7 +36,7 @@ bool start_pool_if_orphaned(struct client *c, const char *id)
 /* ---- the move to the history ---- */
 
 struct settle {
-    struct client *c;
+    struct cluster_host *h;
     const char *id, *dir;
     struct conn *keeper; /* closed when the keeper has moved the job, or is dead */
     int fd;              /* inotify on history/; used only without a connection to a keeper */
@@ -51,7 +51,7 @@ static bool arrived(const struct settle *s)
 static void stop_if_arrived(struct settle *s)
 {
     if (arrived(s))
-        loop_stop(s->c->loop);
+        loop_stop(s->h->loop);
 }
 
 static void on_arrival(void *arg)
@@ -69,9 +69,9 @@ static void on_arrival(void *arg)
 static void await_next_keeper(struct settle *s)
 {
     s->fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
-    if (s->fd != -1 && inotify_add_watch(s->fd, s->c->paths.history, IN_MOVED_TO | IN_CREATE) != -1)
-        s->watch = loop_fd_new(s->c->loop, s->fd, on_arrival, s);
-    (void)start_pool_if_orphaned(s->c, s->id);
+    if (s->fd != -1 && inotify_add_watch(s->fd, s->h->paths.history, IN_MOVED_TO | IN_CREATE) != -1)
+        s->watch = loop_fd_new(s->h->loop, s->fd, on_arrival, s);
+    (void)start_pool_if_orphaned(s->h, s->id);
 }
 
 static void on_keeper_gone(struct conn *conn, const struct err *e, void *arg)
@@ -88,7 +88,7 @@ static void on_keeper_gone(struct conn *conn, const struct err *e, void *arg)
 static void on_late(void *arg)
 {
     struct settle *s = arg;
-    loop_stop(s->c->loop);
+    loop_stop(s->h->loop);
 }
 
 static void on_frame(struct conn *conn, const Tony__Frame *f, void *arg)
@@ -102,19 +102,19 @@ static void on_frame(struct conn *conn, const Tony__Frame *f, void *arg)
 
 static const struct conn_ops keeper_ops = { .on_frame = on_frame, .on_close = on_keeper_gone };
 
-void await_job_in_history(struct client *c, const char *id)
+void await_job_in_history(struct cluster_host *h, const char *id)
 {
-    AUTO(free_p) char *dir = paths_history(&c->paths, id);
-    AUTO(free_p) char *socket = paths_socket(&c->paths, id, "k");
-    struct settle s = { .c = c, .id = id, .dir = dir, .fd = -1 };
-    if (!dir || !socket || arrived(&s) || !client_loop(c, NULL))
+    AUTO(free_p) char *dir = paths_history(&h->paths, id);
+    AUTO(free_p) char *socket = paths_socket(&h->paths, id, "k");
+    struct settle s = { .h = h, .id = id, .dir = dir, .fd = -1 };
+    if (!dir || !socket || arrived(&s) || !host_loop(h, NULL))
         return;
-    if (conn_dial_unix(c->loop, socket, &keeper_ops, &s, &s.keeper, NULL) < 0 && !arrived(&s))
+    if (conn_dial_unix(h->loop, socket, &keeper_ops, &s, &s.keeper, NULL) < 0 && !arrived(&s))
         await_next_keeper(&s);
-    struct loop_timer *late = arrived(&s) ? NULL : loop_timer_new(c->loop, on_late, &s);
+    struct loop_timer *late = arrived(&s) ? NULL : loop_timer_new(h->loop, on_late, &s);
     if (late) {
         loop_timer_set(late, clock_mono_ms() + SETTLE_MS);
-        (void)loop_run(c->loop); /* on_arrival(), on_keeper_gone() or on_late() ends the loop */
+        (void)loop_run(h->loop); /* on_arrival(), on_keeper_gone() or on_late() ends the loop */
     }
     loop_timer_free(late);
     loop_fd_free(s.watch);

@@ -10,13 +10,13 @@
 
 #include <stdbool.h>
 
-struct client;
+struct cluster_host;
 
 /* id: a job in jobs/. If neither its keeper nor a pool runs, start the pool. An error is ignored:
  * the next command tries again. false: the keeper runs. */
-bool start_pool_if_orphaned(struct client *c, const char *id);
+bool start_pool_if_orphaned(struct cluster_host *h, const char *id);
 /* The job has a verdict: wait a short time until its directory is in history/. If its keeper dies
  * before, start the pool as above. */
-void await_job_in_history(struct client *c, const char *id);
+void await_job_in_history(struct cluster_host *h, const char *id);
 
 #endif

@@ -5,17 +5,13 @@
 
 #include <jansson.h>
 
-#include "base/buf.h"
-
-struct client;
+struct cluster_host;
 struct err;
 
-/* Parse the text of a document. The caller frees *out. -EBADMSG: it is damaged. */
-int status_parse(struct span text, json_t **out, struct err *e);
 /* The caller frees *out. It has the members "directory" and "live" besides those of the core. */
-int status_load(struct client *c, const char *application_id, json_t **out, struct err *e);
+int status_load(struct cluster_host *h, const char *application_id, json_t **out, struct err *e);
 
 /* Ask only the master of the job. 0, or -errno if no master answers; prints no error. */
-int status_of_master(struct client *c, const char *application_id, json_t **out);
+int status_of_master(struct cluster_host *h, const char *application_id, json_t **out);
 
 #endif

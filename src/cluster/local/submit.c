@@ -4,41 +4,15 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pwd.h>
-#include <signal.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/base.h"
-#include "client/client_int.h"
-#include "client/job/jobconf.h"
-#include "cluster/link.h"
+#include "cluster/cluster.h"
+#include "cluster/local/pool.h"
 #include "conf/conf.h"
 #include "loop/loop.h"
 #include "proto/tony.pb-c.h"
 #include "storage/jobfile.h"
-
-int submit_encode(struct client *c, struct client_job *j, struct buf *out, struct err *e)
-{
-    struct passwd *pw = getpwuid(getuid());
-    char host[65] = "";
-    /* On failure the text lacks the host name: it only informs people. */
-    (void)gethostname(host, sizeof host - 1);
-    char nothing[] = "";
-    AUTO(free_p) char *cwd = getcwd(NULL, 0);
-    struct job_file f = {
-        .conf = j->conf,
-        .ship = j->items,
-        .n_ship = j->n_items,
-        .user = pw ? pw->pw_name : nothing,
-        .host = host,
-        .cwd = cwd ? cwd : nothing,
-        .version = (char *)c->version,
-        .wall_ms = clock_wall_ms(),
-        .pid = getpid(),
-    };
-    return job_file_encode(&f, out, e);
-}
 
 /* The exit code for a refusal by the pool. These errors mean that the job is wrong; all others mean
  * that the pool or the machine has failed. */
@@ -66,11 +40,11 @@ static bool same_job(const char *dir, const char *id, const struct job_file *min
 /* Find the job that the pool accepted before it died without an answer. If the pool accepted it,
  * its directory exists; a short job may be in the history already. since_s: wall-clock time before
  * the submission. */
-static bool find_accepted(struct client *c, const struct buf *text, int64_t since_s,
+static bool find_accepted(struct cluster_host *h, const struct buf *text, int64_t since_s,
                           char out_id[APP_ID_MAX])
 {
     /* A job moves from the first to the second directory. */
-    const char *const dirs[] = { c->paths.jobs, c->paths.history };
+    const char *const dirs[] = { h->paths.jobs, h->paths.history };
     AUTO(job_file_freep) struct job_file *mine = NULL;
     bool found = false;
     if (job_file_decode(buf_span(text), &mine, NULL) < 0)
@@ -87,10 +61,10 @@ static bool find_accepted(struct client *c, const struct buf *text, int64_t sinc
 }
 
 /* Submit once. -ECONNRESET: the connection broke before an answer. */
-static int submit_once(struct client *c, const struct buf *text, bool owned, struct answer *a,
+static int submit_once(struct cluster_host *h, const struct buf *text, bool owned, struct answer *a,
                        struct conn **pool, struct err *e)
 {
-    int rc = link_dial_pool(c, true, pool, e);
+    int rc = link_dial_pool(h, true, pool, e);
     if (rc < 0)
         return rc;
     Tony__Submit submit = TONY__SUBMIT__INIT;
@@ -100,7 +74,7 @@ static int submit_once(struct client *c, const struct buf *text, bool owned, str
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_SUBMIT;
     f.submit = &submit;
-    rc = link_ask(c, pool, &f, a, e);
+    rc = link_ask(h, pool, &f, a, e);
     if (rc == 0 && !a->application_id)
         rc = err_set(e, EPROTO, "the pool's answer does not belong to a submission");
     return rc;
@@ -108,7 +82,7 @@ static int submit_once(struct client *c, const struct buf *text, bool owned, str
 
 /* The pool refuses a job by its total. Add to the error the line of the job that requests the
  * largest part. Returns -EXIT_MISUSE. */
-static int blame(const struct client_job *j, struct err *e)
+static int blame(const struct cluster_job *j, struct err *e)
 {
     const struct job_spec *s = j->spec;
     const char *origin = NULL;
@@ -131,20 +105,10 @@ static int blame(const struct client_job *j, struct err *e)
     return -EXIT_MISUSE;
 }
 
-void submit_hold_signals(void)
-{
-    sigset_t set;
-    (void)sigemptyset(&set);
-    (void)sigaddset(&set, SIGINT);
-    (void)sigaddset(&set, SIGTERM);
-    (void)sigaddset(&set, SIGHUP);
-    (void)sigprocmask(SIG_BLOCK, &set, NULL);
-}
-
 /* If the pool dies during a submission, the job is accepted exactly if its directory exists: no
  * later pool creates it. The pool handles received requests on one thread, before it closes the
  * connection. */
-static int submit_text(struct client *c, const struct buf *text, bool owned,
+static int submit_text(struct cluster_host *h, const struct buf *text, bool owned,
                        char out_id[APP_ID_MAX], struct conn **out_pool, struct err *e)
 {
     enum { TRIES = 5, CLOCK_SLACK_S = 60 };
@@ -152,7 +116,7 @@ static int submit_text(struct client *c, const struct buf *text, bool owned,
     for (int i = 0;; i++) {
         struct answer a = { 0 };
         struct conn *pool = NULL;
-        int rc = submit_once(c, text, owned, &a, &pool, e);
+        int rc = submit_once(h, text, owned, &a, &pool, e);
         bool ok = rc == 0 && str_copy(out_id, APP_ID_MAX, a.application_id);
         bool refused = a.refused;
         answer_done(&a);
@@ -165,27 +129,22 @@ static int submit_text(struct client *c, const struct buf *text, bool owned,
             return -refusal_code(e);
         if (!link_broke(rc))
             return -EXIT_CLUSTER;
-        if (find_accepted(c, text, since_s, out_id))
+        if (find_accepted(h, text, since_s, out_id))
             return 0;
         if (i + 1 == TRIES)
             return -EXIT_CLUSTER;
     }
 }
 
-int submit_job(struct client *c, struct client_job *j, bool owned, char out_id[APP_ID_MAX],
-               struct conn **out_pool, struct err *e)
+int local_submit_text(struct cluster_host *h, const struct cluster_job *j, bool owned,
+                      char out_id[APP_ID_MAX], struct conn **out_pool, struct err *e)
 {
     *out_pool = NULL;
-    if (client_open_paths(c, e) < 0)
-        return -EXIT_CLUSTER;
-    int rc = ship_put(c, j, e);
-    if (rc < 0)
-        return rc;
     AUTO(buf_done) struct buf text = { 0 };
-    if (submit_encode(c, j, &text, e) < 0)
+    if (job_conf_text(h, j, &text, e) < 0)
         return e->num == EILSEQ ? -EXIT_MISUSE : -EXIT_CLUSTER;
     if (owned)
-        submit_hold_signals();
-    rc = submit_text(c, &text, owned, out_id, out_pool, e);
+        signals_hold();
+    int rc = submit_text(h, &text, owned, out_id, out_pool, e);
     return rc == -EXIT_MISUSE ? blame(j, e) : rc;
 }

@@ -5,15 +5,14 @@
 #include <errno.h>
 
 #include "base/base.h"
-#include "client/client_int.h"
-#include "client/job/jobconf.h"
+#include "cluster/cluster.h"
 #include "cluster/yarn/yarn.h"
 #include "conf/conf.h"
 #include "hadoop/yarn.h"
 
 struct yarn_ask {
     struct yarn *y;
-    const struct client_job *j;
+    const struct cluster_job *j;
     struct yarn_join *join;
     struct yarn_facts *f;
     struct yarn_app *app;
@@ -137,7 +136,7 @@ static void on_queues(const Hadoop__GetQueueInfoResponse *r, const struct rpc_er
     end(a, NULL, r ? add_leaves(&a->f->queues, r->queue_info) : 0);
 }
 
-static bool wants_label(const struct client_job *j)
+static bool wants_label(const struct cluster_job *j)
 {
     bool wants = yarn_role_label(j, "am") != NULL;
     for (size_t i = 0; i < j->spec->n_roles; i++)
@@ -145,7 +144,7 @@ static bool wants_label(const struct client_job *j)
     return wants;
 }
 
-int yarn_ask_begin(struct yarn *y, const struct client_job *j, struct yarn_join *join,
+int yarn_ask_begin(struct yarn *y, const struct cluster_job *j, struct yarn_join *join,
                    struct yarn_facts *f, struct yarn_app *out_app, struct yarn_ask **out,
                    struct err *e)
 {

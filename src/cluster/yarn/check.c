@@ -8,7 +8,6 @@
 #include <inttypes.h>
 
 #include "base/base.h"
-#include "client/job/jobconf.h"
 #include "cluster/yarn/yarn.h"
 #include "conf/conf.h"
 
@@ -36,12 +35,6 @@ void yarn_facts_done(struct yarn_facts *f)
     *f = (struct yarn_facts){ 0 };
 }
 
-const char *yarn_origin(const struct client_job *j, const char *key)
-{
-    const char *origin = conf_origin(j->conf, key);
-    return origin ? origin : key;
-}
-
 int64_t yarn_unit_mib(const struct yarn *y)
 {
     const char *text = site_get(y->site, "yarn.scheduler.minimum-allocation-mb");
@@ -61,7 +54,7 @@ uint64_t yarn_master_memory_mib(const struct job_spec *s)
 
 /* ---- resource types and labels of a role ---- */
 
-int yarn_role_types(const struct client_job *j, const char *role, uint32_t gpus, struct strv *out,
+int yarn_role_types(const struct cluster_job *j, const char *role, uint32_t gpus, struct strv *out,
                     struct err *e)
 {
     AUTO(free_p) char *key = str_printf("tony.%s.resource-types", role);
@@ -79,12 +72,12 @@ int yarn_role_types(const struct client_job *j, const char *role, uint32_t gpus,
         name = span_trim(name);
         if (!name.len || !value.p ||
             str_i64(span_trim(value), 0, INT64_MAX, "amount", &n, NULL) < 0) {
-            rc = err_set(e, EINVAL, "%s: '%s' needs NAME=NUMBER, not '%s'", yarn_origin(j, key),
+            rc = err_set(e, EINVAL, "%s: '%s' needs NAME=NUMBER, not '%s'", job_origin(j, key),
                          key, list.v[i]);
             err_hint(e, "such as yarn.io/fpga=1");
         } else if (span_eqs(name, GPU_TYPE) || span_eqs(name, "memory-mb") ||
                    span_eqs(name, "vcores")) {
-            rc = err_set(e, EINVAL, "%s: '%.*s' has a key of its own", yarn_origin(j, key),
+            rc = err_set(e, EINVAL, "%s: '%.*s' has a key of its own", job_origin(j, key),
                          (int)name.len, name.p);
             err_hint(e, "tony.%s.gpus, .memory and .vcores", role);
         } else if (n > 0) {
@@ -95,7 +88,7 @@ int yarn_role_types(const struct client_job *j, const char *role, uint32_t gpus,
     return rc == -ENOMEM ? err_set(e, ENOMEM, "cannot check the job: %m") : rc;
 }
 
-const char *yarn_role_label(const struct client_job *j, const char *role)
+const char *yarn_role_label(const struct cluster_job *j, const char *role)
 {
     AUTO(free_p) char *key = str_printf("tony.%s.node-label", role);
     const char *label = key ? conf_get(j->conf, key) : NULL;
@@ -105,14 +98,14 @@ const char *yarn_role_label(const struct client_job *j, const char *role)
 }
 
 /* The line or option that set the label of a role. */
-static const char *label_origin(const struct client_job *j, const char *role)
+static const char *label_origin(const struct cluster_job *j, const char *role)
 {
     AUTO(free_p) char *key = str_printf("tony.%s.node-label", role);
     const char *label = key ? conf_get(j->conf, key) : NULL;
-    return label && *label ? yarn_origin(j, key) : yarn_origin(j, "tony.application.node-label");
+    return label && *label ? job_origin(j, key) : job_origin(j, "tony.application.node-label");
 }
 
-int yarn_tags(const struct client_job *j, struct strv *out, struct err *e)
+int yarn_tags(const struct cluster_job *j, struct strv *out, struct err *e)
 {
     enum { TAGS_MAX = 10, TAG_MAX = 100 }; /* YARN's limits */
     const char *key = "tony.application.tags", *text = conf_get(j->conf, key);
@@ -120,7 +113,7 @@ int yarn_tags(const struct client_job *j, struct strv *out, struct err *e)
     if (rc < 0)
         return err_set(e, ENOMEM, "cannot check the job: %m");
     if (out->n > TAGS_MAX) {
-        (void)err_set(e, EINVAL, "%s: '%s' has %zu tags, and YARN takes %d", yarn_origin(j, key),
+        (void)err_set(e, EINVAL, "%s: '%s' has %zu tags, and YARN takes %d", job_origin(j, key),
                       key, out->n, TAGS_MAX);
         return err_hint(e, "leave some out");
     }
@@ -134,14 +127,14 @@ int yarn_tags(const struct client_job *j, struct strv *out, struct err *e)
         }
         if (!fine) {
             (void)err_set(e, EINVAL, "%s: tag '%s' is not ASCII of at most %d characters",
-                          yarn_origin(j, key), tag, TAG_MAX);
+                          job_origin(j, key), tag, TAG_MAX);
             return err_hint(e, "YARN takes no other tags");
         }
     }
     return 0;
 }
 
-static int check_tags(const struct client_job *j, struct err *e)
+static int check_tags(const struct cluster_job *j, struct err *e)
 {
     struct strv tags = { 0 };
     int rc = yarn_tags(j, &tags, e);
@@ -153,7 +146,7 @@ static int check_tags(const struct client_job *j, struct err *e)
 
 struct check {
     const struct yarn_facts *f;
-    const struct client_job *j;
+    const struct cluster_job *j;
     struct strv *notes;
     struct err *e;
 };
@@ -178,7 +171,7 @@ static int check_queue(struct check *k)
 {
     const struct yarn_facts *f = k->f;
     const char *queue = k->j->spec->queue;
-    const char *origin = yarn_origin(k->j, "tony.yarn.queue");
+    const char *origin = job_origin(k->j, "tony.yarn.queue");
     if (!f->queue_there) {
         (void)err_set(k->e, EINVAL, "%s: the cluster has no queue '%s'", origin, queue);
         const char *near = str_nearest(queue, (const char *const *)f->queues.v, f->queues.n);
@@ -231,7 +224,7 @@ static int check_memory(struct check *k, const char *role, uint64_t mib, const c
 {
     const struct yarn_facts *f = k->f;
     char key[160], want[32], have[32];
-    const char *origin = yarn_origin(k->j, key_of(key, sizeof key, role, "memory"));
+    const char *origin = job_origin(k->j, key_of(key, sizeof key, role, "memory"));
     (void)str_size(mib << 20, want, sizeof want);
     if (f->max_memory_mib && mib > (uint64_t)f->max_memory_mib) {
         (void)err_set(k->e, ERANGE,
@@ -260,7 +253,7 @@ static int check_cores(struct check *k, const char *role, uint32_t vcores)
         return 0;
     (void)err_set(k->e, ERANGE,
                   "%s: a '%s' asks for %u cores, and a container of this cluster has %lld at most",
-                  yarn_origin(k->j, key_of(key, sizeof key, role, "vcores")), role, vcores,
+                  job_origin(k->j, key_of(key, sizeof key, role, "vcores")), role, vcores,
                   (long long)k->f->max_vcores);
     return err_hint(k->e, "lower %s, or have yarn.scheduler.maximum-allocation-vcores raised", key);
 }
@@ -268,7 +261,7 @@ static int check_cores(struct check *k, const char *role, uint32_t vcores)
 static const char *type_origin(struct check *k, const char *role, const char *type, char *key,
                                size_t n)
 {
-    return yarn_origin(k->j,
+    return job_origin(k->j,
                        key_of(key, n, role, str_eq(type, GPU_TYPE) ? "gpus" : "resource-types"));
 }
 
@@ -354,7 +347,7 @@ static const char *blame(struct check *k)
         char key[160];
         if (asks > most) {
             most = asks;
-            origin = yarn_origin(k->j, key_of(key, sizeof key, s->roles[i].name, "instances"));
+            origin = job_origin(k->j, key_of(key, sizeof key, s->roles[i].name, "instances"));
         }
     }
     return origin;
@@ -394,7 +387,7 @@ static int check_all(struct check *k)
     return 0;
 }
 
-int yarn_check(const struct yarn_facts *f, const struct client_job *j, struct strv *notes,
+int yarn_check(const struct yarn_facts *f, const struct cluster_job *j, struct strv *notes,
                struct err *e)
 {
     struct check k = { .f = f, .j = j, .notes = notes, .e = e };

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "client/client_int.h"
+#include "cluster/cluster.h"
 #include "cluster/yarn/yarn.h"
 #include "conf/conf.h"
 #include "hadoop/yarn.h"
@@ -21,23 +21,6 @@ enum {
     /* With Hadoop's default of 30 s, the command would print nothing for 90 s. */
     RETRY_INTERVAL_MAX_MS = 5000,
 };
-
-/* ---- local or YARN? ---- */
-
-bool yarn_wanted(struct client *c)
-{
-    const char *option = options_get(&c->o, OPT_CLUSTER);
-    if (option)
-        return str_eq(option, "yarn");
-    const char *dir = getenv("HADOOP_CONF_DIR");
-    if (dir && *dir)
-        return true;
-    AUTO(conf_freep) struct conf *conf = conf_new();
-    if (!conf || conf_load_site(conf, NULL) < 0)
-        return false;
-    const char *cluster = conf_get(conf, "tony.cluster");
-    return cluster && str_eq(cluster, "yarn");
-}
 
 /* ---- site files ---- */
 
@@ -143,7 +126,9 @@ static int read_addresses(struct yarn *y, struct err *e)
 static void set_patience(struct yarn *y)
 {
     int64_t interval = 0,
-            tries = conf_int(y->conf, "tony.application.num-client-rm-connect-retries");
+            tries = y->head.cfg.hasty ? 1
+                                   : conf_int(y->conf,
+                                              "tony.application.num-client-rm-connect-retries");
     if (site_ms(y->site, "yarn.resourcemanager.connect.retry-interval.ms", 1, 30000, &interval,
                 NULL) < 0)
         interval = RETRY_INTERVAL_MAX_MS;
@@ -160,7 +145,7 @@ static void on_rm_retry(const struct rpc_error *why, uint32_t next_ms, void *arg
     if (y->said_waiting)
         return;
     y->said_waiting = true;
-    client_note("waiting for the ResourceManager: %s", why->err.msg);
+    host_note(y->host, "waiting for the ResourceManager: %s", why->err.msg);
 }
 
 static int make_clients(struct yarn *y, struct err *e)
@@ -196,28 +181,6 @@ static int make_clients(struct yarn *y, struct err *e)
     return rc < 0 ? -EXIT_CLUSTER : 0;
 }
 
-static int load_own_conf(struct client *c, struct yarn *y, struct err *e)
-{
-    y->own_conf = conf_new();
-    y->conf = y->own_conf;
-    if (!y->own_conf) {
-        (void)err_set(e, ENOMEM, "cannot read the configuration: %m");
-        return -EXIT_CLUSTER;
-    }
-    int rc = conf_load_site(y->own_conf, e);
-    for (size_t i = 0; rc == 0 && i < c->o.n; i++) {
-        if (c->o.v[i].id != OPT_CONF)
-            continue;
-        struct span value = span_of(c->o.v[i].value), key;
-        (void)span_split(&value, '=', &key);
-        AUTO(free_p)
-        char *k = span_dup(span_trim(key)), *v = span_dup(value.p ? span_trim(value) : SPAN(""));
-        rc = k && v ? conf_set(y->own_conf, CL_CONF, k, v, "--conf", false, e)
-                    : err_set(e, ENOMEM, "cannot read the configuration: %m");
-    }
-    return rc < 0 ? -EXIT_MISUSE : 0;
-}
-
 static void yarn_free(struct yarn *y)
 {
     if (!y)
@@ -229,7 +192,8 @@ static void yarn_free(struct yarn *y)
     site_addresses_done(&y->scheduler);
     site_hdfs_done(&y->hdfs);
     site_free(y->site);
-    conf_free(y->own_conf);
+    yarn_submission_free(y->staged);
+    job_key_wipe(&y->key, sizeof y->key);
     free(y->web);
     free(y->user);
     free(y->home);
@@ -238,22 +202,21 @@ static void yarn_free(struct yarn *y)
     free(y);
 }
 
-int yarn_open(struct client *c, const struct conf *conf, struct yarn **out, struct err *e)
+int yarn_open(const struct cluster_config *cfg, struct yarn **out, struct err *e)
 {
     struct yarn *y = calloc(1, sizeof *y);
     if (!y) {
         (void)err_set(e, ENOMEM, "cannot reach the cluster: %m");
         return -EXIT_CLUSTER;
     }
-    y->c = c;
-    y->conf = conf;
+    y->head = (struct cluster_head){ &cluster_yarn, *cfg };
+    y->host = cfg->host;
+    y->conf = cfg->conf;
     /* Log messages of the libraries appear only with --verbose, except errors. */
-    log_setup(STDERR_FILENO, options_has(&c->o, OPT_VERBOSE) ? LOG_INFO : LOG_ERROR, false);
-    y->loop = client_loop(c, e);
+    log_setup(STDERR_FILENO, y->host->verbose ? LOG_INFO : LOG_ERROR, false);
+    y->loop = host_loop(y->host, e);
     y->user = user_name();
     int rc = y->loop && y->user ? 0 : -EXIT_CLUSTER;
-    if (rc == 0 && !conf)
-        rc = load_own_conf(c, y, e);
     if (rc == 0)
         rc = load_site(y, e);
     if (rc == 0)
@@ -295,7 +258,7 @@ void yarn_join_end(struct yarn_join *j, const struct err *e)
 static void on_long_wait(void *arg)
 {
     const struct yarn_join *j = arg;
-    client_note("waiting for %s", j->waits_for);
+    host_note(j->host, "waiting for %s", j->waits_for);
 }
 
 void yarn_join_wait(struct yarn_join *j)

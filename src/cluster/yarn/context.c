@@ -6,9 +6,7 @@
 #include <signal.h>
 
 #include "base/base.h"
-#include "client/client_int.h"
-#include "client/job/jobconf.h"
-#include "cluster/local/submit.h"
+#include "cluster/cluster.h"
 #include "cluster/yarn/submit.h"
 #include "conf/conf.h"
 #include "hadoop/token.h"
@@ -143,7 +141,7 @@ static int fill_env(struct submission *s, struct context *k)
     if (rc == 0)
         rc = strv_env_set(&env, "CLASSPATH", path);
     if (rc == 0)
-        rc = submission_docker_env(s->j, "am", &env);
+        rc = submission_docker_env(s, "am", &env);
     for (size_t i = 0; rc == 0 && i < spec->container_env.n; i++) {
         struct span value = span_of(spec->container_env.v[i]), name;
         (void)span_split(&value, '=', &name);
@@ -342,7 +340,7 @@ static int send_context(struct submission *s, struct context *k, struct err *e)
     return -yarn_exit_code(e);
 }
 
-/* Has the user sent a signal? Signals are blocked here; yarn_follow() handles them later. */
+/* Has the user sent a signal? Signals are blocked here; cluster_follow() handles them later. */
 static bool interrupted(void)
 {
     sigset_t set;
@@ -353,7 +351,7 @@ static bool interrupted(void)
 
 static int send_again(struct submission *s, struct context *k, struct err *e)
 {
-    client_note("the ResourceManager has restarted and does not know %s: submitting it again",
+    host_note(s->y->host, "the ResourceManager has restarted and does not know %s: submitting it again",
                 s->id);
     return send_context(s, k, e);
 }
@@ -361,11 +359,11 @@ static int send_again(struct submission *s, struct context *k, struct err *e)
 /* Wait until the ResourceManager has accepted the job. It answers a submission before it has stored
  * and checked the job: if it restarts in between, it does not know the job, and the job is
  * submitted again. If it does not answer within ACCEPTANCE_MS, the job counts as submitted;
- * yarn_follow() continues to ask. */
+ * cluster_follow() continues to ask. */
 static int await_acceptance(struct submission *s, struct context *k, struct err *e)
 {
     int64_t until = clock_mono_ms() + ACCEPTANCE_MS;
-    for (int rc = 0; clock_mono_ms() < until && !interrupted(); yarn_pause(s->y, LOOK_MS)) {
+    for (int rc = 0; clock_mono_ms() < until && !interrupted(); host_pause(s->y->host, LOOK_MS)) {
         struct yarn_report r = { 0 };
         struct err unread = { 0 };
         int asked = yarn_report(s->y, s->id, &r, &unread);
@@ -395,7 +393,7 @@ int submission_send(struct submission *s, struct err *e)
     else if (rc < 0)
         rc = -yarn_exit_code(e);
     if (rc == 0 && s->owned)
-        submit_hold_signals();
+        signals_hold();
     if (rc == 0)
         rc = send_context(s, &k, e);
     if (rc == 0)

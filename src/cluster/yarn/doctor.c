@@ -6,11 +6,28 @@
 #include <errno.h>
 
 #include "base/base.h"
-#include "client/client_int.h"
-#include "client/show/doctor.h"
+#include "cluster/cluster.h"
 #include "cluster/yarn/yarn.h"
 #include "conf/conf.h"
 #include "hadoop/yarn.h"
+
+struct checks {
+    cluster_finding_fn *fn;
+    void *arg;
+};
+
+static void add(const struct checks *c, const char *name, enum cluster_finding f, const char *hint,
+                const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+static void add(const struct checks *c, const char *name, enum cluster_finding f, const char *hint,
+                const char *fmt, ...)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    va_list ap;
+    va_start(ap, fmt);
+    (void)buf_vaddf(&text, fmt, ap);
+    va_end(ap);
+    c->fn(name, f, hint, buf_cstr(&text), c->arg);
+}
 
 struct visit {
     struct yarn_join join;
@@ -65,48 +82,48 @@ static int ask(struct yarn *y, struct visit *v, struct err *e)
     return rc;
 }
 
-static void say_rm(const struct yarn *y, const struct visit *v, json_t *checks)
+static void say_rm(const struct yarn *y, const struct visit *v, struct checks *checks)
 {
     char memory[32];
     AUTO(free_p) char *at = site_addresses_text(&y->rm);
     const char *where = at ? at : "";
     if (v->rm.num)
-        doctor_add(checks, "YARN", WRONG,
+        add(checks, "YARN", CLUSTER_WRONG,
                    v->rm.hint[0] ? v->rm.hint : "yarn.resourcemanager.address names it", "%s: %s",
                    where, v->rm.msg);
     else
-        doctor_add(checks, "YARN", v->n_nodes ? FINE : NOTE, "jobs wait until a node runs",
+        add(checks, "YARN", v->n_nodes ? CLUSTER_FINE : CLUSTER_NOTE, "jobs wait until a node runs",
                    "ResourceManager %s: %zu running node%s, %s, %lld cores", where, v->n_nodes,
                    v->n_nodes == 1 ? "" : "s",
                    str_size((uint64_t)v->memory_mib << 20, memory, sizeof memory),
                    (long long)v->vcores);
 }
 
-static void say_hdfs(const struct yarn *y, const struct visit *v, json_t *checks)
+static void say_hdfs(const struct yarn *y, const struct visit *v, struct checks *checks)
 {
     AUTO(free_p) char *at = site_addresses_text(&y->hdfs.http);
     const char *where = at ? at : "";
     if (v->home.num)
-        doctor_add(checks, "HDFS", WRONG,
+        add(checks, "HDFS", CLUSTER_WRONG,
                    v->home.hint[0] ? v->home.hint : "dfs.namenode.http-address names it",
                    "%s by WebHDFS at %s: %s", y->hdfs.fs, where, v->home.msg);
     else if (!v->home_there)
-        doctor_add(checks, "HDFS", NOTE,
+        add(checks, "HDFS", CLUSTER_NOTE,
                    "the first job creates it, if the directory above it is writable; else "
                    "ask the administrator of the cluster to create it",
                    "%s by WebHDFS at %s; '%s', the home of '%s', is not there", y->hdfs.fs, where,
                    y->home, y->user);
     else if (!str_eq(v->owner, y->user))
-        doctor_add(checks, "HDFS", WRONG, "jobs are staged there: ask for write permission",
+        add(checks, "HDFS", CLUSTER_WRONG, "jobs are staged there: ask for write permission",
                    "%s by WebHDFS at %s; '%s' belongs to '%s', not to '%s'", y->hdfs.fs, where,
                    y->home, v->owner, y->user);
     else
-        doctor_add(checks, "HDFS", FINE, NULL, "%s by WebHDFS at %s, home '%s'", y->hdfs.fs, where,
+        add(checks, "HDFS", CLUSTER_FINE, NULL, "%s by WebHDFS at %s, home '%s'", y->hdfs.fs, where,
                    y->home);
 }
 
 /* Report how well the cluster protects the secrets of a job (docs/decisions/0006-yarn.md). */
-static void say_isolation(struct yarn *y, json_t *checks)
+static void say_isolation(struct yarn *y, struct checks *checks)
 {
     const char *executor = site_get(y->site, "yarn.nodemanager.container-executor.class");
     bool limit = true;
@@ -114,32 +131,28 @@ static void say_isolation(struct yarn *y, json_t *checks)
     (void)site_bool(y->site, "yarn.nodemanager.linux-container-executor.nonsecure-mode.limit-users",
                     true, &limit, NULL);
     bool own = executor && strstr(executor, "LinuxContainerExecutor") && !limit;
-    doctor_add(checks, "isolation", NOTE,
+    add(checks, "isolation", CLUSTER_NOTE,
                "all who can reach the cluster can read and stop every job: use it among people "
                "who trust each other",
                "no Kerberos: the cluster believes every name%s",
                own ? "" : ", and tasks of all users run as one user on a node");
 }
 
-void yarn_doctor(struct client *c, json_t *checks)
+void yarn_doctor(struct cluster_host *h, const struct conf *site, cluster_finding_fn *fn, void *arg)
 {
     struct err e = { 0 };
     AUTO(yarn_freep) struct yarn *y = NULL;
-    AUTO(conf_freep) struct conf *conf = conf_new();
     struct visit v = { 0 };
-    /* Retry only once: the user should not wait for a server that is down. */
-    int rc = conf && conf_load_site(conf, &e) == 0 &&
-                     conf_set(conf, CL_CONF, "tony.application.num-client-rm-connect-retries", "1",
-                              "doctor", false, &e) == 0
-                 ? yarn_open(c, conf, &y, &e)
-                 : -1;
+    struct checks checks = { fn, arg };
+    const struct cluster_config cfg = { .host = h, .conf = site, .hasty = true };
+    int rc = yarn_open(&cfg, &y, &e);
     if (rc == 0)
         rc = ask(y, &v, &e);
     if (rc < 0) {
-        doctor_add(checks, "YARN", WRONG, e.hint, "%s", e.msg);
+        add(&checks, "YARN", CLUSTER_WRONG, e.hint, "%s", e.msg);
         return;
     }
-    say_rm(y, &v, checks);
-    say_hdfs(y, &v, checks);
-    say_isolation(y, checks);
+    say_rm(y, &v, &checks);
+    say_hdfs(y, &v, &checks);
+    say_isolation(y, &checks);
 }

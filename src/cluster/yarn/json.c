@@ -5,8 +5,7 @@
 #include <errno.h>
 
 #include "base/base.h"
-#include "client/client_int.h"
-#include "client/job/jobconf.h"
+#include "cluster/cluster.h"
 #include "cluster/yarn/submit.h"
 #include "conf/conf.h"
 
@@ -20,8 +19,9 @@ static int out_of_memory(struct err *e)
 
 /* ---- Docker, with TonY's variables ---- */
 
-int submission_docker_env(const struct client_job *j, const char *role, struct strv *out)
+int submission_docker_env(const struct submission *s, const char *role, struct strv *out)
 {
+    const struct cluster_job *j = s->j;
     if (!conf_bool(j->conf, "tony.docker.enabled"))
         return 0;
     AUTO(free_p) char *key = str_printf("tony.docker.%s.image", role);
@@ -29,9 +29,9 @@ int submission_docker_env(const struct client_job *j, const char *role, struct s
     if (!image || !*image)
         image = conf_get(j->conf, "tony.docker.containers.image");
     if (!image || !*image) {
-        client_note("%s: Docker is enabled, but role '%s' has no image (tony.docker.%s.image); it "
+        host_note(s->y->host, "%s: Docker is enabled, but role '%s' has no image (tony.docker.%s.image); it "
                     "runs without",
-                    yarn_origin(j, "tony.docker.enabled"), role, role);
+                    job_origin(j, "tony.docker.enabled"), role, role);
         return 0;
     }
     const char *mounts = conf_get(j->conf, "tony.docker.containers.mount");
@@ -44,7 +44,7 @@ int submission_docker_env(const struct client_job *j, const char *role, struct s
 }
 
 /* The class path with which programs find Hadoop's jars. */
-char *submission_class_path(const struct yarn *y, const struct client_job *j)
+char *submission_class_path(const struct yarn *y, const struct cluster_job *j)
 {
     const char *site = site_get(y->site, "yarn.application.classpath");
     const char *own = conf_get(j->conf, "tony.application.hadoop.classpath");
@@ -117,7 +117,7 @@ static int add_yarn_role(const struct submission *s, struct yarn_file *f, const 
     if (rc == 0)
         rc = yarn_role_types(s->j, name, gpus, &r.types, e);
     if (rc == 0)
-        rc = submission_docker_env(s->j, name, &r.env);
+        rc = submission_docker_env(s, name, &r.env);
     if (rc == 0 && vec_push(&f->roles, r) == 0)
         return 0;
     yarn_role_done(&r);

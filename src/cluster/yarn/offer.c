@@ -3,13 +3,61 @@
 #include <errno.h>
 
 #include "base/base.h"
-#include "client/arbiter/arbiter.h"
-#include "client/client_int.h"
-#include "client/job/jobconf.h"
+#include "cluster/cluster.h"
 #include "cluster/yarn/submit.h"
 #include "conf/conf.h"
 
+#define KEYS "tony.yarn.arbiter-keys"
+
 enum { TAGS_MAX = 10 }; /* of YARN */
+
+bool arbiter_is_same_queue(const char *a, const char *b)
+{
+    const char *a_dot = strrchr(a, '.'), *b_dot = strrchr(b, '.');
+    if (a_dot && b_dot)
+        return str_eq(a, b);
+    return str_eq(a_dot ? a_dot + 1 : a, b_dot ? b_dot + 1 : b);
+}
+
+/* ---- the public keys ---- */
+
+static int read_entry(const struct conf *c, const char *entry, const char *queue,
+                      struct arbiter_key *out, bool *out_found, struct err *e)
+{
+    struct span text = span_of(entry), name;
+    struct arbiter_key k;
+    (void)span_split(&text, '=', &name);
+    int rc = text.p ? arbiter_key_parse(span_trim(text), &k, e)
+                    : err_set(e, EINVAL, "'%.80s' is not QUEUE=KEY", entry);
+    AUTO(free_p) char *of = span_dup(span_trim(name));
+    const char *origin = conf_origin(c, KEYS);
+    if (rc == 0 && !of)
+        rc = err_set(e, ENOMEM, "cannot read the keys of arbiters: %m");
+    if (rc == 0 && arbiter_is_same_queue(of, queue)) {
+        if (*out_found)
+            rc = err_set(e, EINVAL, "two keys are for queue '%s'", queue);
+        *out = k;
+        *out_found = true;
+    }
+    return rc < 0 ? err_wrap(e, rc, "%s: " KEYS, origin ? origin : "conf") : 0;
+}
+
+int arbiter_key_of_queue(const struct conf *c, const char *queue, struct arbiter_key *out,
+                         struct err *e)
+{
+    const char *text = conf_get(c, KEYS);
+    struct strv entries = { 0 };
+    bool found = false;
+    int rc = text ? conf_list_parse(span_of(text), &entries) : 0;
+    if (rc < 0)
+        rc = err_set(e, ENOMEM, "cannot read the keys of arbiters: %m");
+    for (size_t i = 0; rc == 0 && i < entries.n; i++)
+        rc = read_entry(c, entries.v[i], queue, out, &found, e);
+    strv_done(&entries);
+    return rc < 0 ? rc : found;
+}
+
+/* ---- the offer ---- */
 
 /* Is there room for the two tags? */
 static bool has_room(const struct submission *s)
@@ -38,7 +86,7 @@ int submission_offer(struct submission *s, struct err *e)
     if (rc == 0)
         return 0;
     if (!share_needs_tag(&needs, s->size_tag) || !has_room(s)) {
-        client_note("the arbiter of queue '%s' cannot resize the job: YARN takes %d tags of 100 "
+        host_note(s->y->host, "the arbiter of queue '%s' cannot resize the job: YARN takes %d tags of 100 "
                     "characters, and two of them are needed",
                     spec->queue, TAGS_MAX);
         return 0;

@@ -6,7 +6,7 @@
 #include <errno.h>
 
 #include "base/base.h"
-#include "client/client_int.h"
+#include "cluster/cluster.h"
 #include "cluster/yarn/yarn.h"
 #include "hadoop/yarn.h"
 #include "loop/http.h"
@@ -128,25 +128,6 @@ int yarn_report(struct yarn *y, const char *id, struct yarn_report *out, struct 
                  rpc_client_address(y->rpc));
     }
     return -e->num;
-}
-
-/* ---- a pause ---- */
-
-static void pause_over(void *arg)
-{
-    struct one *o = arg;
-    yarn_join_end(&o->join, NULL);
-}
-
-void yarn_pause(struct yarn *y, int64_t ms)
-{
-    struct one o = { .y = y, .join = { .loop = y->loop, .n = 1 } };
-    struct loop_timer *t = loop_timer_new(y->loop, pause_over, &o);
-    if (!t)
-        return;
-    loop_timer_set(t, clock_mono_ms() + ms);
-    yarn_join_wait(&o.join);
-    loop_timer_free(t);
 }
 
 /* ---- files and pages ---- */
@@ -272,6 +253,12 @@ int yarn_get(struct yarn *y, const char *url, size_t max, struct buf *out, int *
 
 int yarn_client_key(struct yarn *y, const char *id, struct tls_key *out, struct err *e)
 {
+    if (y->key.len && str_eq(y->key_id, id)) {
+        *out = y->key;
+        return 0;
+    }
+    if (y->watching)
+        return err_set(e, ENOENT, "there is no key for the master of '%s'", id);
     if (yarn_home(y, e) < 0)
         return -e->num;
     AUTO(free_p) char *path = str_printf("%s/%s/" JOB_KEY_CLIENT_FILE, y->dir, id);
@@ -283,5 +270,7 @@ int yarn_client_key(struct yarn *y, const char *id, struct tls_key *out, struct 
         rc = job_key_parse(span_trim(buf_span(&text)), out, e);
     if (text.p)
         job_key_wipe(text.p, text.len);
+    if (rc == 0 && str_copy(y->key_id, sizeof y->key_id, id))
+        y->key = *out;
     return rc < 0 ? err_wrap(e, rc, "cannot speak to the master of '%s'", id) : 0;
 }

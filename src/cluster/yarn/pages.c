@@ -45,14 +45,3 @@ char *yarn_page_of_server(const char *base, const char *container, const char *f
     return str_printf("%s%.*s/containers/%s/logs/%s", strstr(base, "://") ? "" : "http://", (int)n,
                       base, container, file);
 }
-
-struct span yarn_page_tail(struct span text, int64_t n)
-{
-    size_t at = text.len;
-    if (n < 0)
-        return text;
-    for (; at > 0 && n > 0; at--)
-        if (text.p[at - 1] == '\n' && at != text.len && --n == 0)
-            break;
-    return span_mem(text.p + at, text.len - at);
-}

@@ -14,7 +14,5 @@ struct span yarn_page_text(struct span page);
  * server (yarn.log.server.web-service.url). The caller frees it; NULL = there is none. */
 char *yarn_page_of_node(const char *log_url, const char *file);
 char *yarn_page_of_server(const char *base, const char *container, const char *file);
-/* The last n lines; the whole text if n < 0. */
-struct span yarn_page_tail(struct span text, int64_t n);
 
 #endif

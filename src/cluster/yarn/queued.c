@@ -9,12 +9,12 @@
 #include <sys/random.h>
 
 #include "base/base.h"
-#include "client/client_int.h"
-#include "client/show/resize.h"
+#include "cluster/cluster.h"
 #include "cluster/link.h"
 #include "cluster/yarn/stage.h"
 #include "cluster/yarn/yarn.h"
 #include "codec/frame.h"
+#include "codec/json.h"
 #include "conf/conf.h"
 #include "hadoop/yarn.h"
 #include "history/history.h"
@@ -206,12 +206,12 @@ json_t *yarn_queued_roles(struct yarn *y, const char *id)
 
 /* ---- a new request ---- */
 
-static int check(struct queued *q, const struct resize_wish *w, struct err *e)
+static int check(struct queued *q, const struct cluster_resize *w, struct err *e)
 {
     Tony__RoleSize sizes[RESIZE_ROLES_MAX], *list[RESIZE_ROLES_MAX];
     Tony__ResizeJob r = TONY__RESIZE_JOB__INIT;
     json_t *doc = json_pack("{s:s, s:o?}", "application_id", q->id, "roles", roles(q));
-    int code = doc ? resize_wish_check(w, doc, e) : -no_memory(q, e);
+    int code = doc ? resize_check(w, doc, e) : -no_memory(q, e);
     json_decref(doc);
     if (code)
         return doc ? -code : -EXIT_CLUSTER;
@@ -227,7 +227,7 @@ static int check(struct queued *q, const struct resize_wish *w, struct err *e)
 }
 
 /* The text of the file: the new size of all roles, since it replaces the files before it. */
-static int encode(const struct queued *q, const struct resize_wish *w, struct buf *out,
+static int encode(const struct queued *q, const struct cluster_resize *w, struct buf *out,
                   struct err *e)
 {
     char who[LINK_CLIENT_MAX];
@@ -239,15 +239,15 @@ static int encode(const struct queued *q, const struct resize_wish *w, struct bu
     int rc = all && sizes && list ? 0 : no_memory(q, e);
     json_array_foreach(rc == 0 ? all : NULL, i, role)
     {
-        const struct role_spec *spec = job_spec_role(q->spec, doc_str(role, "name"));
-        int64_t instances = doc_int(role, "instances", 0);
+        const struct role_spec *spec = job_spec_role(q->spec, json_str(role, "name", ""));
+        int64_t instances = json_int(role, "instances", 0);
         bool named = false;
         for (size_t k = 0; k < w->sizes.n; k++)
-            named |= str_eq(w->sizes.v[k].role, doc_str(role, "name"));
+            named |= str_eq(w->sizes.v[k].role, json_str(role, "name", ""));
         if (!spec || (!named && instances == (int64_t)spec->instances))
             continue;
         tony__role_size__init(&sizes[i]);
-        sizes[i].role = (char *)(uintptr_t)doc_str(role, "name");
+        sizes[i].role = (char *)(uintptr_t)json_str(role, "name", "");
         sizes[i].instances = (uint32_t)instances;
         list[r.n_roles++] = &sizes[i];
     }
@@ -294,7 +294,7 @@ static int put(struct queued *q, struct span text, struct err *e)
 
 /* 1 = done; 0 = ask the master; or minus the exit code. *out_again: other clients have changed the
  * requests at the same time. */
-static int try_resize(struct queued *q, const struct resize_wish *w, bool *out_again, struct err *e)
+static int try_resize(struct queued *q, const struct cluster_resize *w, bool *out_again, struct err *e)
 {
     AUTO(buf_done) struct buf text = { 0 };
     int rc = load(q, e);
@@ -315,7 +315,7 @@ static int try_resize(struct queued *q, const struct resize_wish *w, bool *out_a
     return rc < 0 ? -EXIT_CLUSTER : 1;
 }
 
-int yarn_queued_resize(struct yarn *y, const char *id, const struct resize_wish *w, struct err *e)
+int yarn_queued_resize(struct yarn *y, const char *id, const struct cluster_resize *w, struct err *e)
 {
     for (int i = 0; i < TRIES; i++) {
         struct queued q = { .y = y, .id = id };

@@ -6,8 +6,7 @@
 #include <errno.h>
 
 #include "base/base.h"
-#include "client/client_int.h"
-#include "client/job/jobconf.h"
+#include "cluster/cluster.h"
 #include "cluster/yarn/stage.h"
 #include "cluster/yarn/yarn.h"
 #include "conf/conf.h"
@@ -79,13 +78,13 @@ static int add(struct yarn_staging *s, const char *url, const char *name, const 
 
 static int add_classpath(struct yarn_staging *s, struct err *e)
 {
-    const char *text = options_get(&s->y->c->o, OPT_HDFS_CLASSPATH);
+    const char *text = s->j->classpath;
     struct strv list = { 0 };
     int rc = text ? conf_list_parse(span_of(text), &list) : 0;
     if (rc < 0)
         (void)err_set(e, ENOMEM, "cannot list what is shipped: %m");
     for (size_t i = 0; rc == 0 && i < list.n; i++)
-        rc = add(s, list.v[i], NULL, "", false, true, option_name(OPT_HDFS_CLASSPATH), e);
+        rc = add(s, list.v[i], NULL, "", false, true, "--hdfs_classpath", e);
     strv_done(&list);
     return rc;
 }
@@ -103,14 +102,14 @@ static int add_hadoop(struct yarn_staging *s, struct err *e)
         (void)err_set(e, ENOMEM, "cannot list what is shipped: %m");
         return -EXIT_CLUSTER;
     }
-    return add(s, url, hash && hash[1] ? hash + 1 : NULL, "", true, false, yarn_origin(s->j, key),
+    return add(s, url, hash && hash[1] ? hash + 1 : NULL, "", true, false, job_origin(s->j, key),
                e);
 }
 
-static const char *remote_origin(const struct client_job *j, const struct ship_remote *r)
+static const char *remote_origin(const struct cluster_job *j, const struct ship_remote *r)
 {
     if (j->spec->venv && str_eq(r->url, j->spec->venv))
-        return yarn_origin(j, "tony.application.python-venv");
+        return job_origin(j, "tony.application.python-venv");
     AUTO(free_p)
     char *key = str_printf("tony.%s.resources", r->role[0] ? r->role : "containers");
     const char *origin = key ? conf_origin(j->conf, key) : NULL;

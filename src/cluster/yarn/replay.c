@@ -7,15 +7,14 @@
 #include <stdlib.h>
 
 #include "base/base.h"
-#include "client/client_int.h"
-#include "client/policy/replay.h"
+#include "cluster/cluster.h"
 #include "cluster/yarn/yarn.h"
 #include "hadoop/yarn.h"
 #include "history/history.h"
 
 enum { SUMMARY_MAX = 64 << 10 };
 
-/* yarn_replay_list() waits for the names of the histories of this user. */
+/* yarn_history_list() waits for the names of the histories of this user. */
 struct names {
     struct yarn *y;
     struct yarn_join join;
@@ -36,9 +35,12 @@ static void on_histories(const struct webhdfs_result *r, const struct err *e, vo
     yarn_join_end(&n->join, e);
 }
 
-static int read_file(void *ctx, const char *id, const char *name, struct buf *out, struct err *e)
+int yarn_history_file(struct cluster *k, const char *id, const char *name, struct buf *out,
+                      struct err *e)
 {
-    struct yarn *y = ctx;
+    struct yarn *y = yarn_of(k);
+    if (yarn_home(y, e) < 0)
+        return -EIO;
     AUTO(free_p) char *path = str_printf("%s/%s/%s", y->history, id, name);
     return path ? yarn_read(y, path, out->max, out, e)
                 : err_set(e, ENOMEM, "cannot read the history: %m");
@@ -46,11 +48,11 @@ static int read_file(void *ctx, const char *id, const char *name, struct buf *ou
 
 /* Append the row of one job. A job without a summary is left out: its master has died before it
  * wrote the history, or is writing it now. */
-static int add_row(struct yarn *y, const char *id, struct history_rows *out)
+static int add_row(struct cluster *k, const char *id, struct history_rows *out)
 {
     AUTO(buf_done) struct buf text = { .max = SUMMARY_MAX };
     struct history_row row = { 0 };
-    if (read_file(y, id, "summary", &text, NULL) < 0 ||
+    if (yarn_history_file(k, id, "summary", &text, NULL) < 0 ||
         history_row_parse(buf_span(&text), &row) < 0)
         return 0;
     row.application_id = str_dup(id);
@@ -63,9 +65,11 @@ static int add_row(struct yarn *y, const char *id, struct history_rows *out)
     return -ENOMEM;
 }
 
-static int list_jobs(void *ctx, struct history_rows *out, struct err *e)
+int yarn_history_list(struct cluster *k, struct history_rows *out, struct err *e)
 {
-    struct yarn *y = ctx;
+    struct yarn *y = yarn_of(k);
+    if (yarn_home(y, e) < 0)
+        return -EIO;
     struct names n = { .y = y, .join = { .loop = y->loop, .n = 1 } };
     int rc = webhdfs_list(y->fs, y->history, on_histories, &n, NULL, e);
     if (rc < 0)
@@ -77,37 +81,33 @@ static int list_jobs(void *ctx, struct history_rows *out, struct err *e)
         rc = -EIO;
     }
     for (size_t i = 0; i < n.v.n && rc == 0; i++)
-        rc = add_row(y, n.v.v[i], out);
+        rc = add_row(k, n.v.v[i], out);
     strv_done(&n.v);
     return rc == -ENOMEM ? err_set(e, ENOMEM, "cannot read the history: %m") : rc;
 }
 
 struct nodes {
     struct yarn_join join;
-    struct trace *t;
+    struct cluster_nodes *out;
     bool failed;
 };
 
 static void on_nodes(const Hadoop__GetClusterNodesResponse *r, const struct rpc_error *e, void *arg)
 {
     struct nodes *n = arg;
-    size_t count = r ? r->n_node_reports : 0;
-    struct part_amount *v = arena_alloc(&n->t->arena, (count + 1) * sizeof *v);
-    n->failed = !v;
-    for (size_t i = 0; i < count && v; i++) {
+    for (size_t i = 0; r && i < r->n_node_reports; i++) {
         const Hadoop__Resource *has = r->node_reports[i]->capability;
-        v[i] = (struct part_amount){ { yarn_resource_value(has, "memory-mb"),
-                                       yarn_resource_value(has, "yarn.io/gpu") } };
+        struct cluster_node node = { yarn_resource_value(has, "memory-mb"),
+                                     yarn_resource_value(has, "yarn.io/gpu") };
+        n->failed |= vec_push(n->out, node) < 0;
     }
-    n->t->cluster.nodes = v;
-    n->t->cluster.n_nodes = (uint32_t)count;
     yarn_join_end(&n->join, e ? &e->err : NULL);
 }
 
-static int find_nodes(void *ctx, struct trace *t, struct err *e)
+int yarn_nodes(struct cluster *k, struct cluster_nodes *out, struct err *e)
 {
-    struct yarn *y = ctx;
-    struct nodes n = { .join = { .loop = y->loop, .n = 1 }, .t = t };
+    struct yarn *y = yarn_of(k);
+    struct nodes n = { .join = { .loop = y->loop, .n = 1 }, .out = out };
     Hadoop__GetClusterNodesRequest rq = HADOOP__GET_CLUSTER_NODES_REQUEST__INIT;
     Hadoop__NodeState running = HADOOP__NODE_STATE__NS_RUNNING;
     rq.node_states = &running;
@@ -121,14 +121,5 @@ static int find_nodes(void *ctx, struct trace *t, struct err *e)
     }
     if (n.failed)
         return err_set(e, ENOMEM, "cannot read the history: %m");
-    return t->cluster.n_nodes ? 0 : err_set(e, EIO, "the cluster has no running node");
-}
-
-int replay_yarn(struct client *c, struct trace *out, struct replayed *r, struct err *e)
-{
-    AUTO(yarn_freep) struct yarn *y = NULL;
-    if (yarn_open(c, NULL, &y, e) < 0 || yarn_home(y, e) < 0)
-        return -EIO;
-    const struct replay_source from = { list_jobs, read_file, find_nodes, y };
-    return replay_load(&from, out, r, e);
+    return out->n ? 0 : err_set(e, EIO, "the cluster has no running node");
 }

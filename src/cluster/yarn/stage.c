@@ -15,8 +15,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "client/client_int.h"
-#include "client/job/jobconf.h"
+#include "cluster/cluster.h"
 #include "cluster/yarn/stage.h"
 #include "cluster/yarn/yarn.h"
 #include "conf/conf.h"
@@ -114,7 +113,7 @@ static int add_site(struct yarn_staging *s, struct store *store, const char *key
         path += strlen("file://");
     AUTO(free_p) char *real = realpath(path, NULL);
     if (!real) {
-        (void)err_set(e, errno, "%s: cannot read '%s': %m", yarn_origin(s->j, key), path);
+        (void)err_set(e, errno, "%s: cannot read '%s': %m", job_origin(s->j, key), path);
         return -EXIT_MISUSE;
     }
     return store_file(s, store, real, name, &x, e);
@@ -122,7 +121,7 @@ static int add_site(struct yarn_staging *s, struct store *store, const char *key
 
 static int add_items(struct yarn_staging *s, struct err *e)
 {
-    const struct client_job *j = s->j;
+    const struct cluster_job *j = s->j;
     for (size_t i = 0; i < j->n_items; i++) {
         const struct ship_item *it = &j->items[i];
         bool src = it->kind == SHIP_SRC;
@@ -136,12 +135,12 @@ static int add_items(struct yarn_staging *s, struct err *e)
 
 int yarn_stage_collect(struct yarn_staging *s, struct err *e)
 {
-    struct client *c = s->y->c;
-    int rc = ship_put(c, s->j, e);
+    struct cluster_host *h = s->y->host;
+    int rc = ship_put(h, s->j, e);
     if (rc < 0)
         return rc;
     struct store *store = NULL;
-    if (store_open(c->paths.store, &store, e) < 0)
+    if (store_open(h->paths.store, &store, e) < 0)
         return -EXIT_CLUSTER;
     rc = add_program(s, store, "tony-master", true, e);
     if (rc == 0)
@@ -273,37 +272,20 @@ int yarn_stage_answer(struct yarn_staging *s, struct err *e)
 
 /* ---- sending ---- */
 
-static void draw(struct yarn_staging *s, bool last)
+/* Tell the host about the progress, at most every DRAW_MS. */
+static void tell(struct yarn_staging *s, bool last)
 {
-    struct client *c = s->y->c;
+    const struct cluster_host *h = s->y->host;
+    struct cluster_sending x = { 0 };
     int64_t now = clock_mono_ms();
-    if (!c->tty || (!last && now - s->drawn_ms < DRAW_MS))
+    if (!h->sending || (!last && now - s->drawn_ms < DRAW_MS))
         return;
-    if (last) {
-        if (s->drawn)
-            (void)fs_write_all(STDERR_FILENO, "\r\033[K", 4);
-        s->drawn = false;
-        return;
+    for (size_t i = 0; i < s->v.n && !last; i++) {
+        x.sent += s->v.v[i].sent;
+        x.total += s->v.v[i].total;
+        x.n_files += !s->v.v[i].there;
     }
-    uint64_t sent = 0, total = 0;
-    unsigned n = 0;
-    for (size_t i = 0; i < s->v.n; i++) {
-        sent += s->v.v[i].sent;
-        total += s->v.v[i].total;
-        n += !s->v.v[i].there;
-    }
-    enum { WIDTH = 24 };
-    char bar[WIDTH + 1], a[32], b[32];
-    size_t full = total ? (size_t)(sent * WIDTH / total) : 0;
-    memset(bar, ' ', WIDTH);
-    memset(bar, '#', MIN(full, (size_t)WIDTH));
-    bar[WIDTH] = 0;
-    AUTO(buf_done) struct buf out = { 0 };
-    (void)buf_addf(&out, "\ruploading %u file%s [%s] %s of %s\033[K", n, n == 1 ? "" : "s", bar,
-                   str_size(sent, a, sizeof a), str_size(total, b, sizeof b));
-    /* An error is ignored: this only shows progress. */
-    (void)fs_write_all(STDERR_FILENO, out.p, out.len);
-    s->drawn = true;
+    h->sending(&x, h->arg);
     s->drawn_ms = now;
 }
 
@@ -396,7 +378,7 @@ static void progress(uint64_t n, uint64_t total, void *arg)
     struct yarn_staged *x = &t->s->v.v[t->i];
     x->sent = n;
     x->total = total;
-    draw(t->s, false);
+    tell(t->s, false);
 }
 
 static void begin_put(struct step *t)
@@ -463,14 +445,14 @@ static void begin_pack(struct step *t)
     struct yarn_staged *x = &t->s->v.v[t->i];
     struct packing *p = malloc(sizeof *p);
     struct err e = { 0 };
-    x->fd = temp_file(t->s->y->c->paths.store);
+    x->fd = temp_file(t->s->y->host->paths.store);
     if (p && x->fd >= 0) {
         *p = (struct packing){ .t = t, .dir = x->local, .fd = x->fd };
         if (loop_work(t->s->y->loop, pack_work, packed, p) == 0)
             return;
     }
     (void)err_set(&e, errno ? errno : ENOMEM, "no temporary file in '%s': %m",
-                  t->s->y->c->paths.store);
+                  t->s->y->host->paths.store);
     free(p);
     send_failed(t, &e);
 }
@@ -549,16 +531,16 @@ int yarn_stage_send(struct yarn_staging *s, struct err *e)
     for (size_t i = 0; i < s->v.n; i++)
         if (s->v.v[i].digest && !s->v.v[i].there)
             begin_send(s, i);
-    draw(s, false);
+    tell(s, false);
     yarn_join_wait(&s->join);
-    draw(s, true);
+    tell(s, true);
     if (s->join.e.num) {
         *e = s->join.e;
         return -EXIT_CLUSTER;
     }
-    if (s->files_sent && options_has(&s->y->c->o, OPT_VERBOSE)) {
+    if (s->files_sent && s->y->host->verbose) {
         char a[32], b[32];
-        client_note("uploaded %u files, %s; %u were there already, %s", s->files_sent,
+        host_note(s->y->host, "uploaded %u files, %s; %u were there already, %s", s->files_sent,
                     str_size(s->bytes_sent, a, sizeof a), s->files_there,
                     str_size(s->bytes_there, b, sizeof b));
     }

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Submits a checked job to the cluster: asks for the facts, stages the files, and hands the job
- * over.
+ * Submits a checked job to the cluster: asks for the facts, stages the files, and submits the job.
  */
 #include <errno.h>
 #include <unistd.h>
 
 #include "base/base.h"
-#include "client/client_int.h"
-#include "cluster/local/submit.h"
+#include "cluster/cluster.h"
 #include "cluster/yarn/submit.h"
+#include "conf/conf.h"
 #include "hadoop/yarn.h"
 #include "scheduler/yarn/resizefile.h"
 #include "scheduler/yarn/yarnfile.h"
@@ -142,15 +141,15 @@ static void finish_key(struct submission *s, bool accepted)
     yarn_join_wait(&s->key_join);
     job_key_wipe(s->key_text, sizeof s->key_text);
     if (accepted && s->key_join.e.num)
-        client_note("other commands will not reach the master of %s: %s", s->id, s->key_join.e.msg);
+        host_note(s->y->host, "other commands will not reach the master of %s: %s", s->id, s->key_join.e.msg);
 }
 
 /* ---- the whole submission ---- */
 
-static int say_notes(const struct strv *notes)
+static int say_notes(const struct submission *s, const struct strv *notes)
 {
     for (size_t i = 0; i < notes->n; i++)
-        client_note("%s", notes->v[i]);
+        host_note(s->y->host, "%s", notes->v[i]);
     return 0;
 }
 
@@ -172,6 +171,7 @@ static int prepare(struct submission *s, struct err *e)
     if (rc == 0) {
         yarn_stage_ask(&s->staging);
         s->staging.join.waits_for = whom;
+        s->staging.join.host = s->y->host;
         yarn_join_wait(&s->staging.join);
         s->staging.join.waits_for = NULL;
         rc = yarn_ask_finish(ask, e);
@@ -181,82 +181,111 @@ static int prepare(struct submission *s, struct err *e)
     if (rc == 0)
         rc = yarn_stage_answer(&s->staging, e);
     if (rc == 0)
-        rc = say_notes(&notes);
+        rc = say_notes(s, &notes);
     yarn_ask_free(ask);
     strv_done(&notes);
     return rc;
 }
 
-static int stage(struct submission *s, struct err *e)
+/* Upload what the job ships. */
+static int upload(struct submission *s, struct err *e)
 {
+    char id[YARN_ID_TEXT_MAX];
     int rc = yarn_stage_send(&s->staging, e);
     if (rc < 0)
         return rc;
-    say_notes(&s->staging.notes);
-    char id[YARN_ID_TEXT_MAX];
+    say_notes(s, &s->staging.notes);
     (void)str_copy(s->id, sizeof s->id, yarn_app_text(&s->app, id));
     s->dir = str_printf("%s/%s", s->y->dir, s->id);
-    if (!s->dir)
-        return no_memory(e);
+    return s->dir ? 0 : no_memory(e);
+}
+
+/* Make the keys and the files for the master, and write them into the staging directory. */
+static int write_files(struct submission *s, struct err *e)
+{
     if (job_key_new(&s->key, e) < 0)
         return -EXIT_CLUSTER;
     job_key_client(&s->key, &s->client_key);
-    rc = submission_offer(s, e);
+    int rc = submission_offer(s, e);
     if (rc < 0)
         return rc;
-    if (submit_encode(s->y->c, s->j, &s->job_conf, e) < 0)
+    if (job_conf_text(s->y->host, s->j, &s->job_conf, e) < 0)
         return e->num == EILSEQ ? -EXIT_MISUSE : -EXIT_CLUSTER;
     rc = submission_yarn_json(s, e);
     return rc == 0 ? write_dir(s, e) : rc;
 }
 
-int yarn_submit(struct yarn *y, struct client_job *j, bool owned, struct yarn_job *out,
-                struct err *e)
+void yarn_submission_free(struct submission *s)
 {
-    struct submission s = {
-        .y = y,
-        .j = j,
-        .owned = owned,
-        .join = { .loop = y->loop },
-        .key_join = { .loop = y->loop },
-        .files = { { .name = "job.conf" }, { .name = "yarn.json" } },
-    };
-    s.staging.y = y;
-    s.staging.j = j;
-    s.staging.join.loop = y->loop;
-    int rc = 0;
-    if (client_open_paths(y->c, e) < 0)
-        rc = -EXIT_CLUSTER;
-    if (rc == 0)
-        rc = prepare(&s, e);
-    if (rc == 0)
-        rc = stage(&s, e);
-    if (rc == 0)
-        rc = submission_send(&s, e);
-    finish_key(&s, rc == 0);
-    if (rc == 0) {
-        (void)str_copy(out->id, sizeof out->id, s.id);
-        out->key = s.client_key;
-        out->staging = yarn_stage_json(&s.staging);
-        yarn_sweep(&s.staging, s.id);
-    } else if (s.made) {
-        (void)yarn_remove(y, s.dir, NULL); /* on failure, the next client removes it */
-    }
-    yarn_facts_done(&s.facts);
-    yarn_stage_done(&s.staging);
-    free(s.dir);
-    buf_done(&s.job_conf);
-    buf_done(&s.yarn_json);
-    strv_done(&s.texts);
-    job_key_wipe(&s.key, sizeof s.key);
-    job_key_wipe(&s.client_key, sizeof s.client_key);
-    job_key_wipe(&s.resize_key, sizeof s.resize_key);
+    if (!s)
+        return;
+    yarn_facts_done(&s->facts);
+    yarn_stage_done(&s->staging);
+    free(s->dir);
+    buf_done(&s->job_conf);
+    buf_done(&s->yarn_json);
+    strv_done(&s->texts);
+    job_key_wipe(s, sizeof *s);
+    free(s);
+}
+
+int yarn_stage(struct cluster *k, struct cluster_job *j, struct err *e)
+{
+    struct yarn *y = yarn_of(k);
+    struct submission *s = calloc(1, sizeof *s);
+    if (!s)
+        return no_memory(e);
+    *s = (struct submission){ .y = y,
+                              .j = j,
+                              .join = { .loop = y->loop },
+                              .key_join = { .loop = y->loop },
+                              .files = { { .name = "job.conf" }, { .name = "yarn.json" } } };
+    s->staging.y = y;
+    s->staging.j = j;
+    s->staging.join.loop = y->loop;
+    yarn_submission_free(y->staged);
+    y->staged = s;
+    if (host_open_paths(y->host, e) < 0)
+        return -EXIT_CLUSTER;
+    int rc = prepare(s, e);
+    return rc == 0 ? upload(s, e) : rc;
+}
+
+static int say_submitted(const struct submission *s, struct cluster_submitted *out)
+{
+    int rc = strv_pushf(&out->said, "submitted %s as %s to queue %s", s->j->spec->name, out->id,
+                        s->j->spec->queue);
+    if (rc == 0 && s->y->web)
+        rc = strv_pushf(&out->said, "http://%s/cluster/app/%s", s->y->web, out->id);
     return rc;
 }
 
-void yarn_job_done(struct yarn_job *j)
+static void keep_result(struct submission *s, struct cluster_submitted *out)
 {
-    json_decref(j->staging);
-    job_key_wipe(&j->key, sizeof j->key);
-    *j = (struct yarn_job){ 0 };
+    (void)str_copy(out->id, sizeof out->id, s->id);
+    (void)str_copy(s->y->key_id, sizeof s->y->key_id, s->id);
+    s->y->key = s->client_key;
+    out->staging = yarn_stage_json(&s->staging);
+    (void)say_submitted(s, out); /* without memory, a sentence is missing */
+}
+
+int yarn_submit(struct cluster *k, struct cluster_job *j, bool owned, struct cluster_submitted *out,
+                struct err *e)
+{
+    struct yarn *y = yarn_of(k);
+    struct submission *s = TAKE(y->staged);
+    (void)j; /* the one that was staged */
+    s->owned = owned;
+    int rc = write_files(s, e);
+    if (rc == 0)
+        rc = submission_send(s, e);
+    finish_key(s, rc == 0);
+    if (rc == 0) {
+        keep_result(s, out);
+        yarn_sweep(&s->staging, s->id);
+    } else if (s->made) {
+        (void)yarn_remove(y, s->dir, NULL); /* on failure, the next client removes it */
+    }
+    yarn_submission_free(s);
+    return rc;
 }

@@ -11,7 +11,7 @@
 
 struct submission {
     struct yarn *y;
-    struct client_job *j;
+    struct cluster_job *j;
     bool owned;
     struct yarn_facts facts;
     struct yarn_staging staging;
@@ -40,9 +40,9 @@ struct submission {
 int submission_yarn_json(struct submission *s, struct err *e);
 /* The variables with which YARN runs the containers of a role in Docker, as in the original TonY. 0
  * or -ENOMEM. */
-int submission_docker_env(const struct client_job *j, const char *role, struct strv *out);
+int submission_docker_env(const struct submission *s, const char *role, struct strv *out);
 /* The class path for Hadoop's jars. The caller frees it; NULL = no memory. */
-char *submission_class_path(const struct yarn *y, const struct client_job *j);
+char *submission_class_path(const struct yarn *y, const struct cluster_job *j);
 
 /* The highest number of masters, one after the other. */
 int32_t submission_max_attempts(const struct submission *s);

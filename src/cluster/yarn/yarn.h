@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The command line on a Hadoop cluster: the declarations that its files share. Only
- * commands for the cluster `yarn` use them (docs/decisions/0006-yarn.md).
+ * The client's side of a Hadoop cluster: the declarations that its files share
+ * (docs/decisions/0006-yarn.md).
  *
  * A function that returns an `int` and has a parameter `e` returns 0 or minus the exit code. If its
  * comment mentions -errno, it returns 0 or -errno instead.
@@ -15,7 +15,8 @@
 
 #include "base/err.h"
 #include "base/vec.h"
-#include "cluster/yarn/cmd.h"
+#include "cluster/remote.h"
+#include "cluster/yarn/table.h"
 #include "codec/tls.h"
 #include "hadoop/ids.h"
 #include "hadoop/rpc_client.h"
@@ -24,22 +25,19 @@
 #include "scheduler/yarn/yarnfile.h"
 #include "storage/paths.h"
 
-struct client;
-struct client_job;
 struct conf;
-struct conn;
-struct follow_options;
-struct follow_result;
 struct http;
 struct job_spec;
 struct loop;
 
 /* ---- cluster.c: the cluster, for the duration of one command ---- */
 
+struct submission;
+
 struct yarn {
-    struct client *c;
+    struct cluster_head head;
+    struct cluster_host *host;
     const struct conf *conf; /* of the job or the site; borrowed */
-    struct conf *own_conf;   /* = conf if yarn_free() has to free it, else NULL */
     struct loop *loop;
     struct site *site;
     struct site_hdfs hdfs;
@@ -52,23 +50,38 @@ struct yarn {
     struct webhdfs *fs;
     struct http *http; /* after yarn_http() */
     bool said_waiting;
+    struct submission *staged; /* between stage() and submit() */
+    /* The key of the job that was submitted or asked for last. */
+    char key_id[APP_ID_MAX];
+    struct tls_key key;
+    bool watching;      /* a watch exists: no function may run the loop from inside its calls */
+    bool never_started; /* the watch killed the job after tony.am.startup-timeout */
 };
 
-/* Read the site files and make the clients. It sends no request. conf NULL: read tony's file of the
- * site. */
-int yarn_open(struct client *c, const struct conf *conf, struct yarn **out, struct err *e);
+/* Why the watch killed such a job. */
+#define YARN_NEVER_STARTED "the master did not start within tony.am.startup-timeout"
+
+static inline struct yarn *yarn_of(struct cluster *k)
+{
+    return (struct yarn *)(void *)k;
+}
+
+/* Read the site files and make the clients. It sends no request. */
+int yarn_open(const struct cluster_config *cfg, struct yarn **out, struct err *e);
 void yarn_freep(struct yarn **y);
 struct http *yarn_http(struct yarn *y, struct err *e);
 /* Find the home directory of the user, and set home, dir and history. */
 int yarn_home(struct yarn *y, struct err *e);
 
-/* Waits for several operations at once. The caller adds 1 to n for each that it starts;
+/* Waits for several operations at once; the loop is that of the host. The caller adds 1 to n for each that it starts;
  * yarn_join_end() subtracts 1; yarn_join_wait() runs the loop until n is 0. */
 struct yarn_join {
     struct loop *loop;
     unsigned n;
     struct err e;          /* the first failure that was given to yarn_join_end() */
-    const char *waits_for; /* printed if the wait takes long; may be NULL */
+    /* Noted if the wait takes long; may be NULL. Then host is not NULL. */
+    const char *waits_for;
+    const struct cluster_host *host;
 };
 void yarn_join_end(struct yarn_join *j, const struct err *e);
 void yarn_join_wait(struct yarn_join *j);
@@ -82,10 +95,6 @@ void yarn_first_line(const char *text, char *out, size_t n);
 /* Copy the reason why an application waits from its diagnostics, without the time at the start and
  * the figures at the end, which change in every report. */
 void yarn_waiting_text(const char *diagnostics, char *out, size_t n);
-
-/* Is this command for the cluster `yarn`? --cluster decides; without it HADOOP_CONF_DIR; without
- * that tony.cluster of the site. */
-bool yarn_wanted(struct client *c);
 
 /* ---- one.c: single operations; each waits for its result ---- */
 
@@ -116,7 +125,6 @@ int yarn_remove(struct yarn *y, const char *path, struct err *e); /* path may be
 int yarn_write(struct yarn *y, const char *path, struct span text, struct err *e);
 int yarn_rename(struct yarn *y, const char *from, const char *to, struct err *e); /* 0 or -errno */
 bool yarn_exists(struct yarn *y, const char *path); /* false: missing, or not known */
-void yarn_pause(struct yarn *y, int64_t ms);
 /* Read the client's key of a running job from its staging directory. 0 or -errno. */
 int yarn_client_key(struct yarn *y, const char *id, struct tls_key *out, struct err *e);
 
@@ -143,13 +151,13 @@ struct yarn_facts {
 void yarn_facts_done(struct yarn_facts *f);
 /* -EINVAL: the job asks for too much, and e names the line of the job file. Warnings are added to
  * notes. */
-int yarn_check(const struct yarn_facts *f, const struct client_job *j, struct strv *notes,
+int yarn_check(const struct yarn_facts *f, const struct cluster_job *j, struct strv *notes,
                struct err *e);
 /* ask.c: start the requests for struct yarn_facts, in parallel to others. After
  * yarn_join_wait() call yarn_ask_finish(); then f has the answers. out_app NULL: do not request an
  * application id. */
 struct yarn_ask;
-int yarn_ask_begin(struct yarn *y, const struct client_job *j, struct yarn_join *join,
+int yarn_ask_begin(struct yarn *y, const struct cluster_job *j, struct yarn_join *join,
                    struct yarn_facts *f, struct yarn_app *out_app, struct yarn_ask **out,
                    struct err *e);
 int yarn_ask_finish(struct yarn_ask *a, struct err *e);
@@ -159,12 +167,11 @@ uint64_t yarn_master_memory_mib(const struct job_spec *s);
 /* YARN rounds the memory of a container up to a multiple of it. */
 int64_t yarn_unit_mib(const struct yarn *y);
 /* The resource types of a role: "yarn.io/gpu=1" and tony.<role>.resource-types, checked. */
-int yarn_role_types(const struct client_job *j, const char *role, uint32_t gpus, struct strv *out,
+int yarn_role_types(const struct cluster_job *j, const char *role, uint32_t gpus, struct strv *out,
                     struct err *e);
 /* The tags of tony.application.tags in lower case, as YARN requires. -EINVAL: one is not valid. */
-int yarn_tags(const struct client_job *j, struct strv *out, struct err *e);
-const char *yarn_role_label(const struct client_job *j, const char *role); /* NULL = none */
-const char *yarn_origin(const struct client_job *j, const char *key);      /* never NULL */
+int yarn_tags(const struct cluster_job *j, struct strv *out, struct err *e);
+const char *yarn_role_label(const struct cluster_job *j, const char *role); /* NULL = none */
 
 /* ---- stage.c: puts the files of a job into HDFS ---- */
 
@@ -188,7 +195,7 @@ struct yarn_staged {
 };
 struct yarn_staging {
     struct yarn *y;
-    struct client_job *j;
+    struct cluster_job *j;
     VEC(struct yarn_staged) v;
     uint64_t bytes_sent, bytes_there;
     unsigned files_sent, files_there;
@@ -196,8 +203,7 @@ struct yarn_staging {
     struct strv stale; /* paths in the cache that may be removed */
     struct yarn_join join;
     struct strv notes;
-    int64_t drawn_ms; /* when the progress was drawn last */
-    bool drawn;
+    int64_t drawn_ms; /* when the host was told about the progress last */
 };
 /* Fill v with the files that the job ships. Local files are copied into the local store first. */
 int yarn_stage_collect(struct yarn_staging *s, struct err *e);
@@ -214,18 +220,24 @@ void yarn_sweep(struct yarn_staging *s, const char *own_id);
 
 /* ---- submit.c ---- */
 
-struct yarn_job { /* a job that the ResourceManager has accepted */
-    char id[APP_ID_MAX];
-    struct tls_key key; /* the client's */
-    json_t *staging;    /* the files that were sent */
-};
-int yarn_submit(struct yarn *y, struct client_job *j, bool owned, struct yarn_job *out,
+int yarn_stage(struct cluster *k, struct cluster_job *j, struct err *e);
+int yarn_submit(struct cluster *k, struct cluster_job *j, bool owned, struct cluster_submitted *out,
                 struct err *e);
-void yarn_job_done(struct yarn_job *j);
+void yarn_submission_free(struct submission *s); /* NULL is fine */
+
+/* ---- offer.c ---- */
+
+struct arbiter_key;
+/* A queue may be given by its whole path or by the last part of it. */
+bool arbiter_is_same_queue(const char *a, const char *b);
+/* The public key of the arbiter of a queue, from tony.yarn.arbiter-keys. 1; 0: there is none;
+ * -EINVAL.
+ */
+int arbiter_key_of_queue(const struct conf *c, const char *queue, struct arbiter_key *out,
+                         struct err *e);
 
 /* ---- queued.c: a job that waits for its first master ---- */
 
-struct resize_wish;
 /* Read the job.conf of a job of this user that is not over, as it was submitted. 0 or -errno. */
 int yarn_job_spec(struct yarn *y, const char *id, struct job_spec **out, struct err *e);
 /* Does the job wait for its first master? */
@@ -235,30 +247,44 @@ bool yarn_is_queued(const struct yarn_report *r);
 json_t *yarn_queued_roles(struct yarn *y, const char *id);
 /* Check the wish, and leave it for the master. 1 = done; 0 = not possible: ask the master; or minus
  * the exit code. */
-int yarn_queued_resize(struct yarn *y, const char *id, const struct resize_wish *w, struct err *e);
+int yarn_queued_resize(struct yarn *y, const char *id, const struct cluster_resize *w,
+                       struct err *e);
+/* struct cluster_ops, resize_waiting */
+int yarn_resize_waiting(struct cluster *k, const char *id, const struct cluster_resize *w,
+                        json_t **out, struct err *e);
 
-/* ---- follow.c ---- */
+/* ---- watch.c ---- */
 
-/* As follow_job(), but returns minus the exit code on failure. key NULL: read it from HDFS. */
-int yarn_follow(struct yarn *y, const char *id, const struct tls_key *key,
-                const struct follow_options *o, struct follow_result *out, struct err *e);
+int yarn_watch(struct cluster *k, const struct cluster_watch_config *cfg,
+               struct cluster_watch **out, struct err *e);
+void yarn_attend(struct cluster_watch *w, bool connected);
+void yarn_stop(struct cluster_watch *w, enum cluster_stop how, const char *reason, bool checkpoint);
+void yarn_unwatch(struct cluster_watch *w);
 
 /* ---- status.c ---- */
 
-/* Load the status document of a job from its master, its history, or the ResourceManager's report.
- * 0, or minus the exit code. */
-int yarn_status(struct yarn *y, const char *id, json_t **out, struct err *e);
-/* The same for a finished job. -errno; -ENOENT: it has no history. */
-int yarn_history(struct yarn *y, const char *id, json_t **out, struct err *e);
-/* Make a status document of a report of the ResourceManager. */
-json_t *yarn_report_json(struct yarn *y, const struct yarn_report *r);
-/* Connect to the master of a running job, and send the hello. 0 or -errno. */
-struct conn_ops;
-int yarn_dial_master(struct yarn *y, const struct yarn_report *r, const struct conn_ops *ops,
-                     void *arg, struct conn **out, struct err *e);
-/* Turn "last", a number or an id into the whole id of one of the user's applications. */
-int yarn_find(struct yarn *y, const char *word, char out[APP_ID_MAX], struct err *e);
-/* Append the rows of `tony list --json`, newest first. */
-int yarn_list(struct yarn *y, json_t *jobs, struct err *e);
+/* Turn a report of the ResourceManager into one of struct cluster_ops. -ENOMEM. */
+int yarn_cluster_report(const struct yarn *y, const struct yarn_report *r,
+                        struct cluster_report *out);
+/* The rest as in struct cluster_ops. */
+int yarn_ops_report(struct cluster *k, const char *id, struct cluster_report *out, struct err *e);
+int yarn_history(struct cluster *k, const char *id, json_t **out, struct err *e);
+int yarn_verdict(struct cluster *k, const struct cluster_report *r, json_t **out, int *out_code,
+                 struct err *e);
+void yarn_clear_staging(struct yarn *y, const char *id);
+int yarn_find(struct cluster *k, const char *word, char out[APP_ID_MAX], struct err *e);
+int yarn_list(struct cluster *k, size_t max, json_t *rows, bool *out_more, struct err *e);
+
+/* ---- kept.c, doctor.c, replay.c ---- */
+
+int yarn_kept_log(struct cluster *k, const struct cluster_kept_log *l,
+                  int (*fn)(struct span text, void *arg), void *arg, int64_t *out_size,
+                  struct err *e);
+void yarn_doctor(struct cluster_host *h, const struct conf *site, cluster_finding_fn *add,
+                 void *arg);
+int yarn_history_list(struct cluster *k, struct history_rows *out, struct err *e);
+int yarn_history_file(struct cluster *k, const char *id, const char *name, struct buf *out,
+                      struct err *e);
+int yarn_nodes(struct cluster *k, struct cluster_nodes *out, struct err *e);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "client/job/venv.h"
+#include "cluster/venv.h"
 
 #include <dirent.h>
 #include <elf.h>
@@ -13,11 +13,12 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "client/client_int.h"
+#include "cluster/cluster.h"
 
 enum { LINKS_MAX = 16, HEAD = 4096, CFG_MAX = 64 << 10 };
 
 struct look {
+    const struct cluster_host *h;
     const char *dir, *binary;
     bool elsewhere;
     struct err *e;
@@ -38,7 +39,7 @@ static int fail_if_local(struct look *l)
 {
     if (!l->elsewhere)
         return remake(l, -EINVAL);
-    client_note("%s", l->e->msg);
+    host_note(l->h, "%s", l->e->msg);
     err_clear(l->e);
     return 0;
 }
@@ -262,11 +263,12 @@ static int missing(struct look *l, const char *named)
     return err_hint(l->e, "tony.application.python-binary-path is relative to the environment");
 }
 
-int venv_check(const char *dir, const char *binary, bool elsewhere, struct err *e)
+int venv_check(const struct cluster_host *h, const char *dir, const char *binary, bool elsewhere,
+               struct err *e)
 {
     static const char *const usual[] = { "bin/python3", "bin/python" };
     bool named = binary && *binary && *binary != '/';
-    struct look l = { .dir = dir, .elsewhere = elsewhere, .e = e };
+    struct look l = { .h = h, .dir = dir, .elsewhere = elsewhere, .e = e };
     int rc = 1;
     for (size_t i = 0; i < (named ? 1 : ARRAY_LEN(usual)) && rc == 1; i++) {
         l.binary = named ? binary : usual[i];

@@ -2,11 +2,12 @@
 /* Checks before the submission whether the Python environment of a job can run. A wrong interpreter
  * would be found only when the task starts, with a misleading message: execve() reports "No such
  * file or directory" for a script whose interpreter is missing. */
-#ifndef TONY_CLIENT_JOB_VENV_H
-#define TONY_CLIENT_JOB_VENV_H
+#ifndef TONY_CLUSTER_VENV_H
+#define TONY_CLUSTER_VENV_H
 
 #include <stdbool.h>
 
+struct cluster_host;
 struct err;
 
 /*
@@ -15,8 +16,7 @@ struct err;
  * elsewhere   the job runs on other machines: a part that may exist there causes only a note
  * Errors      -EINVAL, with the reason
  */
-int venv_check(const char *dir, const char *binary, bool elsewhere, struct err *e);
-/* Check a file that will be unpacked as an environment. -EINVAL: it is no archive but a program. */
-int venv_check_archive(const char *path, struct err *e);
+int venv_check(const struct cluster_host *h, const char *dir, const char *binary, bool elsewhere,
+               struct err *e);
 
 #endif

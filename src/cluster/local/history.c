@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the directories of TONY_HOME know of jobs: their verdicts, and the list of them.
+ */
+#include <errno.h>
+
+#include "base/base.h"
+#include "cluster/local/job_keeper.h"
+#include "cluster/local/local.h"
+#include "cluster/local/status.h"
+#include "cluster/remote.h"
+#include "codec/json.h"
+#include "history/history.h"
+
+int local_verdict(struct cluster_host *h, const char *id, json_t **out, struct err *e)
+{
+    int rc = host_look_paths(h, e);
+    AUTO(free_p) char *dir = NULL;
+    bool live = false;
+    if (rc == 0)
+        rc = paths_find_job(&h->paths, id, &dir, &live, e);
+    if (rc < 0)
+        return rc;
+    AUTO(json_freep) json_t *doc = NULL;
+    rc = history_status(dir, &doc, e);
+    bool over = rc == 0 && json_is_integer(json_object_get(doc, "exit_code"));
+    if (live && !over) /* this includes a job that is being moved to the history */
+        return err_set(e, EBUSY, "job '%s' is not over", id);
+    if (rc == 0)
+        *out = TAKE(doc);
+    return rc;
+}
+
+/* ---- the list ---- */
+
+static json_t *time_or_null(int64_t wall_ms)
+{
+    return wall_ms > 0 ? json_integer(wall_ms) : json_null();
+}
+
+static json_t *row_json(const struct history_row *r)
+{
+    return json_pack("{s:s, s:s, s:s, s:s, s:b, s:i, s:o, s:o, s:o, s:o}", "application_id",
+                     r->application_id, "name", r->name, "user", r->user, "state", r->state, "live",
+                     r->live, "tasks", (int)r->n_tasks, "submitted_ms",
+                     time_or_null(r->submitted_wall_ms), "started_ms",
+                     time_or_null(r->started_wall_ms), "ended_ms", time_or_null(r->ended_wall_ms),
+                     "ran_ms", r->ran_ms >= 0 ? json_integer(r->ran_ms) : json_null());
+}
+
+/* Add the first role that has reported progress. */
+static void add_progress(const json_t *doc, json_t *row)
+{
+    size_t i;
+    json_t *role;
+    json_array_foreach(json_object_get(doc, "roles"), i, role)
+    {
+        if (json_int(role, "step", 0) <= 0)
+            continue;
+        /* Without memory, a member is missing. */
+        (void)json_object_set_new(row, "step", json_integer(json_int(role, "step", 0)));
+        (void)json_object_set_new(row, "total", json_integer(json_int(role, "total", 0)));
+        (void)json_object_set(row, "left_ms", json_object_get(role, "left_ms"));
+        return;
+    }
+}
+
+/* Ask the master for the progress: the journal has none. */
+static int ask_master(struct cluster_host *h, const struct history_row *r, json_t *row)
+{
+    json_t *doc = NULL;
+    if (!r->live || !str_eq(r->state, "RUNNING"))
+        return 0;
+    int rc = status_of_master(h, r->application_id, &doc);
+    if (rc < 0)
+        return rc;
+    add_progress(doc, row);
+    if (json_int(doc, "restarts", 0))
+        (void)json_object_set_new(row, "restarts", json_integer(json_int(doc, "restarts", 0)));
+    json_decref(doc);
+    return 0;
+}
+
+int local_list(struct cluster *k, size_t max, json_t *rows, bool *out_more, struct err *e)
+{
+    struct cluster_host *h = cluster_head(k)->cfg.host;
+    struct history_rows found = { 0 };
+    /* Read one more row than requested, to learn whether there are more. */
+    if (host_look_paths(h, e) < 0 || history_list(&h->paths, max ? max + 1 : 0, &found, e) < 0)
+        return -EXIT_CLUSTER;
+    /* The home could not be opened: report that instead of an empty list. */
+    if (found.n == 0 && h->looks_only) {
+        *e = h->not_opened;
+        return -EXIT_CLUSTER;
+    }
+    *out_more = max && found.n > max;
+    size_t n = *out_more ? max : found.n;
+    int asked = 0;
+    for (size_t i = 0; i < n; i++) {
+        json_t *row = row_json(&found.v[i]);
+        /* After the first timeout, ask no further master. */
+        if (row && asked != -ETIMEDOUT)
+            asked = ask_master(h, &found.v[i], row);
+        (void)json_array_append_new(rows, row);
+    }
+    for (size_t i = 0; i < found.n; i++)
+        if (found.v[i].live && start_pool_if_orphaned(h, found.v[i].application_id))
+            break; /* the pool that this call started takes care of all jobs */
+    history_rows_done(&found);
+    return 0;
+}
