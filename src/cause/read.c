@@ -121,12 +121,13 @@ static bool is_noise(struct span line)
            starts_with_any(line, starts, ARRAY_LEN(starts));
 }
 
-/* The line between two exceptions: the second is a consequence of the first. */
+/* The line that Python prints between two exceptions: the second is a consequence of the first.
+ * (Java prints the consequence first, and then "Caused by: " and the cause. So there the later line
+ * counts, as without any mark.) */
 static bool is_chain_mark(struct span line)
 {
     return span_starts(line, "During handling of the above exception") ||
-           span_starts(line, "The above exception was the direct cause") ||
-           span_starts(line, "Caused by: ");
+           span_starts(line, "The above exception was the direct cause");
 }
 
 /* A parent process reports the end of its child. The child's own lines say more. */

@@ -183,6 +183,11 @@ static const struct sample {
       "java.lang.IllegalStateException: no writer\n\tat com.example.Train.main(Train.java:9)\n"
       "Caused by: java.io.IOException: No space left on device\n"
       "\tat java.io.FileOutputStream.writeBytes(Native Method)\n" },
+    { "disk_full", 1, 0, /* also if a rule knows the consequence */
+      "java.lang.IllegalStateException: no writer: Input/output error\n"
+      "\tat com.example.Train.main(Train.java:9)\n"
+      "Caused by: java.io.IOException: No space left on device\n"
+      "\tat java.io.FileOutputStream.writeBytes(Native Method)\n" },
     { "missing_library", 127, 0,
       "./train: symbol lookup error: ./train: undefined symbol: _ZN2at4_ops\n" },
     { "missing_library", 1, 0,
