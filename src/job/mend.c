@@ -67,7 +67,7 @@ static void take_container(struct job *j, uint32_t slot, uint32_t spare_slot)
     s->pid = spare->pid;
     s->beat_ms = spare->beat_ms;
     s->left_ms = spare->left_ms;
-    s->seen = s->moved = true;
+    s->moved = true;
     s->elsewhere = s->attempt;
     spare->lent_to = slot;
     bool connected = spare->connected;

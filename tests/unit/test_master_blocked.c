@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "history/history.h"
 #include "job/job.h"
 #include "loop/loop.h"
 #include "master/master_int.h"
@@ -137,6 +138,47 @@ static void the_jobs_time_stops(void **state)
     world_done(&w);
 }
 
+/* All tasks end while the disk is full. A verdict counts only once it is in the journal: until then
+ * followers see the job as it is on disk, and then the verdict. */
+static void end_without_room(struct world *w)
+{
+    struct master *m = w->master;
+    block(w);
+    for (uint32_t slot = 0; slot < 2; slot++) {
+        struct job_event end = { .type = EV_ATTEMPT_ENDED,
+                                 .attempt_ended = { .slot = slot,
+                                                    .generation = 1,
+                                                    .attempt = 1,
+                                                    .reason = END_EXITED } };
+        assert_int_equal(master_feed(m, &end), 0);
+    }
+    master_flush(m);
+    assert_int_equal(job_state(m->job), JOB_SUCCEEDED);
+    assert_non_null(m->job_on_disk);
+    assert_int_equal(job_state(m->job_on_disk->job), JOB_RUNNING);
+    w->fail_at = 0;
+    m->blocked_retry_ms = 0;
+    master_flush(m);
+    assert_null(m->blocked_why);
+    seen.done = true;
+}
+
+static void the_verdict_is_shown_when_it_is_on_disk(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w, two_workers, scripts);
+    log_setup(-1, LOG_ERROR, false);
+    w.on_running = end_without_room;
+    seen.done = false;
+    assert_int_equal(world_run(&w), MASTER_OVER);
+    assert_true(seen.done);
+    assert_string_equal(w.finish_state, "SUCCEEDED");
+    assert_int_equal(w.n_finished, 1);
+    assert_string_equal(w.client_state, "SUCCEEDED");
+    world_done(&w);
+}
+
 /* Checkpoints must be recorded, so they cannot be merged. */
 static void save_until_the_limit(struct world *w)
 {
@@ -179,6 +221,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_million_events_while_blocked),
         cmocka_unit_test(the_jobs_time_stops),
+        cmocka_unit_test(the_verdict_is_shown_when_it_is_on_disk),
         cmocka_unit_test(too_many_records_end_the_job),
     };
     return cmocka_run_group_tests_name("master_blocked", tests, NULL, NULL);

@@ -238,6 +238,8 @@ struct watch {
     struct loop_timer *timer;
     enum slot_state state; /* of slot 1 */
     bool known;
+    int64_t first_left_ms, last_left_ms; /* when the core learned that; 0 = it does not know */
+    int64_t until_ms;                    /* 0: until it is known */
 };
 
 static void look_at_slot_1(void *arg)
@@ -246,7 +248,10 @@ static void look_at_slot_1(void *arg)
     const struct slot *s = &x->w->master->job->slots[1];
     x->state = s->state;
     x->known = s->left_ms != 0;
-    if (x->known || x->w->n_calls >= 3)
+    x->first_left_ms = x->first_left_ms ? x->first_left_ms : s->left_ms;
+    x->last_left_ms = s->left_ms;
+    bool over = x->known || x->w->n_calls >= 3;
+    if (x->until_ms ? clock_mono_ms() >= x->until_ms : over)
         loop_stop(x->w->loop);
     else
         loop_timer_set(x->timer, clock_mono_ms() + 1);
@@ -273,6 +278,52 @@ static bool learns_that_no_executor_listens(bool port_used)
     loop_timer_free(x.timer);
     world_done(&w);
     return x.known;
+}
+
+/* Runs the second master for ROUNDS_MS. In this time it passes over all ports of the executor of
+ * slot 1 at least three times, unless the machine is very busy. All ports refuse it. */
+enum { ROUNDS_MS = 500 };
+
+static void watch_the_rounds(const char *kill_event, struct watch *x)
+{
+    struct world w;
+    *x = (struct watch){ .w = &w };
+    world_init(&w, replaced, both_hang);
+    log_setup(open("/dev/null", 1), LOG_ERROR, false);
+    world_go_remote(&w);
+    w.gives_back = w.lost_is_dead = true;
+    w.lost_slot = 2;
+    w.kill_event = kill_event;
+    w.kill_slot = "1";
+    assert_int_equal(world_run_once(&w), MASTER_CRASHED);
+    x->until_ms = clock_mono_ms() + ROUNDS_MS;
+    x->timer = loop_timer_new(w.loop, look_at_slot_1, x);
+    loop_timer_set(x->timer, clock_mono_ms());
+    (void)world_run_once(&w);
+    assert_false(w.timed_out);
+    assert_int_equal(x->state, SLOT_REPLACING);
+    loop_timer_free(x->timer);
+    world_done(&w);
+}
+
+/* Each report would move the end of the shortened lease: it would never come. */
+static void refused_ports_are_reported_once(void **state)
+{
+    struct watch x;
+    (void)state;
+    watch_the_rounds("allocated", &x);
+    assert_true(x.known);
+    assert_int_equal(x.first_left_ms, x.last_left_ms);
+}
+
+/* An attempt has run in the container. Another machine may have the address by now, so refused
+ * ports do not show that the attempt is dead. */
+static void refused_ports_do_not_end_an_attempts_lease(void **state)
+{
+    struct watch x;
+    (void)state;
+    watch_the_rounds("attempt_started", &x);
+    assert_false(x.known);
 }
 
 static void a_refused_port_shortens_the_lease(void **state)
@@ -405,6 +456,8 @@ int main(void)
         cmocka_unit_test(a_lost_task_is_contacted_and_replaced),
         cmocka_unit_test(all_containers_of_a_slot_are_contacted),
         cmocka_unit_test(a_refused_port_shortens_the_lease),
+        cmocka_unit_test(refused_ports_are_reported_once),
+        cmocka_unit_test(refused_ports_do_not_end_an_attempts_lease),
         cmocka_unit_test(a_lost_task_is_contacted_and_leaves),
         cmocka_unit_test(a_container_without_a_slot_is_ended),
         cmocka_unit_test(nothing_stops_before_the_resize_is_stored),
