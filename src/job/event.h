@@ -64,8 +64,8 @@ struct err;
     EVENT(EV_CLIENT_AWAY, client_away, OF_JOB, DURABLE, "the last client that owns the job is gone") \
     EVENT(EV_STOP, stop, OF_JOB, DURABLE, "a client stops the job") \
     EVENT(EV_STALLED, stalled, OF_JOB, PASSING, "the master itself did not run for this time, so the silence of executors in it does not count. With 0 ms: a mark of the time; only this one is written to the journal") \
-    EVENT(EV_TIMER, timer, OF_SLOT, DURABLE, "a limit has expired; made by job_due()") \
-    EVENT(EV_SUSPECT, suspect, OF_SLOT, PASSING, "an executor sent no heartbeat for JOB_SUSPECT_BEATS intervals; made by job_due()") \
+    EVENT(EV_TIMER, timer, OF_SLOT, DURABLE, "a limit has expired") \
+    EVENT(EV_SUSPECT, suspect, OF_SLOT, PASSING, "an executor sent no heartbeat for three intervals") \
     EVENT(EV_RESIZE, resize, OF_JOB, DURABLE, "a client asks for other numbers of tasks") \
     EVENT(EV_SHRINK, shrink, OF_JOB, DURABLE, "the scheduler demands that the job has at most this many containers") \
     EVENT(EV_GROW, grow, OF_JOB, DURABLE, "the scheduler offers the job containers, up to this many in all") \
@@ -90,12 +90,12 @@ struct err;
     FIELD(of, TEXT, container, "") \
     FIELD(of, FLAG, launched, "its executor was started") \
     FIELD(of, TEXT, gpus, "device numbers: \"0,1\"") \
-    FIELD(of, TEXT, node, "\"host:port\" of its node manager; NULL: this machine")
+    FIELD(of, TEXT, node, "\"host:port\" of its node manager; missing: this machine")
 #define FIELDS_allocated(FIELD, of) \
     FIELD(of, SLOT, slot, "") \
     FIELD(of, TEXT, container, "") \
     FIELD(of, TEXT, gpus, "device numbers: \"0,1\"") \
-    FIELD(of, TEXT, node, "\"host:port\" of its node manager; NULL: this machine")
+    FIELD(of, TEXT, node, "\"host:port\" of its node manager; missing: this machine")
 #define FIELDS_allocation_refused(FIELD, of) \
     FIELD(of, SLOT, slot, "") \
     FIELD(of, TEXT, why, "")
@@ -106,7 +106,7 @@ struct err;
     FIELD(of, REASON, reason, "") \
     FIELD(of, U64, age_us, "how long ago it ended") \
     FIELD(of, TEXT, detail, "the scheduler's sentence about the end") \
-    FIELD(of, TEXT, cause, "name of the cause that the master recognized (cause/cause.h); NULL in records of version 0.1.0") \
+    FIELD(of, TEXT, cause, "name of the cause that the master recognized (cause/cause.h); missing in records of version 0.1.0") \
     FIELD(of, TEXT, cause_line, "the line of output that shows the cause")
 #define FIELDS_preempting(FIELD, of) \
     FIELD(of, SLOT, slot, "") \
@@ -115,7 +115,7 @@ struct err;
 #define FIELDS_registered(FIELD, of) \
     FIELD(of, SLOT, slot, "") \
     FIELD(of, TEXT, container, "") \
-    FIELD(of, U32, generation, "the generation of the ACT_RENEW that this answers; 0: the executor has just been launched") \
+    FIELD(of, U32, generation, "the generation for which the executor has prepared itself again; missing: it has just been launched") \
     FIELD(of, TEXT, address, "\"host:port\" of its first rank") \
     FIELD(of, U32, tb_port, "reserved for a TensorBoard") \
     FIELD(of, U32, pid, "of the executor")
@@ -147,7 +147,7 @@ struct err;
     FIELD(of, U64, total, "") \
     FIELD(of, TEXT, detail, "the executor's sentence about the end") \
     FIELD(of, TAIL, tail, "the last lines of stderr") \
-    FIELD(of, TEXT, cause, "name of the cause that the master recognized (cause/cause.h); NULL in records of version 0.1.0") \
+    FIELD(of, TEXT, cause, "name of the cause that the master recognized (cause/cause.h); missing in records of version 0.1.0") \
     FIELD(of, TEXT, cause_line, "the line of output that shows the cause")
 #define FIELDS_beat(FIELD, of) \
     FIELD(of, SLOT, slot, "")
@@ -180,7 +180,7 @@ struct err;
 #define FIELDS_timer(FIELD, of) \
     FIELD(of, SLOT, slot, "if the limit is that of a slot; else 0") \
     FIELD(of, LIMIT, limit, "") \
-    FIELD(of, U32, group, "for LIMIT_GROUP: index of the group in the job's group timeouts")
+    FIELD(of, U32, group, "for the limit 'group': index of the group in the job's group timeouts")
 #define FIELDS_suspect(FIELD, of) \
     FIELD(of, SLOT, slot, "")
 #define FIELDS_resize(FIELD, of) \
