@@ -160,7 +160,7 @@ static const struct conf_key keys[] = {
     ENUM("tony.task.checkpoint-signal", "TERM", "TERM|USR1|USR2|INT|HUP", CE_ACTS, OURS, "The signal that asks a task for a checkpoint; only processes that handle it get it."),
     INT("tony.task.master-away-limit", "600000", 1000, 4294967295, "ms", CE_ACTS, OURS, "An executor that has had no contact with a master for this time stops its task and ends."),
     INT("tony.task.restarts.preempted", "8", 0, 1000000, "", CE_ACTS, OURS, "How often a task restarts after the cluster preempted it."),
-    INT("tony.task.restarts.node-lost", "4", 0, 1000000, "", CE_ACTS, OURS, "How often a task restarts after its node or executor was lost."),
+    INT("tony.task.restarts.node-lost", "4", 0, 1000000, "", CE_ACTS, OURS, "How often a task restarts after its node or executor was lost. What YARN ends together with a master is not counted."),
     INT("tony.task.restarts.disk-failed", "4", 0, 1000000, "", CE_ACTS, OURS, "How often a task restarts after a failed disk ended it."),
     INT("tony.task.restarts.launch-failed", "2", 0, 1000000, "", CE_ACTS, OURS, "How often a task restarts after its container did not start."),
     INT("tony.node.max-failures", "3", 0, 1000, "", CE_YARN, OURS, "After this number of failures on a node within tony.node.failure-window, the job requests no new containers there for the same time. It avoids at most a fifth of its nodes at the same time; 0 means that it avoids none."),

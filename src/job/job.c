@@ -286,6 +286,7 @@ static int on_completed(struct job *j, struct job_event *event, struct err *e)
                             .at_us = j->now_ms * 1000 -
                                      (int64_t)MIN(ev->age_us, (uint64_t)JOB_AGE_MAX_US),
                             .detail = &ev->detail,
+                            .with_master = j->resyncing,
                             .cause = ev->cause,
                             .cause_line = &ev->cause_line };
     end_container_code(end.reason, &end.exit_code, &end.signal);

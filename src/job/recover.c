@@ -69,7 +69,8 @@ int recover_resynced(struct job *j, struct err *e)
         struct slot *s = &j->slots[i];
         struct slot_end lost = { .reason = END_NODE_LOST,
                                  .at_us = j->now_ms * 1000,
-                                 .note = NOTE_UNKNOWN };
+                                 .note = NOTE_UNKNOWN,
+                                 .with_master = true };
         if (slot_has_container(s->state) && !s->seen)
             restart_unseen(j, i, &lost);
         else

@@ -117,8 +117,11 @@ int restart_ended(struct job *j, uint32_t slot, enum slot_input final_input,
 /* The scheduler will take the slot's container within_ms from now. The tasks that would restart
  * then restart now, so that they have time to save a checkpoint. */
 int restart_preempting(struct job *j, uint32_t slot, int64_t within_ms, struct err *e);
-/* A new master found that the scheduler does not know the slot's container. A restart is charged
- * only if an attempt ran in it. If an attempt may still run in it, the slot waits for the end of
+/* Tell the slot's executor, if it can be reached, to end its command and to exit: its container was
+ * given up, or the slot waits for its end. */
+void restart_end_executor(struct job *j, uint32_t slot);
+/* A new master found that the scheduler does not know the slot's container. In the pool, a restart
+ * is charged if an attempt ran in it; on a cluster no restart is charged. If an attempt may still run in it, the slot waits for the end of
  * its lease (decision 0008). */
 void restart_unseen(struct job *j, uint32_t slot, const struct slot_end *lost);
 /* Restart a job that has failed as a whole, if tony.am.retry-count allows it. */

@@ -253,6 +253,20 @@ static bool made_progress(const struct job *j, const struct slot *s)
     return s->state == SLOT_RUNNING && j->checkpoints.has && j->checkpoints.ms > s->started_ms;
 }
 
+/*
+ * Was the container lost together with the last master? Then its restart is not charged: the death
+ * of that master is the reason, and tony.am.max-attempts limits it. When a master dies, YARN ends
+ * the containers that no node has reported yet (decision 0007). Mostly these are the containers
+ * that a resize has just added.
+ *
+ * A node may have been lost by itself at the same time. Its restarts are not charged either, since
+ * the core cannot tell the two apart. In the pool (node -1) a container outlives its master.
+ */
+static bool was_lost_with_master(const struct slot *s, const struct slot_end *end)
+{
+    return end->with_master && end->reason == END_NODE_LOST && s->node >= 0;
+}
+
 /* Apply the rules to the end of the slot's attempt. The caller charges the restart. */
 static void apply_rules(struct job *j, uint32_t slot, enum slot_input final_input,
                         const struct slot_end *end, struct restart_plan *out)
@@ -270,10 +284,11 @@ static void apply_rules(struct job *j, uint32_t slot, enum slot_input final_inpu
         why == END_NONE)
         return;
     bool failed = result != RES_SUCCEEDED, by_itself = why == END_EXITED;
-    if (failed && why != END_PREEMPTED)
+    bool with_master = was_lost_with_master(s, end);
+    bool blames_node = failed && why != END_PREEMPTED && !with_master;
+    if (blames_node)
         nodes_failed(j, s->node);
-    if (failed && why != END_PREEMPTED && s->node >= 0 && failed_quickly_on_many_nodes(s, ran_ms) &&
-        !by_itself)
+    if (blames_node && s->node >= 0 && failed_quickly_on_many_nodes(s, ran_ms) && !by_itself)
         return;
     bool progress = made_progress(j, s);
     if (ran_ms >= RESTART_FORGIVE_MS || progress)
@@ -285,10 +300,11 @@ static void apply_rules(struct job *j, uint32_t slot, enum slot_input final_inpu
         return;
     enum restart_scope scope = scope_of(j, slot);
     struct tally *t = scope == SCOPE_TASK ? &s->tally : &j->roles[s->role].tally;
-    if (by_itself ? !is_within_limit(j, r, t) : s->spent[why] >= j->spec->restarts[why])
+    uint32_t spent = with_master ? 0 : s->spent[why]; /* with a budget of 0 no task restarts */
+    if (by_itself ? !is_within_limit(j, r, t) : spent >= j->spec->restarts[why])
         return;
     out->scope = scope;
-    out->charge = why;
+    out->charge = with_master ? END_NONE : why;
     out->in_row = ran_ms < RESTART_STEADY_MS && !progress;
     /* After a full disk: another node may have room. On this one, wait at least RESTART_DISK_MS. */
     bool disk = why == END_DISK_FAILED;

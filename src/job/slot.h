@@ -110,6 +110,7 @@ struct slot_end {
      * event_take(). */
     const char **detail, **tail, **cause_line;
     enum slot_note note; /* used if there is no detail */
+    bool with_master;    /* a new master learns of this end before it has resynced */
     const char *cause;   /* the cause's name in the event, borrowed; NULL = the event has none */
 };
 
@@ -122,7 +123,9 @@ struct slot {
     bool suspect;        /* its executor was silent for JOB_SUSPECT_BEATS beats */
     bool seen;           /* the scheduler knew its container when this master resynced */
     bool ready;          /* its attempt has reported that it is ready; stays set until a restart */
-    uint32_t stop_tries; /* how often LIMIT_STOP expired since it entered its state */
+    /* How often LIMIT_STOP expired since it entered its state. In a slot that was abandoned because
+     * its end was not confirmed: JOB_STOP_TRIES. */
+    uint32_t stop_tries;
     uint32_t generation, attempt; /* of the current or last attempt; 0 = there was none */
     uint32_t tb_port, pid;
     uint32_t rank; /* as in struct slot_end */

@@ -419,6 +419,8 @@ static void new_master(struct drive *d)
         struct drive_slot *s = &d->slots[i];
         if (s->lost)
             s->container[0] = 0;
+        if (s->reported)
+            end_container(d, i, s->reported);
         if (*s->container)
             drive_feed(d, &(struct job_event){ .type = EV_CONTAINER_SEEN,
                                                .container_seen = { .slot = asked_as(s, i),
@@ -455,6 +457,10 @@ static void slot_word(struct drive *d, const char *verb, uint32_t slot)
                                     .allocation_refused = { .slot = slot, .why = "too large" } });
     else if (str_eq(verb, "lose"))
         s->lost = true;
+    else if (str_eq(verb, "lostby"))
+        s->reported = END_NODE_LOST;
+    else if (str_eq(verb, "diedby"))
+        s->reported = END_UNKNOWN;
     else if (str_eq(verb, "grant"))
         grant(d, slot);
     else if (str_eq(verb, "reg"))

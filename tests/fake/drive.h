@@ -38,7 +38,9 @@
  *   abort                  pool
  *   resize:worker=4,ps=2   a client asks for it; shrink:3 grow:8: the scheduler does
  *   master                 a new master; all containers are reported, and all executors reconnect
- *   lose:worker:1          the next resync does not report its container
+ *   lose:worker:1          each later resync does not report its container
+ *   lostby:worker:1        each later resync reports that its container was lost; diedby: that it
+ *                          has ended for an unknown reason
  */
 #ifndef TONY_TESTS_DRIVE_H
 #define TONY_TESTS_DRIVE_H
@@ -49,6 +51,7 @@
 
 struct drive_slot {
     bool mute, deny, lost;
+    enum end_reason reported; /* how each later resync reports that the container has ended */
     uint32_t asked;     /* the slot for which the container was requested */
     char container[32]; /* the container that the scheduler and the executor know; "" = none */
     bool launched, registered, running, started;

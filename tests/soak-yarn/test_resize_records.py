@@ -63,6 +63,7 @@ def test_at_each_record_of_a_resize(tony, cluster, base, victim, mode, old, new)
             striker.end()
         job.check(doc)
         assert len(doc["tasks"]) == new
+        assert victim != "master" or not job.charged(), job.charged()
         struck = job.struck()
         print(f"{mode} {old} to {new}, {victim} at record {number}: {struck}, {doc['restarts']} restarts", flush=True)
     assert number > 5

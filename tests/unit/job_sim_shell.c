@@ -265,6 +265,24 @@ static bool has_grown(const struct job *j, const uint32_t *members)
     return false;
 }
 
+/* Does this event tell a new master, before it is done with its resync, that a node was lost? */
+static bool is_loss_with_master(const struct sim *m, const struct job_event *ev)
+{
+    return m->job->resyncing &&
+           (ev->type == EV_RESYNCED ||
+            (ev->type == EV_COMPLETED && ev->completed.reason == END_NODE_LOST));
+}
+
+/* The restarts of tasks on a cluster that were charged to the budget for lost nodes. */
+static uint32_t count_charges(const struct sim *m)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < m->job->n_slots; i++)
+        n += m->job->slots[i].node >= 0 ? m->job->slots[i].spent[END_NODE_LOST] : 0;
+    return n;
+}
+
 int sim_feed(struct sim *m, const struct job_event *ev)
 {
     struct err e = { 0 };
@@ -278,8 +296,11 @@ int sim_feed(struct sim *m, const struct job_event *ev)
     uint32_t members[SAVES_SLOTS];
     for (uint32_t r = 0; r < m->job->n_roles; r++)
         members[r] = m->job->roles[r].n;
+    bool with_master = is_loss_with_master(m, ev);
+    uint32_t charged = count_charges(m);
     int rc = job_feed(m->job, ev, m->now, &acts, &e);
     m->n_feeds++;
+    assert_true(!with_master || count_charges(m) <= charged); /* full budgets may come back */
     assert_true(rc == 0 || (rc == 1 && *e.msg));
     if (rc == 0) {
         if (!has_grown(m->job, members))

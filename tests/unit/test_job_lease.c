@@ -262,6 +262,92 @@ static void test_a_reachable_executor_of_a_lost_node_is_told_to_end(void **state
     }
 }
 
+/* When a master dies, YARN ends the containers that no node has reported yet. Their restarts are not
+ * charged, whatever their slots were doing. `spent` is charged to the budget for lost nodes, which
+ * is 1. */
+static void test_a_loss_with_the_master_is_not_charged(void **state)
+{
+#define LIVE "worker*1/live/on/scope-task lost=1 gives=1 lease=100000 nodes=2 nogrant=1"
+    static const struct {
+        const char *job, *script, *slots;
+        uint32_t slot, spent;
+    } rows[] = {
+        /* a live resize has started the task: the new master does not find its container */
+        { LIVE, "go resize:worker=2 grant:worker:1 reg:worker:1 mute:worker:1 lose:worker:1 master "
+                "+112000",
+          "worker:0=running/1.1 worker:1=waiting/1.1", 1, 0 },
+        { LIVE, "go resize:worker=2 grant:worker:1 reg:worker:1 mute:worker:1 lostby:worker:1 "
+                "master +112000",
+          "worker:0=running/1.1 worker:1=waiting/1.1", 1, 0 },
+        /* and again, with the next master */
+        { LIVE, "go resize:worker=2 grant:worker:1 reg:worker:1 mute:worker:1 lostby:worker:1 "
+                "master +112000 heal:worker:1 grant:worker:1 reg:worker:1 mute:worker:1 master "
+                "+112000",
+          "worker:0=running/1.1 worker:1=waiting/2.1", 1, 0 },
+        /* its first start may have been missing in the journal */
+        { "worker*2 gang=0 lost=1 gives=1 lease=100000 nodes=2 nogrant=1",
+          "go mute:worker:1 grant:worker:1 lostby:worker:1 master +112000",
+          "worker:0=running/1.1 worker:1=waiting/0.0", 1, 0 },
+        /* a new master heard of the loss only after it had resynced: the node is to blame */
+        { ONE, "go mute:worker:0 master worker:0!lost +112000", "worker:0=waiting/1.1", 0, 1 },
+        /* the budget was spent before */
+        { ONE, "go mute:worker:0 worker:0!lost +112000 heal:worker:0 grant:worker:0 reg:worker:0 "
+               "mute:worker:0 lostby:worker:0 master +112000",
+          "worker:0=waiting/2.1", 0, 1 },
+        /* its executor died */
+        { ONE, "go mute:worker:0 worker:0!unknown +1", "worker:0=waiting/1.1", 0, 1 },
+        { ONE, "go mute:worker:0 diedby:worker:0 master +1", "worker:0=waiting/1.1", 0, 1 },
+        /* with the pool, the keeper has died */
+        { "worker*1 lost=1 lease=100000", "go mute:worker:0 lose:worker:0 master +1",
+          "worker:0=waiting/1.1", 0, 1 },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct drive d;
+        drive_init(&d, rows[i].job);
+        drive_run(&d, rows[i].script);
+        check_states(&d, rows[i].job, rows[i].script, rows[i].slots);
+        struct job *again = drive_replay(&d, d.journal.n);
+        const struct job *jobs[] = { d.job, again };
+        for (size_t k = 0; k < ARRAY_LEN(jobs); k++)
+            if (jobs[k]->slots[rows[i].slot].spent[END_NODE_LOST] != rows[i].spent)
+                fail_msg("[%s]: %u charged, not %u", rows[i].script,
+                         jobs[k]->slots[rows[i].slot].spent[END_NODE_LOST], rows[i].spent);
+        check_replay(&d);
+        job_free(again);
+        drive_done(&d);
+    }
+}
+
+/* With a budget of 0 no lost task restarts, also after the death of a master. */
+static void test_a_loss_with_the_master_needs_a_budget(void **state)
+{
+    static const struct row rows[] = {
+        { "worker*2/on/scope-task lost=0 lease=100000 nodes=2",
+          "go mute:worker:1 lose:worker:1 master +112000",
+          "worker:0=running/1.1 worker:1=ended/1.1" },
+        { "worker*2/never lost=1 lease=100000 nodes=2",
+          "go mute:worker:1 lose:worker:1 master +112000",
+          "worker:0=running/1.1 worker:1=ended/1.1" },
+    };
+    (void)state;
+    check_rows(rows, ARRAY_LEN(rows));
+}
+
+/* The nodes are not to blame either: the job does not avoid them. */
+static void test_a_loss_with_the_master_blames_no_node(void **state)
+{
+    struct drive d;
+
+    (void)state;
+    drive_init(&d, "worker*6/on/scope-task lost=9 lease=100000 nodes=6 nodefail=1 nodewin=600000");
+    drive_run(&d, "go mute:worker:1 lostby:worker:1 master +112000");
+    assert_string_equal(d.avoided, "");
+    drive_run(&d, "worker:2!lost");
+    assert_string_equal(d.avoided, "+n3");
+    drive_done(&d);
+}
+
 /* ---- a job that shrinks ---- */
 
 static void leave(struct drive *d, uint32_t slot)
@@ -368,6 +454,9 @@ int main(void)
         cmocka_unit_test(test_a_spare_has_a_connection_of_its_own),
         cmocka_unit_test(test_the_lease_is_extended_after_a_stall),
         cmocka_unit_test(test_a_reachable_executor_of_a_lost_node_is_told_to_end),
+        cmocka_unit_test(test_a_loss_with_the_master_is_not_charged),
+        cmocka_unit_test(test_a_loss_with_the_master_needs_a_budget),
+        cmocka_unit_test(test_a_loss_with_the_master_blames_no_node),
         cmocka_unit_test(test_a_leaving_slot_waits_as_well),
         cmocka_unit_test(test_a_resize_waits_for_the_lease),
         cmocka_unit_test(test_a_heartbeat_ends_a_suspicion),

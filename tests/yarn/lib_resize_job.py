@@ -81,6 +81,13 @@ class PointsJob:
         assert r.returncode == 0, r.stdout + r.stderr
         return self.tony.status(self.app)
 
+    def charged(self):
+        """The restarts that were charged to a budget, from the journal in the history of the ended job."""
+        path, cluster = f"/user/root/.tony/history/{self.app}/journal", self.tony.cluster
+        wait_until(lambda: cluster.exists(path), "the journal in the history")
+        records = [json.loads(line) for line in cluster.read(path).splitlines()]
+        return [r for r in records if r["e"] == "decided_restart" and "charge" in r]
+
     def check(self, doc):
         assert doc["state"] == "SUCCEEDED", doc
         assert not self.lines("double"), self.lines("double")
