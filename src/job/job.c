@@ -476,13 +476,16 @@ static int on_beat(struct job *j, struct job_event *event, struct err *e)
 {
     struct ev_beat *ev = &event->beat;
     struct slot *s = &j->slots[ev->slot];
+    bool ended = s->state == SLOT_ENDED && s->given_up;
 
-    if (!slot_has_container(s->state))
+    if (!slot_has_container(s->state) && !ended)
         return err_set(e, EPROTO,
                        "slot '" SLOT_NAME "' is %s: it has no executor that could send heartbeats",
                        SLOT_ARGS(j, ev->slot), slot_state_name(s->state)),
                1;
     note_sign_of_life(j, s);
+    if (ended || s->state == SLOT_REPLACING)
+        restart_end_executor(j, ev->slot);
     return 0;
 }
 

@@ -106,6 +106,20 @@ static int64_t lease_due(const struct job *j, const struct slot *s)
     return s->left_ms ? MIN(due, s->left_ms + j->stalled_ms + JOB_LEFT_MS) : due;
 }
 
+/* The lease counts from the last message of the executor. Messages are not in the journal, so this
+ * function counts from a later time: when the job stopped waiting for the slot. If only the end of
+ * the container was not confirmed, the executor may have sent messages until the end of the job. */
+int64_t limits_orphan_end(const struct job *j, const struct slot *s)
+{
+    bool unconfirmed = s->stop_tries >= JOB_STOP_TRIES;
+
+    if (!s->given_up || !restart_may_have_started(j, s))
+        return -1;
+    int64_t end = after(unconfirmed ? j->ended_ms : s->since_ms,
+                        j->spec->master_away_ms + j->spec->kill_grace_ms + JOB_STOP_MARGIN_MS);
+    return end > j->ended_ms ? end : -1;
+}
+
 /* Does the job wait for the end of the slot's attempt before it starts the next attempt or the next
  * generation? */
 static bool must_end(const struct job *j, const struct slot *s)
@@ -353,8 +367,15 @@ static int stop_overdue(struct job *j, uint32_t slot, struct err *e)
     struct slot_end end = { .reason = END_NODE_LOST,
                             .at_us = j->now_ms * 1000,
                             .note = NOTE_UNCONFIRMED };
+    bool unconfirmed = !s->given_up;
     s->given_up = true; /* if the task restarts later, it first waits for the end of the lease */
-    return slot_step(j, slot, IN_ABANDON, &end, e);
+    int rc = slot_step(j, slot, IN_ABANDON, &end, e);
+    /* The next two are for limits_orphan_end(); slot_step() has reset them. */
+    if (s->state == SLOT_ABSENT)
+        s->given_up = true;
+    if (s->given_up && unconfirmed)
+        s->stop_tries = JOB_STOP_TRIES;
+    return rc;
 }
 
 static int lease_fired(struct job *j, uint32_t slot, struct err *e)

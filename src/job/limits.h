@@ -16,6 +16,7 @@
 
 struct err;
 struct job;
+struct slot;
 
 enum {
     JOB_SUSPECT_BEATS = 3,  /* missed heartbeats after which an executor is suspect */
@@ -52,6 +53,9 @@ void limits_job(struct job *j);  /* of anything else on which a limit of the job
 
 /* When the slot's next limit expires. The slot's entry among the deadlines is never later. */
 int64_t limits_slot_due(const struct job *j, uint32_t slot);
+/* The job is over, but an attempt may still run in the slot's container. When is that attempt dead
+ * for certain? -1: none can run there. A replay gets the same time. */
+int64_t limits_orphan_end(const struct job *j, const struct slot *s);
 int64_t gang_pause_ms(const struct job *j); /* the pause before the gang requests again */
 /* A number from 0 to max that depends on the application id, `which` and `number`. A replay gets
  * the same number, and other jobs get other numbers. */

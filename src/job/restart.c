@@ -138,18 +138,23 @@ static bool executor_died_between(const struct slot *s, enum slot_input final_in
            end->reason != END_DISK_FAILED && end->reason != END_NODE_LOST;
 }
 
-/*
- * May an attempt be running in the slot's container, as far as this master knows? If an earlier
- * master died, the journal may have lost its last records. So a first attempt may be running
- * although the journal does not have its start. Later attempts start only after their start is
- * stored (ACT_SYNC).
- */
+/* May the journal lack the start of the slot's first attempt? */
+static bool may_lack_start(const struct job *j, const struct slot *s)
+{
+    bool spare = s->role >= j->n_roles;
+
+    return j->gang.gives_back && j->epoch > 1 && !s->attempt && !spare;
+}
+
+bool restart_may_have_started(const struct job *j, const struct slot *s)
+{
+    return s->attempt > s->elsewhere || may_lack_start(j, s);
+}
+
+/* May an attempt be running in the slot's container, as far as this master knows? */
 static bool may_run(const struct job *j, uint32_t slot)
 {
     const struct slot *s = &j->slots[slot];
-    bool started = s->attempt > s->elsewhere;
-    bool start_unwritten =
-        j->gang.gives_back && j->epoch > 1 && !s->attempt && !job_is_spare(j, slot);
 
     switch (s->state) {
     case SLOT_RUNNING:
@@ -157,11 +162,11 @@ static bool may_run(const struct job *j, uint32_t slot)
     case SLOT_REPLACING:
     case SLOT_LEAVING:
     case SLOT_STOPPING:
-        return started || start_unwritten;
+        return restart_may_have_started(j, s);
     case SLOT_PLACED:
     case SLOT_REGISTERED: /* its executor has reported the end of an earlier attempt */
     case SLOT_RENEWING:   /* it has, too; or the gang restarted when the slot was registered */
-        return start_unwritten;
+        return may_lack_start(j, s);
     case SLOT_DRAINING:
     case SLOT_NONE:
     case SLOT_ABSENT:
@@ -187,9 +192,8 @@ static bool may_live_on(const struct job *j, uint32_t slot, enum slot_input fina
            may_run(j, slot);
 }
 
-/* Tell the slot's executor, if it can be reached, to end its command and to exit. The scheduler
- * does not end a container that it has given up. */
-static void finish_executor(struct job *j, uint32_t slot)
+/* The scheduler does not end a container that it has given up. */
+void restart_end_executor(struct job *j, uint32_t slot)
 {
     job_act(j, ACT_FINISH_EXECUTOR)->finish_executor =
         (struct act_finish_executor){ slot, j->slots[slot].container, j->spec->kill_grace_ms };
@@ -204,7 +208,7 @@ static int wait_for_lease(struct job *j, uint32_t slot, struct err *e)
 
     s->given_up = true;
     int rc = waits ? 0 : slot_step(j, slot, IN_DROP, NULL, e);
-    finish_executor(j, slot);
+    restart_end_executor(j, slot);
     limits_slot(j, slot);
     return rc;
 }
@@ -219,7 +223,7 @@ static int joiner_ended(struct job *j, uint32_t slot, enum slot_input final_inpu
 
     if (slot_table[s->state][final_input].to != SLOT_NONE &&
         may_live_on(j, slot, final_input, end)) {
-        finish_executor(j, slot);
+        restart_end_executor(j, slot);
         s->given_up = true;
     }
     return slot_step(j, slot, final_input, end, e);
@@ -232,6 +236,11 @@ int restart_ended(struct job *j, uint32_t slot, enum slot_input final_input,
     struct restart_plan plan = { 0 };
     struct slot_end lost = { .reason = END_NODE_LOST, .at_us = end->at_us, .note = NOTE_BETWEEN };
 
+    if (s->state == SLOT_ENDED && s->given_up && final_input == IN_END) {
+        s->given_up =
+            false; /* its result stays; but if it restarts, it need not wait for the lease */
+        return 0;
+    }
     if (!job_is_member(j, s) && s->state != SLOT_LEAVING && s->state != SLOT_REPLACING)
         return joiner_ended(j, slot, final_input, end, e);
     if (executor_died_between(s, final_input, end))
@@ -253,7 +262,7 @@ int restart_ended(struct job *j, uint32_t slot, enum slot_input final_input,
     if (may_restart && slot_table[s->state][final_input].to != SLOT_NONE)
         restart_decide(j, slot, final_input, end, &plan);
     if (lives_on)
-        finish_executor(j, slot);
+        restart_end_executor(j, slot);
     if (final_input == IN_GONE) /* the slot's next step, which follows, uses it */
         s->given_up = lives_on;
     if (!plan.scope)

@@ -121,11 +121,16 @@ int restart_preempting(struct job *j, uint32_t slot, int64_t within_ms, struct e
  * given up, or the slot waits for its end. */
 void restart_end_executor(struct job *j, uint32_t slot);
 /* A new master found that the scheduler does not know the slot's container. In the pool, a restart
- * is charged if an attempt ran in it; on a cluster no restart is charged. If an attempt may still run in it, the slot waits for the end of
- * its lease (decision 0008). */
+ * is charged if an attempt ran in it; on a cluster no restart is charged. If an attempt may still
+ * run in it, the slot waits for the end of its lease (decision 0008). */
 void restart_unseen(struct job *j, uint32_t slot, const struct slot_end *lost);
 /* Restart a job that has failed as a whole, if tony.am.retry-count allows it. */
 bool restart_whole(struct job *j);
+/* Has an attempt been started in the slot's container, as far as this master knows? If an earlier
+ * master died, the journal may have lost its last records. So a first attempt may have been started
+ * although the journal does not have its start. Later attempts start only after their start is
+ * stored (ACT_SYNC). */
+bool restart_may_have_started(const struct job *j, const struct slot *s);
 /* Must the slot's executor stay, because another attempt may follow in the same container? */
 bool restart_wants_executor(const struct job *j, uint32_t slot);
 /* Form the gang anew because of a resize; no restart is charged. save_until_ms: running tasks may

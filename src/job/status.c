@@ -266,6 +266,31 @@ int job_resize_json(const struct job *j, struct buf *out)
     return buf_addc(out, '}');
 }
 
+enum { ORPHANS_MAX = 1000 }; /* entries of "orphans"; followers get them in one message */
+
+/* Add "orphans" if the job is over and attempts may still run: their nodes were lost, or their end
+ * was never confirmed (decision 0008). */
+static void add_orphans(const struct job *j, struct buf *out)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < j->n_slots && job_over(j) && n < ORPHANS_MAX; i++) {
+        const struct slot *s = &j->slots[i];
+        int64_t end_ms = limits_orphan_end(j, s);
+        if (end_ms < 0)
+            continue;
+        (void)buf_adds(out, n ? "," : ",\"orphans\":[");
+        add_name(j, i, out);
+        add_int(out, "attempt", s->attempt);
+        status_text(out, "node", s->node >= 0 ? j->nodes.v[s->node].name : NULL);
+        add_int(out, "until_ms", end_ms);
+        (void)buf_addc(out, '}');
+        n++;
+    }
+    if (n)
+        (void)buf_addc(out, ']');
+}
+
 int job_status_json(const struct job *j, bool full, struct buf *out)
 {
     return job_status_json_more(j, full, &(struct job_status_more){ 0 }, out);
@@ -305,6 +330,7 @@ int job_status_json_more(const struct job *j, bool full, const struct job_status
     add_cause(j, !more->no_tail, out);
     failures_json(j, more->no_tail ? WORDS_NONE : full ? WORDS_TAIL : WORDS_LINE, out);
     nodes_bad_json(j, out);
+    add_orphans(j, out);
     (void)buf_adds(out, ",\"roles\":[");
     for (uint32_t r = 0; r < j->n_roles; r++) {
         if (r)

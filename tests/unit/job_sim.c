@@ -172,6 +172,26 @@ void sim_check(const struct sim *m)
     check_deadlines(m->job);
 }
 
+/* A task that runs on after the end of the job is an orphan in the job's status, until its lease is
+ * over. Those of a container that the job does not know are not: the journal has lost the grant. */
+static void check_orphan(const struct sim *m, const struct executor *x)
+{
+    const struct slot *s = x->slot < m->job->n_slots ? &m->job->slots[x->slot] : NULL;
+    int64_t dead_by =
+        MIN(x->heard_ms + m->spec->master_away_ms + m->spec->kill_grace_ms, x->dead_by_ms);
+
+    if (!x->alive || !x->running || x->dying || dead_by <= m->now || !s ||
+        !str_eq(s->container, x->container))
+        return;
+    if (limits_orphan_end(m->job, s) < dead_by)
+        fail_msg("slot %u runs on in %s after the end of the job, until %lld, and is no orphan "
+                 "(%lld): %s%s%s%s, attempt %u, the slot's is %u",
+                 x->slot, x->container, (long long)dead_by, (long long)limits_orphan_end(m->job, s),
+                 x->connected ? "connected" : "away", x->cut ? ", cut off" : "",
+                 x->mute ? ", mute" : "", x->unkillable ? ", unkillable" : "", x->attempt,
+                 s->attempt);
+}
+
 void sim_check_end(struct sim *m)
 {
     struct job_verdict v;
@@ -193,6 +213,7 @@ void sim_check_end(struct sim *m)
                          (long long)x->lost_ms, (long long)m->now,
                          slot_state_name(m->job->slots[x->slot].state),
                          m->job->slots[x->slot].container);
+            check_orphan(m, x);
         }
     }
     assert_int_equal(v.state, m->verdict.state);
@@ -438,6 +459,8 @@ void sim_executor_step(struct sim *m, size_t at)
         return;
     if (x->cut && (eager || !sim_chance(m, 30)))
         x->cut = false;
+    if (x->mute && !eager && !sim_chance(m, 30)) /* it was frozen, and runs on */
+        x->mute = false;
     if (!x->connected) {
         if (!x->cut && (x->pending || !x->mute || x->attempt))
             if (eager || sim_chance(m, 3))
@@ -575,8 +598,9 @@ void sim_client(struct sim *m)
 /* The scheduler asks for containers back, or offers more. */
 static void scheduler_wishes(struct sim *m)
 {
-    struct job_event ev = { .type = EV_GROW, .grow = { .n_containers = sim_chance(m, 12),
-                                     .saved = sim_chance(m, 2) } };
+    struct job_event ev = {
+        .type = EV_GROW, .grow = { .n_containers = sim_chance(m, 12), .saved = sim_chance(m, 2) }
+    };
 
     char leave[40];
     (void)snprintf(leave, sizeof leave, "%u,%u,%u", sim_chance(m, 9), sim_chance(m, 9),

@@ -188,6 +188,44 @@ static void test_a_first_start_may_be_missing(void **state)
     check_rows(rows, ARRAY_LEN(rows));
 }
 
+/* An executor was frozen, and its slot was given up. It runs on: it is told to end, and its lease
+ * counts from its beats. */
+static void test_an_executor_that_was_silent_runs_on(void **state)
+{
+    static const struct row rows[] = {
+        { GANG_WITHOUT_BUDGET, "go mute:worker:1 +300000 beat:worker:1 worker:0=1 +1000",
+          "worker:0=registered/1.1 worker:1=replacing/1.1" },
+        { GANG_WITHOUT_BUDGET, "go mute:worker:1 +300000 beat:worker:1 worker:0=1 +112000",
+          "worker:0=registered/1.1 worker:1=waiting/1.1" },
+        { GANG_WITHOUT_BUDGET, "go mute:worker:1 +300000 worker:0=1 +1000",
+          "worker:0=registered/1.1 worker:1=waiting/1.1" },
+        /* it reports the end: nothing is left to wait for */
+        { GANG_WITHOUT_BUDGET, "go mute:worker:1 +60000 worker:1=killed worker:0=1 +1000",
+          "worker:0=registered/1.1 worker:1=waiting/1.1" },
+    };
+    static const struct {
+        const char *job, *script;
+        unsigned told;
+    } ends[] = {
+        { GANG_WITHOUT_BUDGET, "go mute:worker:1 +300000", 1 },
+        { GANG, "go mute:worker:1 +60000", 1 }, /* it is to be replaced */
+        { GANG, "go", 0 },
+        { GANG_WITHOUT_BUDGET, "go mute:worker:1 worker:1=0", 0 }, /* its attempt has ended */
+    };
+    (void)state;
+    check_rows(rows, ARRAY_LEN(rows));
+    for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
+        struct drive d;
+        drive_init(&d, ends[i].job);
+        drive_run(&d, ends[i].script);
+        unsigned before = d.n_acts[ACT_FINISH_EXECUTOR];
+        drive_run(&d, "beat:worker:1");
+        if (d.n_acts[ACT_FINISH_EXECUTOR] != before + ends[i].told)
+            fail_msg("[%s]: %u", ends[i].script, d.n_acts[ACT_FINISH_EXECUTOR] - before);
+        drive_done(&d);
+    }
+}
+
 /* The lease counts from the last message of the executor, for each limit. */
 static void test_the_lease_counts_from_the_last_message(void **state)
 {
@@ -262,9 +300,9 @@ static void test_a_reachable_executor_of_a_lost_node_is_told_to_end(void **state
     }
 }
 
-/* When a master dies, YARN ends the containers that no node has reported yet. Their restarts are not
- * charged, whatever their slots were doing. `spent` is charged to the budget for lost nodes, which
- * is 1. */
+/* When a master dies, YARN ends the containers that no node has reported yet. Their restarts are
+ * not charged, whatever their slots were doing. `spent` is charged to the budget for lost nodes,
+ * which is 1. */
 static void test_a_loss_with_the_master_is_not_charged(void **state)
 {
 #define LIVE "worker*1/live/on/scope-task lost=1 gives=1 lease=100000 nodes=2 nogrant=1"
@@ -273,16 +311,19 @@ static void test_a_loss_with_the_master_is_not_charged(void **state)
         uint32_t slot, spent;
     } rows[] = {
         /* a live resize has started the task: the new master does not find its container */
-        { LIVE, "go resize:worker=2 grant:worker:1 reg:worker:1 mute:worker:1 lose:worker:1 master "
-                "+112000",
+        { LIVE,
+          "go resize:worker=2 grant:worker:1 reg:worker:1 mute:worker:1 lose:worker:1 master "
+          "+112000",
           "worker:0=running/1.1 worker:1=waiting/1.1", 1, 0 },
-        { LIVE, "go resize:worker=2 grant:worker:1 reg:worker:1 mute:worker:1 lostby:worker:1 "
-                "master +112000",
+        { LIVE,
+          "go resize:worker=2 grant:worker:1 reg:worker:1 mute:worker:1 lostby:worker:1 "
+          "master +112000",
           "worker:0=running/1.1 worker:1=waiting/1.1", 1, 0 },
         /* and again, with the next master */
-        { LIVE, "go resize:worker=2 grant:worker:1 reg:worker:1 mute:worker:1 lostby:worker:1 "
-                "master +112000 heal:worker:1 grant:worker:1 reg:worker:1 mute:worker:1 master "
-                "+112000",
+        { LIVE,
+          "go resize:worker=2 grant:worker:1 reg:worker:1 mute:worker:1 lostby:worker:1 "
+          "master +112000 heal:worker:1 grant:worker:1 reg:worker:1 mute:worker:1 master "
+          "+112000",
           "worker:0=running/1.1 worker:1=waiting/2.1", 1, 0 },
         /* its first start may have been missing in the journal */
         { "worker*2 gang=0 lost=1 gives=1 lease=100000 nodes=2 nogrant=1",
@@ -291,8 +332,9 @@ static void test_a_loss_with_the_master_is_not_charged(void **state)
         /* a new master heard of the loss only after it had resynced: the node is to blame */
         { ONE, "go mute:worker:0 master worker:0!lost +112000", "worker:0=waiting/1.1", 0, 1 },
         /* the budget was spent before */
-        { ONE, "go mute:worker:0 worker:0!lost +112000 heal:worker:0 grant:worker:0 reg:worker:0 "
-               "mute:worker:0 lostby:worker:0 master +112000",
+        { ONE,
+          "go mute:worker:0 worker:0!lost +112000 heal:worker:0 grant:worker:0 reg:worker:0 "
+          "mute:worker:0 lostby:worker:0 master +112000",
           "worker:0=waiting/2.1", 0, 1 },
         /* its executor died */
         { ONE, "go mute:worker:0 worker:0!unknown +1", "worker:0=waiting/1.1", 0, 1 },
@@ -450,6 +492,7 @@ int main(void)
         cmocka_unit_test(test_a_new_master_waits_in_every_state),
         cmocka_unit_test(test_a_lost_slot_without_budget_restarts_later),
         cmocka_unit_test(test_a_first_start_may_be_missing),
+        cmocka_unit_test(test_an_executor_that_was_silent_runs_on),
         cmocka_unit_test(test_the_lease_counts_from_the_last_message),
         cmocka_unit_test(test_a_spare_has_a_connection_of_its_own),
         cmocka_unit_test(test_the_lease_is_extended_after_a_stall),

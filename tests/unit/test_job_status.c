@@ -88,6 +88,70 @@ static void test_between_attempts(void **state)
     drive_done(&d);
 }
 
+/* Decision 0008: a job that is over does not wait for attempts that may live on, but names them.
+ * The lease is 100 s, the grace 5 s, the margin 3 s. */
+static void test_orphans(void **state)
+{
+#define LOST "worker*2 lost=0 lease=100000 nodes=2"
+#define ORPHAN_OF(slot, attempt, node, until)                                                      \
+    "[{\"attempt\":" attempt ",\"index\":" slot ",\"node\":" node ",\"role\":\"worker\","          \
+    "\"task\":\"worker:" slot "\",\"until_ms\":" until "}]"
+    static const struct {
+        const char *job, *script, *orphans;
+    } rows[] = {
+        { LOST, "go +1000 mute:worker:1 worker:1!lost +1000", "(absent)" }, /* not over yet */
+        { LOST, "go +1000 mute:worker:1 worker:1!lost +1000 worker:0=0",
+          ORPHAN_OF("1", "1", "\"n0\"", "109000") },
+        /* its lease was over before the end of the job */
+        { LOST, "go +1000 mute:worker:1 worker:1!lost +109000 worker:0=0", "(absent)" },
+        /* its executor had reported the end of the task */
+        { LOST, "go +1000 mute:worker:1 worker:1=0 worker:1!lost worker:0=0", "(absent)" },
+        { LOST, "go +1000 mute:worker:1 worker:1!lost worker:1=killed worker:0=0", "(absent)" },
+        /* no attempt ran in the container */
+        { "worker*2 gang=0 lost=0 lease=100000 nodes=2 nogrant=1",
+          "go +1000 mute:worker:1 grant:worker:1 worker:1!lost worker:0=0", "(absent)" },
+        /* the job was stopped while the slot waited for its lease, or left */
+        { "worker*1 lost=1 lease=100000 nodes=2", "go +1000 mute:worker:0 worker:0!lost stop +1",
+          ORPHAN_OF("0", "1", "\"n1\"", "109000") },
+        { "worker*2/live lost=1 lease=100000 nodes=2",
+          "go +1000 mute:worker:1 resize:worker=1 worker:1!lost stop +1",
+          ORPHAN_OF("1", "1", "\"n0\"", "109000") },
+        /* the journal may lack its first start */
+        { "worker*2 lost=1 gives=1 lease=100000 nodes=2",
+          "mute:worker:1 go +1000 master mute:worker:0 worker:0!lost stop +1",
+          ORPHAN_OF("0", "0", "\"n1\"", "109000") },
+        /* nothing was started in it, and its end was not confirmed */
+        { "worker*2 lease=100000 nodes=2", "mute:worker:1 go grant:worker:1 +1000 stop +300000",
+          "(absent)" },
+        /* its end was not confirmed, long before the end of the job: it may still have a master */
+        { "worker*2/on/scope-task lost=0 lease=100000", "go +1000 mute:worker:1 +300000 worker:0=0",
+          ORPHAN_OF("1", "1", "null", "409000") },
+        /* in the pool: its end was not confirmed */
+        { "worker*1 lease=100000", "go +1000 mute:worker:0 stop +300000",
+          ORPHAN_OF("0", "1", "null", "132000") },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct drive d;
+        char live[400], replayed[400];
+        drive_init(&d, rows[i].job);
+        drive_run(&d, rows[i].script);
+        json_t *doc = status(&d, false);
+        at(doc, "orphans", live, sizeof live);
+        json_decref(doc);
+        struct job *job = d.job;
+        d.job = drive_replay(&d, d.journal.n);
+        doc = status(&d, true);
+        at(doc, "orphans", replayed, sizeof replayed);
+        json_decref(doc);
+        if (!str_eq(live, rows[i].orphans) || !str_eq(replayed, rows[i].orphans))
+            fail_msg("[%s]:\n%s\n%s\nnot\n%s", rows[i].script, live, replayed, rows[i].orphans);
+        job_free(d.job);
+        d.job = job;
+        drive_done(&d);
+    }
+}
+
 static void test_the_document_from_start_to_end(void **state)
 {
     struct drive d;
@@ -452,6 +516,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_document_from_start_to_end),
         cmocka_unit_test(test_between_attempts),
+        cmocka_unit_test(test_orphans),
         cmocka_unit_test(test_succeeded_and_single_node),
         cmocka_unit_test(test_outlook),
         cmocka_unit_test(test_notices),

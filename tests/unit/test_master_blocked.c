@@ -145,11 +145,10 @@ static void end_without_room(struct world *w)
     struct master *m = w->master;
     block(w);
     for (uint32_t slot = 0; slot < 2; slot++) {
-        struct job_event end = { .type = EV_ATTEMPT_ENDED,
-                                 .attempt_ended = { .slot = slot,
-                                                    .generation = 1,
-                                                    .attempt = 1,
-                                                    .reason = END_EXITED } };
+        struct job_event end = {
+            .type = EV_ATTEMPT_ENDED,
+            .attempt_ended = { .slot = slot, .generation = 1, .attempt = 1, .reason = END_EXITED }
+        };
         assert_int_equal(master_feed(m, &end), 0);
     }
     master_flush(m);

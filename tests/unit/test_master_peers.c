@@ -128,8 +128,7 @@ static void an_executor_of_another_container_is_refused(void **state)
     (void)state;
     run_second(&w, connect_with_another_container);
     assert_int_equal(second.n_welcomes, 0);
-    assert_string_equal(second.refused,
-                        "this container does not belong to the task any more");
+    assert_string_equal(second.refused, "this container does not belong to the task any more");
 }
 
 static void ask_and_connect_again(struct world *w)
@@ -175,15 +174,14 @@ static void start_too_late(struct world *w)
 {
     struct master *m = w->master;
     const struct slot *s = &m->job->slots[0];
-    struct job_event end = { .type = EV_ATTEMPT_ENDED,
-                             .attempt_ended = { .generation = 1,
-                                                .attempt = 1,
-                                                .exit_code = 1,
-                                                .reason = END_EXITED } };
-    struct job_event ready = { .type = EV_REGISTERED,
-                               .registered = { .container = s->container,
-                                               .generation = 1,
-                                               .address = "127.0.0.1:1000" } };
+    struct job_event end = {
+        .type = EV_ATTEMPT_ENDED,
+        .attempt_ended = { .generation = 1, .attempt = 1, .exit_code = 1, .reason = END_EXITED }
+    };
+    struct job_event ready = {
+        .type = EV_REGISTERED,
+        .registered = { .container = s->container, .generation = 1, .address = "127.0.0.1:1000" }
+    };
     struct act_start other = { .slot = 0, .generation = 1, .attempt = 2 };
 
     executor_start(m, &other); /* the slot has no such attempt */

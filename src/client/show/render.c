@@ -579,6 +579,8 @@ void render_verdict(struct client *c, const char *application_id, const char *lo
     AUTO(buf_done) struct buf why = { 0 };
     if (!str_eq(state, "SUCCEEDED"))
         why_failed(summary, cause_at, ROWS_AROUND, &why);
+    else
+        why_orphans(summary, &why);
     /* If stderr fails, there is nowhere to report it. */
     (void)fs_write_all(STDERR_FILENO, why.p, why.len);
     if (logs)

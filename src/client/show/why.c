@@ -332,6 +332,34 @@ static void say_resize(const json_t *doc, struct buf *out)
         say(out, "resize", buf_cstr(&text));
 }
 
+void why_orphans(const json_t *doc, struct buf *out)
+{
+    const json_t *orphans = json_object_get(doc, "orphans");
+    int64_t ended_ms = doc_int(json_object_get(doc, "times"), "ended_ms", 0), until_ms = 0;
+    AUTO(buf_done) struct buf text = { 0 };
+    char time[32];
+    size_t i;
+    json_t *x;
+    json_array_foreach(orphans, i, x)
+    {
+        const char *node = doc_str(x, "node");
+        until_ms = MAX(until_ms, doc_int(x, "until_ms", 0));
+        if (i < TASKS_NAMED)
+            (void)buf_addf(&text, "%s%s%s%s", i ? ", " : "", doc_str(x, "task"),
+                           node[0] ? " on " : "", node);
+    }
+    size_t n = json_array_size(orphans);
+    if (n > TASKS_NAMED)
+        (void)buf_addf(&text, " and %zu more", n - TASKS_NAMED);
+    if (n == 0)
+        return;
+    (void)buf_addf(&text,
+                   " may still run, for at most %s after the end of the job; until then, start no "
+                   "job that writes to the same checkpoints",
+                   str_duration(MAX(until_ms - ended_ms, (int64_t)0), time, sizeof time));
+    say(out, "orphans", buf_cstr(&text));
+}
+
 /* If a time limit ended the job, append the name of the limit and how to raise it. */
 static void say_limit(const json_t *doc, struct buf *out)
 {
@@ -376,6 +404,7 @@ void why_failed(const json_t *doc, const char *log, size_t used, struct buf *out
     say_done(doc, first, &after);
     say_nodes(doc, &after);
     say_resize(doc, &after);
+    why_orphans(doc, &after);
     used += rows_of(buf_span(out)) + rows_of(buf_span(&after)) + 1;
     if (json_is_object(cause))
         say_tail(cause, used < ROWS ? ROWS - used : 0, out);
@@ -468,7 +497,7 @@ static int why_json(json_t *doc)
 {
     static const char *const members[] = {
         "application_id", "state",    "exit_code", "message", "waiting",     "pausing", "trouble",
-        "cause",          "failures", "bad_nodes", "resize",  "last_resize", "policy"
+        "cause",          "failures", "bad_nodes", "resize",  "last_resize", "policy",  "orphans"
     };
     json_t *out = json_object();
     for (size_t i = 0; i < ARRAY_LEN(members); i++) {
