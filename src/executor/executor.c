@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "base/title.h"
 #include "base/util.h"
 #include "executor/ports.h"
 #include "storage/paths.h"
@@ -257,6 +258,11 @@ static void prepare(struct executor *x)
         free(TAKE(x->workdir)); /* attempt_start() reports workdir_err */
 }
 
+void executor_show_title(const struct executor *x)
+{
+    title_set("tony-executor %s:%u of %s", x->role->role, x->role->index, x->cfg->application_id);
+}
+
 static void on_welcome(struct executor *x, const Tony__Welcome *w)
 {
     if (w->epoch < x->epoch) { /* an older master, which was replaced already */
@@ -279,6 +285,7 @@ static void on_welcome(struct executor *x, const Tony__Welcome *w)
         leave(x, 0, "no memory");
         return;
     }
+    executor_show_title(x);
     x->beat_at_ms = clock_mono_ms() + beat_ms(x);
     prepare(x);
     serve_open(x);

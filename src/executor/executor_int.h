@@ -133,6 +133,7 @@ static inline bool executor_has_keeper(const struct executor *x)
 }
 
 _Noreturn void executor_run(const struct executor_config *cfg);
+void executor_show_title(const struct executor *x); /* ps shows its task and job */
 void executor_warn(struct executor *x, const char *event, const struct err *e);
 /* Send a frame. A failure closes the connection; the executor reconnects. */
 int executor_send(struct executor *x, Tony__Frame *f);

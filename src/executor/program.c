@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "base/str.h"
+#include "base/title.h"
 #include "executor/container.h"
 #include "executor/executor.h"
 #include "executor/keeper_int.h"
@@ -22,6 +23,7 @@ static const char usage[] =
 
 int executor_program(int argc, char **argv)
 {
+    title_init(argc, argv);
     const char *mode = argc > 1 ? argv[1] : "";
     struct err e = { 0 };
     if (str_eq(mode, "--keeper") || str_starts(mode, "--keeper="))

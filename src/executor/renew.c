@@ -63,4 +63,5 @@ void executor_rename(struct executor *x, const Tony__Start *s)
         return;
     x->role->index = s->index;
     x->role->chief = s->chief;
+    executor_show_title(x);
 }

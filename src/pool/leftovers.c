@@ -31,19 +31,18 @@ static bool is_ours(int proc, const char *name, pid_t pid, const char *entry)
            proctree_has_variable(pid, entry);
 }
 
-/* Is the process an executor (or a keeper)? An executor is a fork of its keeper, so both have the
- * same command line. */
+/* Is the process an executor or a keeper? Both say so by the name of their thread. A program of the
+ * user with such a name is killed later, together with them. */
 static bool is_executor(int proc, const char *pid)
 {
-    char path[64], line[512];
-    (void)snprintf(path, sizeof path, "%.20s/cmdline", pid);
+    char path[64], name[32];
+    (void)snprintf(path, sizeof path, "%.20s/comm", pid);
     AUTO(close_p) int fd = openat(proc, path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, line, sizeof line - 1) : -1;
+    ssize_t n = fd >= 0 ? read(fd, name, sizeof name - 1) : -1;
     if (n <= 0)
         return false;
-    line[n] = '\0';
-    const char *second = line + strlen(line) + 1;
-    return second < line + n && str_eq(second, "--keeper");
+    name[n] = '\0';
+    return str_eq(name, "tony-executor\n") || str_eq(name, "tony-keeper\n");
 }
 
 static int kill_once(const char *entry, bool executors)

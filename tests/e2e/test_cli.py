@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 import pytest
-from conftest import BIN
+from conftest import BIN, wait_until
 
 COMMANDS = ["run", "submit", "list", "status", "tasks", "why", "logs", "wait", "stop", "kill", "plan", "pool", "allocate", "simulate", "doctor", "version",
             "completion", "help"]
@@ -275,3 +275,11 @@ def test_programs_need_no_shared_library_but_libc():
     out = subprocess.run(["ldd", str(BIN / "tony")], capture_output=True, text=True, check=True).stdout
     for heavy in ("curl", "archive", "sqlite", "microhttpd", "xml2"):
         assert heavy not in out
+
+
+def test_ps_shows_the_task_of_an_executor(tony):
+    app = tony.submit(tony.workers("sleep 600", n=2))
+    wait_until(lambda: sum(r["running"] for r in tony.status(app).get("roles", [])) == 2, "its tasks run")
+    lines = tony.processes().values()
+    assert {line for line in lines if line.startswith("tony-executor ") and app in line} == {f"tony-executor worker:{i} of {app}" for i in range(2)}, lines
+    tony.ok("kill", app)

@@ -74,29 +74,33 @@ class Bare:
                    env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "SCRIPT": script, "DEBIAN_FRONTEND": "noninteractive"})
 
 
-@pytest.fixture
-def bare(tmp_path):
-    made = []
-
-    def make(suite):
-        made.append(Bare(tmp_path / suite, suite))
-        return made[-1]
-
-    yield make
-    for one in made:
+@pytest.fixture(scope="module")
+def systems():
+    """The bare Debians that were made so far, by suite: two tests use the same one."""
+    made = {}
+    yield made
+    for one in made.values():
         shutil.rmtree(one.root, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def debian(request, systems, tmp_path_factory):
+    # made here and not in the test, which has a time limit
+    if request.param not in systems:
+        systems[request.param] = Bare(tmp_path_factory.mktemp(request.param) / "root", request.param)
+    return systems[request.param]
 
 
 def says_the_right_things(out):
     assert "SUCCEEDED" in out and "I am worker:2 of 3" in out, out
 
 
+# The package is for Debian 12 and 13; the tarball is tried on the oldest and the newest Debian.
 @pytest.mark.slow
 @pytest.mark.takes(120)
-@pytest.mark.parametrize("suite", ["bookworm", "trixie"])
-def test_the_debian_package_on_a_bare_debian(bare, suite):
+@pytest.mark.parametrize("debian", ["bookworm", "trixie"], indirect=True)
+def test_the_debian_package_on_a_bare_debian(debian):
     deb = ROOT / run("make", "--no-print-directory", "deb", cwd=ROOT).split()[-1]
-    debian = bare(suite)
     shutil.copy(deb, debian.root / "tmp/tony.deb")
     debian.sh("apt-get -q update && apt-get -q install -y --no-install-recommends /tmp/tony.deb")
     says_the_right_things(debian.sh(AS_USER, user="u"))
@@ -106,10 +110,9 @@ def test_the_debian_package_on_a_bare_debian(bare, suite):
 
 @pytest.mark.slow
 @pytest.mark.takes(120)
-@pytest.mark.parametrize("suite", ["bullseye", "trixie"])
-def test_the_tarball_on_an_older_and_a_newer_debian(bare, suite):
+@pytest.mark.parametrize("debian", ["trixie", "bullseye"], indirect=True)
+def test_the_tarball_on_an_older_and_a_newer_debian(debian):
     tarball = ROOT / run("make", "--no-print-directory", "tarball", cwd=ROOT).split()[-1]
-    debian = bare(suite)
     run("tar", "-C", debian.root / "opt", "-xf", tarball)
     [folder] = (debian.root / "opt").iterdir()
     says_the_right_things(debian.sh(f"PATH=/opt/{folder.name}/bin:$PATH\n" + AS_USER, user="u"))

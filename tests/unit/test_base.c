@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "base/base.h"
+#include "base/title.h"
 #include "torture.h"
 
 static void test_err_set(void **state)
@@ -474,6 +475,28 @@ static void test_container_codes(void **state)
     assert_string_equal(end_reason_name(END_OUT_OF_MEMORY), "out_of_memory");
 }
 
+/* The strings of argv lie one after the other, as execve() puts them. */
+static void test_title(void **state)
+{
+    (void)state;
+    char bytes[] = "tony-executor\0--keeper\0x\0HOME=/";
+    char *argv[] = { bytes, bytes + 14, bytes + 23, NULL };
+    title_set("nothing is known yet");
+    assert_string_equal(bytes, "tony-executor");
+
+    title_init(3, argv);
+    char *copies[] = { argv[0], argv[1], argv[2] };
+    title_set("%s:%u", "worker", 3);
+    assert_memory_equal(bytes, "worker:3\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0HOME=/", sizeof bytes);
+    title_set("%s", "a title that is longer than the old command line");
+    assert_memory_equal(bytes, "a title that is longer t\0HOME=/", sizeof bytes);
+    assert_string_equal(copies[0], "tony-executor");
+    assert_string_equal(copies[1], "--keeper");
+    assert_string_equal(copies[2], "x");
+    for (size_t i = 0; i < ARRAY_LEN(copies); i++)
+        free(copies[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -496,6 +519,7 @@ int main(void)
         cmocka_unit_test(test_take_and_cleanup_helpers),
         cmocka_unit_test(test_reason),
         cmocka_unit_test(test_container_codes),
+        cmocka_unit_test(test_title),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }
