@@ -30,6 +30,7 @@ class Guard(threading.Thread):
     def __init__(self, lab):
         super().__init__(daemon=True)
         self.lab, self.most, self.looks, self.over = lab, 0, 0, threading.Event()
+        self.held_s, self.began = 0.0, time.monotonic()  # container seconds since then
         self.start()
 
     def containers(self):
@@ -45,9 +46,16 @@ class Guard(threading.Thread):
         return {e for e, pid in found if alive(pid)}
 
     def run(self):
+        last = self.began
         while not self.over.wait(0.005):
-            self.most = max(self.most, len(self.containers()))
+            n, now = len(self.containers()), time.monotonic()
+            self.held_s, last = self.held_s + n * (now - last), now
+            self.most = max(self.most, n)
             self.looks += 1
+
+    def utilization(self):
+        """The part of the pool's room in which programs ran, as the processes show it."""
+        return self.held_s / ROOM / (time.monotonic() - self.began)
 
     def end(self):
         self.over.set()
@@ -209,6 +217,7 @@ class Day:
                 elif self.kinds and not late and self.rnd.random() < 0.4:
                     self.kill()
                 self.leave()
+            self.utilization = guard.utilization()
             guard.end()
             self.lab.quiet()
         except BaseException as e:

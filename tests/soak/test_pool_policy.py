@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 Jobs share the pool under a policy. Each process dies at each step of an exchange between two jobs. Then jobs come at random
-moments for TONY_SOAK_S seconds (an hour by default), and processes die at random moments.
+moments for TONY_SOAK_S seconds (an hour by default), and processes die at random moments. A pool lives for
+TONY_SOAK_DAY_S seconds (60). An hour on one pool: TONY_SOAK_S=14400 TONY_SOAK_DAY_S=3600, with one of the four variants.
 """
 
 import os
@@ -14,6 +15,7 @@ from lib_jobs import make_lab  # noqa: F401 (fixture)
 from lib_points import make_points_lab  # noqa: F401 (fixture)
 
 SOAK_S = float(os.environ.get("TONY_SOAK_S", "3600"))
+DAY_S = float(os.environ.get("TONY_SOAK_DAY_S", "60"))
 SEED = int(os.environ.get("TONY_SEED", random.SystemRandom().randrange(1, 1 << 30)))
 
 
@@ -50,9 +52,10 @@ def test_random_arrivals(make_lab, policy, kinds):  # noqa: F811
     while time.monotonic() < until:
         lab = make_lab(site={**SITE, "pool.policy": policy, "pool.policy.loss-max": 0.3})
         print(f"seed {seed}", flush=True)
-        n = Day(lab, seed, kinds).run(min(until, time.monotonic() + 60))
+        day = Day(lab, seed, kinds)
+        n = day.run(min(until, time.monotonic() + DAY_S))
         total = {k: total.get(k, 0) + v for k, v in n.items()}
-        print(total, flush=True)
+        print(total, f"utilization {day.utilization:.1%}", flush=True)
         lab.settled()
         assert not lab.stop()
         seed += 1
