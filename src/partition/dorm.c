@@ -15,7 +15,7 @@ enum {
     STEPS_TINY_EXACT = 1800000,
     TINY = 48, /* jobs * nodes */
     /* all parts, for many nodes, where the first allocations are already good */
-    STEPS_LARGE = 500000,
+    STEPS_LARGE = 1000000,
     LARGE = 20000,           /* jobs * nodes */
     STEPS_FEASIBLE = 300000, /* to find out whether one more job of the queue can be admitted */
     STEPS_FIRST = 100000,    /* before the proof */

@@ -167,6 +167,11 @@ struct dorm_prices {
     double *node;
     double loss;
     double enough;   /* input: stop when the bound is below this */
+    /* Input: NULL, or the jobs that change beside the loose ones. The bound then holds for
+     * allocations that change only these. */
+    const bool *picked;
+    /* Input: NULL, or [job][class]: the containers that fit beside the jobs that do not change. */
+    const uint32_t *fit;
     double upper;    /* no feasible allocation has more utilization */
     bool impossible; /* proved: there is no feasible allocation at all */
     double *want;    /* [job][class]: containers in the mean of the later rounds */
@@ -294,6 +299,9 @@ struct dorm_gap {
 struct dorm_search {
     struct dorm_problem *p;
     struct dorm_prices prices;
+    struct dorm_prices local; /* the prices if only the jobs that dorm_build() picked change */
+    const struct dorm_prices *guide; /* of the two, the one by which containers are placed */
+    uint32_t *fit_now;               /* [job][class]: for local */
     struct dorm_state state;
     struct dorm_plan best;
     struct dorm_style style;
@@ -314,8 +322,9 @@ struct dorm_search {
 };
 
 int dorm_search_init(struct dorm_problem *p, struct dorm_search *s);
-/* Call this after a change of the prices. */
-void dorm_price_places(struct dorm_search *s);
+/* Place containers by these prices (s->prices or s->local) from now on. Call it again after a change
+ * of the prices. */
+void dorm_price_places(struct dorm_search *s, const struct dorm_prices *guide);
 /* Place up to n more containers of the job. Returns how many were placed. */
 uint32_t dorm_place(struct dorm_search *s, uint32_t job, uint32_t n);
 /* The number of further containers that the bound on the loss and the job's max allow. */

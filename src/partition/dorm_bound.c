@@ -71,12 +71,21 @@ static void price_job(const struct dorm_problem *p, struct dorm_bound_memory *b,
     }
 }
 
-/* Choose the best count of a job and its classes. Sets x; returns the value of that choice. */
-static double best_of_job(const struct dorm_problem *p, struct dorm_bound_memory *b, uint32_t i,
-                          double mu)
+static uint64_t sum_of(const uint32_t *v, uint32_t n)
 {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += v[i];
+    return sum;
+}
+
+/* Choose the best count of a job and its classes. Sets x; returns the value of that choice. */
+static double best_of_job(const struct dorm_problem *p, const struct dorm_prices *prices,
+                          uint32_t i, double mu)
+{
+    struct dorm_bound_memory *b = prices->memory;
     const struct dorm_job *job = &p->jobs[i];
-    const uint32_t *fit = p->fit_class + (size_t)i * p->n_classes;
+    const uint32_t *fit = (prices->fit ? prices->fit : p->fit_class) + (size_t)i * p->n_classes;
     uint32_t *x = b->x + (size_t)i * p->n_classes;
     uint64_t above = 0, below = 0;
     for (uint32_t g = 0; g < p->n_classes; g++) {
@@ -87,6 +96,8 @@ static double best_of_job(const struct dorm_problem *p, struct dorm_bound_memory
     }
     uint64_t n = above > job->ideal ? above : MIN(below, (uint64_t)job->ideal);
     n = MIN(MAX(n, (uint64_t)job->lo), (uint64_t)job->hi);
+    if (prices->fit)
+        n = MIN(n, sum_of(fit, p->n_classes));
     double value = job->u * (double)n - mu * job->D * fabs((double)n - job->ideal);
     for (uint32_t c = 0; c < p->n_classes; c++) {
         uint32_t g = b->cheap[c];
@@ -140,10 +151,17 @@ static double select_largest(double *v, size_t n, size_t q)
     return v[want];
 }
 
-/* Choose the adjust_bound jobs that gain most: they may change. */
-static void choose(const struct dorm_problem *p, struct dorm_bound_memory *b)
+/* Choose the adjust_bound jobs that gain most: they may change. If the jobs are picked already,
+ * these change. */
+static void choose(const struct dorm_problem *p, const struct dorm_prices *prices)
 {
+    struct dorm_bound_memory *b = prices->memory;
     size_t n = 0;
+    if (prices->picked) {
+        for (uint32_t i = 0; i < p->n; i++)
+            b->changes[i] = p->jobs[i].kind == DORM_LOOSE || prices->picked[i];
+        return;
+    }
     for (uint32_t i = 0; i < p->n; i++) {
         b->changes[i] = p->jobs[i].kind == DORM_LOOSE;
         if (p->jobs[i].kind == DORM_COUNTED && b->round_gain[i] > 0)
@@ -165,23 +183,24 @@ static void choose(const struct dorm_problem *p, struct dorm_bound_memory *b)
         }
 }
 
-/* The bound for these prices. Sets x, round_gain, changes. */
-static double evaluate(const struct dorm_problem *p, struct dorm_bound_memory *b,
-                       const double *prices, double mu)
+/* The bound for the prices `now` and mu. Sets x, round_gain, changes. */
+static double evaluate(const struct dorm_problem *p, const struct dorm_prices *prices,
+                       const double *now, double mu)
 {
+    struct dorm_bound_memory *b = prices->memory;
     for (uint32_t i = 0; i < p->n; i++) {
-        price_job(p, b, prices, i);
-        b->free_value[i] = p->jobs[i].kind == DORM_FIXED ? 0 : best_of_job(p, b, i, mu);
+        price_job(p, b, now, i);
+        b->free_value[i] = p->jobs[i].kind == DORM_FIXED ? 0 : best_of_job(p, prices, i, mu);
         b->fixed[i] = p->jobs[i].kind == DORM_LOOSE ? 0 : value_of_staying(p, b, i, mu);
         b->round_gain[i] = b->free_value[i] - b->fixed[i];
     }
-    choose(p, b);
+    choose(p, prices);
     double value = mu * p->loss_bound;
     for (uint32_t i = 0; i < p->n; i++)
         value += b->changes[i] ? b->free_value[i] : b->fixed[i];
     for (uint32_t g = 0; g < p->n_classes; g++)
         for (uint32_t k = 0; k < p->m; k++)
-            value += prices[g * p->m + k] * p->classes[g].share[k];
+            value += now[g * p->m + k] * p->classes[g].share[k];
     return value;
 }
 
@@ -258,7 +277,7 @@ void dorm_prices_find(struct dorm_problem *p, struct dorm_prices *prices, unsign
     unsigned stale = 0;
     reset(p, prices, now);
     for (unsigned round = 0; round < rounds; round++) {
-        double value = evaluate(p, b, now, mu), slack;
+        double value = evaluate(p, prices, now, mu), slack;
         stale = round == 0 || value < best - 1e-4 * fabs(best) ? 0 : stale + 1;
         if (value < best) {
             best = value;
@@ -288,7 +307,7 @@ void dorm_prices_find(struct dorm_problem *p, struct dorm_prices *prices, unsign
 double dorm_prices_values(struct dorm_problem *p, struct dorm_prices *prices, double *gain)
 {
     struct dorm_bound_memory *b = prices->memory;
-    evaluate(p, b, prices->node, prices->loss);
+    evaluate(p, prices, prices->node, prices->loss);
     double value = prices->loss * p->loss_bound;
     for (uint32_t i = 0; i < p->n; i++) {
         gain[i] = MAX(b->round_gain[i], 0.0);

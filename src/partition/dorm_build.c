@@ -2,6 +2,8 @@
 /*
  * Builds a first good allocation. Jobs that do not change keep their places. For the other jobs:
  *
+ * 0. Find prices for the case that only these jobs change. The other jobs and the places that they
+ *    leave are known now, so these prices are better than those for any set of jobs.
  * 1. Place the minimum of each job, jobs with large containers first.
  * 2. Place as many containers as the prices suggest. Jobs below their ideal count come first.
  * 3. Bring the loss of fairness under its bound.
@@ -22,7 +24,10 @@ struct dorm_candidate {
     uint32_t size;
 };
 
-enum { REPAIR_SWEEPS = 4 };
+enum {
+    REPAIR_SWEEPS = 4,
+    LOCAL_ROUNDS = 60, /* of the prices for one set of jobs that change */
+};
 
 int dorm_search_init(struct dorm_problem *p, struct dorm_search *s)
 {
@@ -32,11 +37,16 @@ int dorm_search_init(struct dorm_problem *p, struct dorm_search *s)
     s->gaps = dorm_alloc(p, p->n_nodes, sizeof(*s->gaps));
     s->picked = dorm_alloc(p, p->n_all, sizeof(*s->picked));
     s->cost = dorm_alloc(p, (size_t)p->n_all * p->n_classes, sizeof(*s->cost));
+    s->fit_now = dorm_alloc(p, (size_t)p->n_all * p->n_classes, sizeof(*s->fit_now));
     s->order = dorm_alloc(p, p->n_all, sizeof(*s->order));
     s->key = dorm_alloc(p, p->n_all, sizeof(*s->key));
     if (p->failed)
         return -ENOMEM;
     int rc = dorm_prices_init(p, &s->prices);
+    if (rc == 0)
+        rc = dorm_prices_init(p, &s->local);
+    s->local.picked = s->picked;
+    s->local.fit = s->fit_now;
     return rc < 0 ? rc : dorm_state_init(p, &s->state);
 }
 
@@ -132,14 +142,15 @@ static uint32_t put_on_best(struct dorm_search *s, uint32_t i, uint32_t n, uint3
     return done;
 }
 
-void dorm_price_places(struct dorm_search *s)
+void dorm_price_places(struct dorm_search *s, const struct dorm_prices *guide)
 {
     const struct dorm_problem *p = s->p;
+    s->guide = guide;
     for (uint32_t i = 0; i < p->n; i++)
         for (uint32_t g = 0; g < p->n_classes; g++) {
             double cost = 0;
             for (uint32_t k = 0; k < p->m; k++)
-                cost += s->prices.node[g * p->m + k] * p->jobs[i].dn[k];
+                cost += guide->node[g * p->m + k] * p->jobs[i].dn[k];
             s->cost[(size_t)i * p->n_classes + g] = round(100 * cost / p->jobs[i].u);
         }
 }
@@ -151,7 +162,7 @@ static void rank_classes(const struct dorm_search *s, uint32_t i, double *key, u
     const struct dorm_problem *p = s->p;
     const double *cost = s->cost + (size_t)i * p->n_classes;
     const uint32_t *has = s->state.in_class + (size_t)i * p->n_classes;
-    const double *want = s->prices.want + (size_t)i * p->n_classes;
+    const double *want = s->guide->want + (size_t)i * p->n_classes;
     for (uint32_t g = 0; g < p->n_classes; g++) {
         key[g] = s->style.anywhere ? 0 : cost[g] + (has[g] + 0.5 > want[g]) * 1e9;
         uint32_t at = g;
@@ -175,7 +186,7 @@ static uint32_t place_sweep(struct dorm_search *s, uint32_t i, uint32_t n)
         for (to = from; to < p->n_classes && key[order[to]] == key[order[from]]; to++) {
             size_t cell = (size_t)i * p->n_classes + order[to];
             found = collect(s, &p->jobs[i], order[to], found);
-            more = MAX(more, s->prices.want[cell] - s->state.in_class[cell]);
+            more = MAX(more, s->guide->want[cell] - s->state.in_class[cell]);
         }
         if (found == 0)
             continue;
@@ -316,8 +327,31 @@ static uint32_t suggested(const struct dorm_search *s, uint32_t i)
 {
     double sum = 0.3;
     for (uint32_t g = 0; g < s->p->n_classes; g++)
-        sum += s->prices.want[(size_t)i * s->p->n_classes + g];
+        sum += s->guide->want[(size_t)i * s->p->n_classes + g];
     return (uint32_t)MIN(sum, (double)s->p->jobs[i].hi);
+}
+
+/* Find prices for the case that only the n jobs in s->order change. They have no containers now. So
+ * the free amounts show how many of their containers fit beside all other jobs. */
+static void find_local_prices(struct dorm_search *s, uint32_t n)
+{
+    const struct dorm_problem *p = s->p;
+    const struct dorm_state *state = &s->state;
+    for (uint32_t c = 0; c < n; c++) {
+        uint32_t i = s->order[c];
+        uint32_t *fit = s->fit_now + (size_t)i * p->n_classes;
+        for (uint32_t g = 0; g < p->n_classes; g++) {
+            const uint32_t *list = state->listed + state->listed_at[g];
+            uint64_t sum = 0;
+            for (uint32_t l = 0; l < state->n_listed[g]; l++) {
+                const struct dorm_group *group = &state->groups[list[l]];
+                sum += (uint64_t)dorm_fit(group->free, p->jobs[i].d, p->m) * group->size;
+            }
+            fit[g] = (uint32_t)MIN(sum, (uint64_t)p->jobs[i].hi);
+            dorm_work(&s->p->work, state->n_listed[g] / 4 + 1);
+        }
+    }
+    dorm_prices_find(s->p, &s->local, LOCAL_ROUNDS);
 }
 
 void dorm_build(struct dorm_search *s)
@@ -327,6 +361,9 @@ void dorm_build(struct dorm_search *s)
     uint32_t n = list_picked(s);
     for (uint32_t c = 0; c < n; c++)
         dorm_take_all(&s->state, s->order[c]);
+    if (n < p->n)
+        find_local_prices(s, n);
+    dorm_price_places(s, n < p->n ? &s->local : &s->prices);
     for (uint32_t c = 0; c < n; c++)
         dorm_place(s, s->order[c], p->jobs[s->order[c]].lo);
     for (int all = 0; all <= 1 && s->state.lacking == 0; all++)

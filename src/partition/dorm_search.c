@@ -167,10 +167,22 @@ static uint32_t random_counted(struct dorm_search *s, bool changed)
     return found;
 }
 
+/* The same, but of 1 to 4 random jobs the one that gains least by a change (changed), or most. */
+static uint32_t draw_counted(struct dorm_search *s, bool changed)
+{
+    uint32_t best = random_counted(s, changed), draws = dorm_below(&s->seed, 4);
+    while (draws-- > 0 && best != DORM_END) {
+        uint32_t other = random_counted(s, changed);
+        if (changed == (s->prices.gain[other] < s->prices.gain[best]))
+            best = other;
+    }
+    return best;
+}
+
 /* Give one adjusted job its present places, and let another job change in its place. */
 static bool exchange(struct dorm_search *s)
 {
-    uint32_t back = random_counted(s, true), go = random_counted(s, false);
+    uint32_t back = draw_counted(s, true), go = draw_counted(s, false);
     if (back != DORM_END && !send_home(s, back))
         return false;
     if (go == DORM_END || s->state.adjusted >= s->p->adjust_bound)
@@ -310,9 +322,9 @@ static void shake(struct dorm_search *s, bool all_members)
 {
     struct dorm_score before = dorm_score(&s->state);
     uint32_t nodes[NODES_SHAKEN], n = 0;
-    bool done = true;
+    bool done = true, exchanges = s->p->adjust_bound > 0 && uniform(s) < 0.25;
     random_style(s);
-    if (s->p->adjust_bound > 0 && uniform(s) < 0.25)
+    if (exchanges)
         done = exchange(s);
     if (done) {
         static const uint32_t sizes[] = { 1, 2, 3, 5 };
@@ -320,7 +332,7 @@ static void shake(struct dorm_search *s, bool all_members)
             nodes[n] = random_node(s);
             empty_node(s, nodes[n++]);
         }
-        refill(s, nodes, n);
+        refill(s, nodes, exchanges ? 0 : n); /* an exchange frees room on many nodes */
     }
     struct dorm_score after = dorm_score(&s->state);
     if (!all_members) {
@@ -417,7 +429,7 @@ bool dorm_search_start(struct dorm_search *s)
     dorm_prices_find(s->p, &s->prices, ROUNDS);
     if (s->prices.impossible)
         return false;
-    dorm_price_places(s);
+    dorm_price_places(s, &s->prices);
     first_builds(s);
     return !(s->best.score.bad > 0);
 }
