@@ -20,6 +20,7 @@
 #include "executor/command.h"
 #include "executor/engine.h"
 #include "executor/executor_int.h"
+#include "executor/launch_error.h"
 
 enum {
     RESCAN_MS = 20,        /* between two rounds of SIGKILL */
@@ -290,7 +291,7 @@ static void note_spawned(struct executor *x, const struct spawn *sp, uint32_t ra
     if (sp->exec_errno) {
         struct err ee = { 0 };
         a->exec_errno = sp->exec_errno;
-        (void)err_set(&ee, sp->exec_errno, "cannot run '%s': %m", sp->path);
+        launch_error(&ee, sp->path, sp->exec_errno);
         (void)str_copy(a->detail, sizeof a->detail, ee.msg);
     }
     if (sp->cgroup_errno) {

@@ -47,7 +47,7 @@ ONE_TASK = {
     "a path that does not exist": ("command_not_found", "./train.sh --x=1", {}, {}),
     "a file without execute permission": ("not_executable", "cp /etc/passwd p; chmod 644 p; ./p", {}, {}),
     "a binary for another machine": ("not_executable", r"printf '\177ELFnothing' > p; chmod 755 p; ./p", {}, {}),
-    "an interpreter that does not exist": ("not_executable", r"printf '#!/no/such\n' > p; chmod 755 p; ./p", {}, {}),
+    "an interpreter that does not exist": ("missing_interpreter", r"printf '#!/no/such\n' > p; chmod 755 p; ./p", {}, {}),
     "too little memory": ("out_of_memory", py("x = bytearray(512 << 20)"), {"memory": "64m"}, {}),
     "no address space": ("out_of_memory", "ulimit -v 4000000; " + py("x = bytearray(1 << 40)"), {}, {}),
     "a timeout": ("timed_out", "sleep 600", {}, {"tony.task.executor.execution-timeout-ms": 200}),
@@ -87,7 +87,7 @@ MORE = {
     "an interrupt": ("interrupted", py("import os, signal; os.kill(os.getpid(), signal.SIGINT)"), {}),
     "another signal": ("signal", "kill -USR1 $$; sleep 1", {}),
     "a command in a shell in a shell": ("command_not_found", "sh -c 'pyhton3 x'", {}),
-    "line ends of Windows": ("not_executable", r"printf '#!/usr/bin/python3\r\nprint(1)\n' > p; chmod +x p; ./p", {}),
+    "line ends of Windows": ("missing_interpreter", r"printf '#!/usr/bin/python3\r\nprint(1)\n' > p; chmod +x p; ./p", {}),
     "a directory as command": ("not_executable", "mkdir d; ./d", {}),
     "a directory that is not there": ("wrong_path", "cd /no/such/dir && true", {}),
     "a damaged archive": ("damaged_file", "echo hello > x.gz; gunzip x.gz", {}),
@@ -159,6 +159,23 @@ def test_one_task(tony, case):
     assert first[0]["what"].split()[0] in text and "remedy" in text
     if first[0]["line"]:
         assert first[0]["line"] in " ".join(text.split()) or first[0]["line"][:60] in text
+
+
+@pytest.mark.parametrize("head, words", [
+    ("#! /no/such/python9 -u\n", "its interpreter '/no/such/python9' is not there"),
+    ("#!/bin/sh\r\n", "its interpreter '/bin/sh' + carriage return is not there"),
+    ("#!/usr/bin/env python9\n", "python9"),
+])
+def test_a_shipped_script_without_its_interpreter(tony, tmp_path, head, words):
+    """The kernel answers 'No such file or directory' to the start of the script, which is there."""
+    src = tmp_path / "src"
+    src.mkdir()
+    (src / "train").write_text(head + "exit 0\n")
+    (src / "train").chmod(0o755)
+    path = tony.workers("./train")
+    r = tony.run("run", path, "--src_dir", src)
+    assert r.returncode == 1 and words in " ".join(r.stderr.split()), r.stderr
+    assert first_of(tony.json("why", "last"))["known"] == "missing_interpreter"
 
 
 def why_of(tony, path, code=1):
