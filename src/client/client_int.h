@@ -91,6 +91,8 @@ int query_load(struct client *c, json_t **out);
 /* ---- find.c ---- */
 /* The configuration of the site, with --conf. It belongs to c. */
 const struct conf *client_site(struct client *c, struct err *e);
+/* The error for the name of a cluster that does not exist. Returns -EXIT_MISUSE. */
+int client_no_cluster(const char *name, struct err *e);
 /* The cluster of a command without a job; NULL = --cluster names none. */
 const struct cluster_ops *client_wanted(struct client *c);
 /* Open a cluster for this command; it belongs to c, and replaces the one before. conf: of a job;

@@ -39,16 +39,17 @@ const struct conf *client_site(struct client *c, struct err *e)
     return c->site = TAKE(conf);
 }
 
-static int no_cluster(const char *name, struct err *e)
+int client_no_cluster(const char *name, struct err *e)
 {
-    enum { NAMES_MAX = CLUSTER_MAX };
+    enum { NAMES_MAX = 16 };
     const char *names[NAMES_MAX];
+    AUTO(buf_done) struct buf all = { 0 };
     size_t n = 0;
-    while (n < NAMES_MAX && cluster_at(n)) {
+    for (; n < NAMES_MAX && cluster_at(n); n++) {
         names[n] = cluster_at(n)->name;
-        n++;
+        (void)buf_addf(&all, "%s%s", n ? ", " : "", names[n]);
     }
-    (void)err_set(e, EINVAL, "there is no cluster '%s'", name);
+    (void)err_set(e, EINVAL, "there is no cluster '%s', only %s", name, buf_cstr(&all));
     const char *near = str_nearest(name, names, n);
     if (near)
         err_hint(e, "did you mean '%s'?", near);
@@ -80,7 +81,7 @@ int client_open_wanted(struct client *c, struct cluster **out, struct err *e)
 {
     const struct cluster_ops *ops = client_wanted(c);
     return ops ? client_open(c, ops, NULL, out, e)
-               : no_cluster(options_get(&c->o, OPT_CLUSTER), e);
+               : client_no_cluster(options_get(&c->o, OPT_CLUSTER), e);
 }
 
 int client_find(struct client *c, const char *word, struct cluster **out, char id[APP_ID_MAX],
@@ -90,7 +91,7 @@ int client_find(struct client *c, const char *word, struct cluster **out, char i
     struct err unread = { 0 };
     const struct cluster_ops *ops = cluster_of(&c->host, option, client_site(c, &unread), word);
     if (!ops)
-        return no_cluster(option, e);
+        return client_no_cluster(option, e);
     int rc = client_open(c, ops, NULL, out, e);
     return rc < 0 ? rc : ops->find(*out, word, id, e);
 }

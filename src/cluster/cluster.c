@@ -6,58 +6,56 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <strings.h>
 
 #include "base/base.h"
 #include "cluster/local/local.h"
 #include "cluster/yarn/table.h"
 #include "conf/conf.h"
 
-/* The clusters of tony, and behind them those that cluster_add() has added. The first one is the
- * default. */
-static const struct cluster_ops *table[CLUSTER_MAX] = { &cluster_local, &cluster_yarn };
-static size_t n_clusters = 2;
+/* The first one is the default. */
+static const struct cluster_ops *const table[] = { &cluster_local, &cluster_yarn };
 
 const struct cluster_ops *cluster_at(size_t i)
 {
-    return i < n_clusters ? table[i] : NULL;
+    if (i < ARRAY_LEN(table))
+        return table[i];
+    i -= ARRAY_LEN(table);
+    for (size_t k = 0; clusters_more && clusters_more[k]; k++)
+        if (k == i)
+            return clusters_more[k];
+    return NULL;
 }
 
 const struct cluster_ops *cluster_named(const char *name)
 {
-    for (size_t i = 0; i < n_clusters; i++)
-        if (str_eq(table[i]->name, name))
-            return table[i];
+    const struct cluster_ops *ops;
+    for (size_t i = 0; (ops = cluster_at(i)); i++)
+        if (strcasecmp(ops->name, name) == 0)
+            return ops;
     return NULL;
-}
-
-int cluster_add(const struct cluster_ops *ops)
-{
-    if (cluster_named(ops->name))
-        return -EEXIST;
-    if (n_clusters == CLUSTER_MAX)
-        return -ENOSPC;
-    table[n_clusters++] = ops;
-    return 0;
 }
 
 const struct cluster_ops *cluster_wanted(const char *option, const struct conf *site)
 {
     if (option)
         return cluster_named(option);
-    for (size_t i = 0; i < n_clusters; i++)
-        if (table[i]->is_here && table[i]->is_here())
-            return table[i];
+    const struct cluster_ops *ops;
+    for (size_t i = 0; (ops = cluster_at(i)); i++)
+        if (ops->is_here && ops->is_here())
+            return ops;
     const char *name = site ? conf_get(site, "tony.cluster") : NULL;
-    const struct cluster_ops *ops = name ? cluster_named(name) : NULL;
+    ops = name ? cluster_named(name) : NULL;
     return ops ? ops : table[0];
 }
 
 const struct cluster_ops *cluster_of(struct cluster_host *h, const char *option,
                                      const struct conf *site, const char *word)
 {
-    for (size_t i = 0; i < n_clusters && !option; i++)
-        if (table[i]->knows && table[i]->knows(h, word))
-            return table[i];
+    const struct cluster_ops *ops;
+    for (size_t i = 0; !option && (ops = cluster_at(i)); i++)
+        if (ops->knows && ops->knows(h, word))
+            return ops;
     return cluster_wanted(option, site);
 }
 

@@ -4,8 +4,8 @@
  * which connects a master to the same cluster. A cluster is a const table of functions, struct
  * cluster_ops; the contract of each member stands above it.
  *
- * Clusters: `local` (the pool of this machine) and `yarn`. A cluster of a third party can be built
- * outside src/ and registered by cluster_add(); tests/foreign has one.
+ * Clusters: `local` (the pool of this machine) and `yarn`. A cluster of a third party is built
+ * outside src/ (clusters_more); tests/foreign/shed.c is one.
  *
  * Output   Nothing in src/cluster prints. A cluster returns values and errors, and tells the rest
  *          by host_note() and by the callbacks of the functions.
@@ -431,11 +431,13 @@ bool list_newest(json_t *all, size_t max, json_t *rows);
 
 /* ---- finding a table ---- */
 
-/* Make a cluster of a third party known. At most CLUSTER_MAX in all. -EEXIST, -ENOSPC. */
-enum { CLUSTER_MAX = 16 };
-int cluster_add(const struct cluster_ops *ops);
+/* Clusters of a third party: a program that is linked with another file may define this list, which
+ * ends with NULL. */
+extern const struct cluster_ops *const clusters_more[] __attribute__((weak));
+
 const struct cluster_ops *cluster_named(const char *name); /* NULL = unknown */
-const struct cluster_ops *cluster_at(size_t i);            /* NULL = there are not so many */
+/* Cluster number i: 0 is `local`, the default. NULL = there are not so many. */
+const struct cluster_ops *cluster_at(size_t i);
 /* The cluster of a command without a job: the one that `option` (of --cluster; NULL = not given)
  * names, else the one that is_here(), else tony.cluster of the site. NULL: the name is unknown. */
 const struct cluster_ops *cluster_wanted(const char *option, const struct conf *site);

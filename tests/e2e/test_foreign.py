@@ -62,3 +62,42 @@ def test_the_framework_refuses_wrong_jobs(foreign):
 def test_programs_without_the_framework_refuse_it(tony):
     r = run(tony, "true")
     assert r.returncode == 2 and "must be one of" in r.stderr, r.stderr
+
+
+# ---- a cluster outside src/ ----
+
+
+@pytest.fixture
+def shed(foreign):
+    (foreign.base / "shed").mkdir()
+    foreign.env["SHED"] = str(foreign.base / "shed")
+    return foreign
+
+
+def test_a_cluster_outside_src_runs_jobs(shed):
+    r = shed.run("run", "--cluster", "shed", "--executes", "echo hello; exit 3")
+    assert r.returncode == 1 and "the shed runs" in r.stderr, r.stdout + r.stderr
+    app = r.stdout.split()[1]
+    assert f"job {app} FAILED" in r.stdout
+    assert shed.ok("logs", app) == "hello\n"  # the variable SHED makes it the default
+    doc = shed.json("status", app)
+    assert (doc["state"], doc["exit_code"], doc["cluster"], doc["shed_state"]) == ("FAILED", 1, "shed", "SWEPT")
+    assert shed.run("wait", app).returncode == 1
+
+
+def test_its_jobs_are_stopped_and_planned(shed):
+    app = shed.ok("submit", "--cluster", "shed", "--executes", "sleep 1000").strip()
+    assert shed.json("status", app)["state"] == "STARTING"
+    r = shed.run("kill", app)
+    assert r.returncode == 0 and "KILLED" in r.stderr, r.stderr
+    assert "is over already" in shed.run("kill", app).stderr
+    assert "sh -c 'true'" in shed.ok("plan", "--cluster", "shed", "--executes", "true")
+    r = shed.run("run", "--cluster", "shed", "--executes", "true", "--conf", "tony.worker.instances=2")
+    assert r.returncode == 2 and "no roles" in r.stderr, r.stderr
+
+
+def test_other_programs_do_not_know_that_cluster(own_tony):
+    t = own_tony()
+    r = t.run("run", "--cluster", "shed", "--executes", "true")
+    assert r.returncode == 2 and "--cluster: there is no cluster 'shed', only local, yarn" in r.stderr, r.stderr
+    assert t.run("list", "--cluster", "locl").returncode == 2

@@ -149,7 +149,6 @@ static void test_wrong_values_are_refused(void **state)
           "put a running job back into the queue",
           "dorm and drf resize jobs instead" },
         { "tony.pool.policy", "srtf", "o: 'tony.pool.policy' cannot be 'srtf'", "" },
-        { "tony.cluster", "k8s", "o: 'tony.cluster' must be one of local, yarn, slurm", "" },
         { "tony.execution.envs", "A=1,=2",
           "o: 'tony.execution.envs': the variable in '=2' has no name", "NAME=VALUE" },
         { "tony.worker.instaces", "1", "o: unknown key 'tony.worker.instaces'",

@@ -144,7 +144,7 @@ static const struct {
     { "tony.application.addresses-in-environment", "true", CT_BOOL },
     { "tony.am.max-attempts", "5", CT_INT },
     { "tony.am.attempt-window", "10000", CT_INT },
-    { "tony.cluster", "local", CT_ENUM },
+    { "tony.cluster", "local", CT_STR },
     { "tony.task.restarts.preempted", "8", CT_INT },
     { "tony.task.restarts.node-lost", "4", CT_INT },
     { "tony.task.restarts.disk-failed", "4", CT_INT },

@@ -256,10 +256,8 @@ static int find_cluster(struct cluster_job *j, struct err *e)
     if (j->cluster)
         return 0;
     const char *origin = conf_origin(j->conf, "tony.cluster");
-    int rc = err_set(e, EINVAL, "%s: cluster '%s' is known but not supported in this release",
-                     origin ? origin : "tony.cluster", j->spec->cluster);
-    err_hint(e, "--cluster local runs the job on this machine");
-    return rc;
+    (void)client_no_cluster(j->spec->cluster, e);
+    return err_wrap(e, -EINVAL, "%s", origin ? origin : "tony.cluster");
 }
 
 static bool on_path(const char *program)
