@@ -314,7 +314,7 @@ struct cluster_ops {
      *
      * owned: the caller will follow the job as its owner (`tony run`). INT, TERM and HUP are then
      * blocked, by signals_hold(), before the cluster can have the job; cluster_follow() handles
-     * them. The master gets TONY_OWNED=1. */
+     * them. */
     int (*submit)(struct cluster *k, struct cluster_job *j, bool owned,
                   struct cluster_submitted *out, struct err *e);
 

@@ -26,6 +26,10 @@
 
 enum {
     DIAL_PAUSE_MS = 200, /* between two connections to a remote master */
+    /* If the master could not be reached for this time, say so. Then try again less often: there is
+     * probably a firewall, or no route. */
+    UNREACHED_MS = 5000,
+    DIAL_PAUSE_LONG_MS = 5000,
     /* Wait this long after the verdict of a remote master. In this time it usually reports the end
      * to the cluster, and closes the connection. */
     AFTER_MS = 60,
@@ -51,6 +55,8 @@ struct follow {
     struct conn *master;
     int32_t attempt; /* number of the master that was connected to last */
     int64_t dialled_ms;
+    int64_t unreached_ms; /* since then no connection to this master succeeded; 0 = the last did */
+    bool said_unreached;
     bool heard;  /* the master has answered on this connection */
     bool no_key; /* the master refuses this client, or there is no key: only reports are left */
 
@@ -199,12 +205,32 @@ static void on_frame(struct conn *conn, const Tony__Frame *frame, void *arg)
         on_answer(f, frame->answer);
 }
 
+static void set_reached(struct follow *f)
+{
+    f->unreached_ms = 0;
+    f->said_unreached = false;
+}
+
+/* An attempt to connect to the master has failed. */
+static void note_unreached(struct follow *f, const struct err *why)
+{
+    if (!f->unreached_ms)
+        f->unreached_ms = f->dialled_ms;
+    if (f->said_unreached || clock_mono_ms() - f->unreached_ms < UNREACHED_MS)
+        return;
+    f->said_unreached = true;
+    say(f, "the master of job %s cannot be reached from here: %s", f->id, why->msg);
+    say(f, "the client follows the job by what the cluster knows, without its tasks; if a firewall "
+           "is in the way, set tony.port-range");
+}
+
 static void on_open(struct conn *conn, void *arg)
 {
     struct follow *f = arg;
     if (f->stage != DIALLING)
         return;
     f->stage = ATTACHED;
+    set_reached(f);
     int what = f->o->owns_job ? TONY__CLIENT_ASK__WHAT__OWN : TONY__CLIENT_ASK__WHAT__FOLLOW;
     (void)link_send_ask(conn, what, f->id, ""); /* an error is handled as in send_stop() */
     send_stop(f);
@@ -221,6 +247,8 @@ static void on_close(struct conn *conn, const struct err *why, void *arg)
         end(f, 0);
         return;
     }
+    if (f->stage == DIALLING && ops_of(f)->remote)
+        note_unreached(f, why);
     f->stage = LOOKING;
     if (why->num == EACCES && ops_of(f)->key) /* the master refuses this key: there is no other */
         f->no_key = true;
@@ -239,8 +267,9 @@ static void dial(struct follow *f)
     struct err e = { 0 };
     if (f->no_key)
         return;
-    if (remote && now - f->dialled_ms < DIAL_PAUSE_MS) {
-        loop_timer_set(f->timer, f->dialled_ms + DIAL_PAUSE_MS);
+    int64_t pause = f->said_unreached ? DIAL_PAUSE_LONG_MS : DIAL_PAUSE_MS;
+    if (remote && now - f->dialled_ms < pause) {
+        loop_timer_set(f->timer, f->dialled_ms + pause);
         return;
     }
     f->dialled_ms = now;
@@ -302,8 +331,10 @@ static void show_waiting(struct follow *f, const struct cluster_report *r)
         if (f->o->update)
             f->o->update(r->state, f->out->summary, f->o->arg);
     } else if (f->o->waits && !f->out->summary) {
-        f->o->waits(r->phase >= CLUSTER_STARTING ? "STARTING" : r->state, r->why ? r->why : "",
-                    f->o->arg);
+        const char *state = f->said_unreached                  ? "RUNNING"
+                            : r->phase >= CLUSTER_STARTING ? "STARTING"
+                                                           : r->state;
+        f->o->waits(state, r->why ? r->why : "", f->o->arg);
     }
 }
 
@@ -316,6 +347,8 @@ static void on_report(const struct cluster_report *r, void *arg)
         on_over(f, r);
         return;
     }
+    if (r->at.attempt > f->attempt)
+        set_reached(f); /* another master */
     if (f->stage != LOOKING && r->at.attempt > f->attempt) {
         conn_close(TAKE(f->master));
         f->stage = LOOKING;

@@ -81,7 +81,6 @@ struct master_remote {
     bool shared_dirs;
     const char *container_id;   /* of the container in which the master runs */
     const char *node, *log_url; /* of that container, for people; NULL = not known */
-    bool owned;                 /* the client that submitted the job will follow it as its owner */
     const struct archive_files *files; /* the file system (archive.h); NULL = store nothing */
     void *fs;                          /* the first argument of its functions */
     /* Absolute paths in that file system: */

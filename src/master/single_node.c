@@ -82,7 +82,7 @@ static int build_env(const struct single_node *single, const char *key_path, str
     const char *host = single->m->remote->address;
     int rc = 0;
     for (char **v = environ; *v && rc == 0; v++)
-        if (!str_starts(*v, "HADOOP_TOKEN_FILE_LOCATION=") && !str_starts(*v, "TONY_OWNED="))
+        if (!str_starts(*v, "HADOOP_TOKEN_FILE_LOCATION="))
             rc = strv_push(env, *v);
     if (rc == 0)
         rc = strv_pushf(env, "HADOOP_TOKEN_FILE_LOCATION=%s", key_path);

@@ -68,11 +68,14 @@ static int read_journal(struct master *m, struct err *e)
     return 0;
 }
 
-/* Has a client owned the job since its submission? Then the pool has made the file "owned". */
+/* Has a client owned the job since its submission? Then the pool has made the file "owned".
+ *
+ * On YARN a client owns the job from the moment at which it reaches the master. It may never
+ * do so: it may run on a gateway without a route to the nodes. */
 static bool submitted_owned(const struct master *m)
 {
     if (m->remote && !m->remote->shared_dirs)
-        return m->remote->owned;
+        return false;
     AUTO(free_p) char *path = fs_join(m->job_dir, "owned");
     AUTO(buf_done) struct buf text = { 0 };
     return path && fs_read(AT_FDCWD, path, &text, NULL) == 0;

@@ -81,7 +81,7 @@ static enum master_exit run(struct master_home *h, struct err *e)
     struct loop *loop = loop_new(e);
     enum master_exit code = MASTER_CRASHED;
     int rc = loop ? open_hdfs(h, loop, &hdfs, e) : -ENOMEM;
-    const char *owned = getenv("TONY_OWNED"), *staging = h->yarn->staging;
+    const char *staging = h->yarn->staging;
     AUTO(free_p)
     char *journal_dir =
         h->yarn->keep_containers && staging && *staging ? fs_join(staging, "journal") : NULL;
@@ -94,7 +94,6 @@ static enum master_exit run(struct master_home *h, struct err *e)
         .container_id = h->container_id,
         .node = h->node,
         .log_url = h->log_url,
-        .owned = str_eq(owned, "1"),
         .files = &archive_webhdfs,
         .fs = hdfs,
         .history_dir = h->yarn->history && *h->yarn->history ? h->yarn->history : NULL,

@@ -599,7 +599,6 @@ static void run_beside(const char *script, struct world *w)
     log_setup(open("/dev/null", O_WRONLY | O_CLOEXEC), LOG_ERROR, false);
     assert_int_equal(chdir(w->home), 0);
     (void)setenv("LOG_DIRS", w->home, 1);
-    (void)setenv("TONY_OWNED", "1", 1);
     assert_int_equal(fs_write_atomic(AT_FDCWD, "tony-executor", span_of(script), 0755, false, &e),
                      0);
     assert_int_equal(world_run(w), MASTER_OVER);
@@ -621,7 +620,6 @@ static void a_task_in_the_masters_container(void **state)
     assert_int_equal(fs_read(AT_FDCWD, env_path, &env, NULL), 0);
     assert_non_null(strstr(buf_cstr(&env), "TONY_SLOT=0\n"));
     assert_non_null(strstr(buf_cstr(&env), "TONY_MASTER_ADDRESS=127.0.0.1:"));
-    assert_null(strstr(buf_cstr(&env), "TONY_OWNED"));
     AUTO(free_p) char *key_path = fs_join(w.home, "key.txt");
     AUTO(buf_done) struct buf text = { 0 };
     struct span secret;

@@ -52,6 +52,7 @@ class Tony:
         # The daemons of a busy machine may answer slowly. The retry intervals of this cluster are short.
         (self.base / "site" / "tony-site.yaml").write_text("conf: {tony.application.num-client-rm-connect-retries: 60}\n")
         self.n_files = 0
+        self.wrap = []  # words before each command: see lib_gateway.py
 
     # ---- running it ----
 
@@ -60,7 +61,7 @@ class Tony:
         args = [str(a) for a in args]
         if args[0] in ("run", "submit", "plan") and "--cluster" not in args:
             args[1:1] = ["--cluster", "yarn"]
-        return [str(self.bin / "tony"), *args]
+        return [*self.wrap, str(self.bin / "tony"), *args]
 
     def run(self, *args, timeout=300, cwd=None, env=None, stdout=subprocess.PIPE):
         """Accepts any exit code; stdout and stderr are text."""

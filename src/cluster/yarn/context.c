@@ -148,8 +148,6 @@ static int fill_env(struct submission *s, struct context *k)
         AUTO(free_p) char *n = span_dup(name);
         rc = n ? strv_env_set(&env, n, value.p ? value.p : "") : -ENOMEM;
     }
-    if (rc == 0 && s->owned)
-        rc = strv_env_set(&env, "TONY_OWNED", "1");
     for (size_t i = 0; rc == 0 && i < env.n; i++) {
         char *equals = strchr(env.v[i], '=');
         *equals = 0;

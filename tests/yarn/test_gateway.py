@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sites with a firewall: a client that reaches the daemons and no master, and tony.port-range."""
+
+import re
+
+import pytest
+from lib_gateway import can_gateway, gateway
+
+
+@pytest.mark.takes(30)
+@pytest.mark.skipif(not can_gateway(), reason="build: needs root and network namespaces")
+def test_a_client_that_reaches_no_master(tony, cluster, base):
+    """
+    `tony run` says so once and follows the job through the ResourceManager. The job is not killed, although
+    no client of it ever reached its master.
+    """
+    with gateway(cluster, base / "gw") as inside:
+        path = tony.workers("sleep 12", conf={"tony.client.away-limit": 2000})
+        tony.wrap = inside
+        r = tony.run("run", path)
+    assert r.returncode == 0 and "SUCCEEDED" in r.stdout, r.stdout + r.stderr
+    assert r.stderr.count("cannot be reached from here") == 1 and "tony.port-range" in r.stderr, r.stderr
+    assert re.search(r"127\.0\.0\.1:\d+", r.stderr) and "job RUNNING" in r.stderr, r.stderr
+
+
+def test_the_ports_of_a_master(tony, cluster):
+    p, app, _ = tony.gated(conf={"tony.port-range": "28200-28299"})
+    try:
+        doc = cluster.app(app)
+        assert 28200 <= int(doc["amRPCAddress"].rpartition(":")[2]) <= 28299, doc
+    finally:
+        tony.let_go(p)
