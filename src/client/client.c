@@ -95,6 +95,7 @@ static int run_command(struct client *c, int argc, char **argv)
     c->host.sending = c->tty ? draw_sending : NULL;
     c->host.arg = c;
     c->host.verbose = options_has(&c->o, OPT_VERBOSE);
+    c->host.no_checks = options_has(&c->o, OPT_NO_CHECKS);
     return c->cmd->fn(c);
 }
 

@@ -16,7 +16,7 @@
      OPT_BIT(OPT_TASK_PARAMS) | OPT_BIT(OPT_SRC_DIR) | OPT_BIT(OPT_PYTHON_VENV) |                  \
      OPT_BIT(OPT_PYTHON_BINARY) | OPT_BIT(OPT_SHELL_ENV) | OPT_BIT(OPT_CONTAINER_ENV) |            \
      OPT_BIT(OPT_HDFS_CLASSPATH) | OPT_BIT(OPT_TENSORBOARD) | OPT_BIT(OPT_DEBUG) |                 \
-     OPT_BIT(OPT_VERBOSE))
+     OPT_BIT(OPT_NO_CHECKS) | OPT_BIT(OPT_VERBOSE))
 
 /* The options of commands about one existing job. */
 #define WHERE_OPTIONS (OPT_BIT(OPT_CLUSTER) | OPT_BIT(OPT_CONF) | OPT_BIT(OPT_VERBOSE))
@@ -235,7 +235,8 @@ static const struct command table[] = {
       .usage = "completion bash|zsh|fish",
       .summary = "the completion script of a shell",
       .examples = "  source <(tony completion bash)\n  tony completion fish | source\n",
-      .text = "make install and the packages install these scripts. They complete commands, options, jobs "
+      .text = "make install and the packages install these scripts. They complete commands, "
+              "options, jobs "
               "and tasks.\n",
       .min_args = 1,
       .max_args = SIZE_MAX,

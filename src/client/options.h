@@ -86,6 +86,8 @@ struct buf;
     X(OPT_DRY_RUN, "dry-run", 0, NULL, false, "only print what would be asked")                    \
     X(OPT_KEYS, "keys", 0, NULL, false,                                                            \
       "list every configuration key, what it does here, and its default")                          \
+    X(OPT_NO_CHECKS, "no-checks", 0, NULL, false,                                                  \
+      "on YARN: submit the job although the cluster could never run it")                           \
     X(OPT_VERBOSE, "verbose", 'v', NULL, false, "print more messages")                             \
     X(OPT_HELP, "help", 'h', NULL, false, "show this help")
 

@@ -54,19 +54,22 @@ static void test_check(void **state)
     static const struct {
         const char *job;
         const char *sentence; /* NULL: the job passes */
+        const char *note;     /* of a job that passes; NULL = none */
     } cases[] = {
         { "roles: {worker: {instances: 2, memory: 1g}}\n", NULL },
         { "roles: {worker: {instances: 1, memory: 3g}}\n", NULL },
         { "roles:\n  worker:\n    instances: 1\n    memory: 3073m\n",
           "job.yaml:6: a 'worker' asks" },
-        { "roles: {worker: {instances: 8, memory: 1g}}\n", "its master included" },
+        { "roles: {worker: {instances: 8, memory: 1g}}\n", NULL, "its master included" },
         { "roles: {worker: {instances: 8, memory: 1g}}\n"
           "conf: {tony.application.distributed-mode: FCFS}\n",
           NULL },
         { "roles: {worker: {instances: 1, memory: 1g, vcores: 9}}\n", "8 at most" },
         { "roles: {worker: {instances: 1, memory: 1g, gpus: 2}}\n", NULL },
-        { "roles: {worker: {instances: 1, memory: 1g, gpus: 3}}\n", "no node of this cluster" },
-        { "roles: {worker: {instances: 2, memory: 1g, gpus: 2}}\n", "the whole cluster has 2" },
+        { "roles: {worker: {instances: 1, memory: 1g, gpus: 3}}\n", NULL,
+          "no node of this cluster has more than 2 now" },
+        { "roles: {worker: {instances: 2, memory: 1g, gpus: 2}}\n", NULL,
+          "the whole cluster has 2 now" },
         { "roles: {worker: {instances: 1, memory: 1g}}\n"
           "conf: {tony.worker.resource-types: yarn.io/fpgs=1}\n",
           "knows no such resource" },
@@ -98,6 +101,10 @@ static void test_check(void **state)
         int rc = yarn_check(&f, &j, &notes, &e);
         if (!cases[i].sentence && rc < 0)
             fail_msg("%s: %s", cases[i].job, e.msg);
+        if (!cases[i].sentence && notes.n != (cases[i].note != NULL))
+            fail_msg("%s: %zu notes: %s", cases[i].job, notes.n, notes.n ? notes.v[0] : "");
+        if (cases[i].note && !strstr(notes.v[0], cases[i].note))
+            fail_msg("%s: %s", cases[i].job, notes.v[0]);
         if (cases[i].sentence && (rc == 0 || !strstr(e.msg, cases[i].sentence) || !e.hint[0]))
             fail_msg("%s: '%s', hint '%s'", cases[i].job, e.msg, e.hint);
         strv_done(&notes);
@@ -117,16 +124,20 @@ static void test_queue(void **state)
     job_init(&j, "cluster: yarn\ncommand: 'true'\nroles: {worker: {instances: 1, memory: 1g}}\n"
                  "conf:\n  tony.yarn.queue: reserch\n");
     f.queue_there = false;
-    assert_int_equal(yarn_check(&f, &j, &notes, &e), -EINVAL);
-    assert_string_equal(e.msg, "job.yaml:5: the cluster has no queue 'reserch'");
-    assert_string_equal(e.hint, "did you mean 'research'?");
+    assert_int_equal(yarn_check(&f, &j, &notes, &e), 0);
+    assert_int_equal(notes.n, 1);
+    assert_string_equal(notes.v[0], "job.yaml:5: the cluster has no queue 'reserch' now; did you "
+                                    "mean 'research'?");
+    strv_done(&notes);
     f.queue_there = true;
     f.queue_runs = false;
-    assert_int_equal(yarn_check(&f, &j, &notes, &e), -EINVAL);
-    assert_non_null(strstr(e.msg, "is stopped"));
+    assert_int_equal(yarn_check(&f, &j, &notes, &e), 0);
+    assert_non_null(strstr(notes.v[0], "is stopped"));
+    strv_done(&notes);
     f.queue_is_parent = true;
-    assert_int_equal(yarn_check(&f, &j, &notes, &e), -EINVAL);
-    assert_non_null(strstr(e.msg, "takes no jobs itself"));
+    assert_int_equal(yarn_check(&f, &j, &notes, &e), 0);
+    assert_non_null(strstr(notes.v[0], "holds other queues"));
+    strv_done(&notes);
     client_job_done(&j);
     yarn_facts_done(&f);
 }

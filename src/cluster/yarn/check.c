@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Checks whether this cluster can ever run the job. The check runs before anything is sent. An
- * error names the figures and the line of the job file. This file does no I/O: ask.c requests
+ * Checks whether this cluster can ever run the job, by the scheduler's maximum allocation: nodes
+ * may come and go. The check runs before anything is sent. An error names the figures and the line
+ * of the job file. This file does no I/O: ask.c requests
  * the facts.
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 
 #include "base/base.h"
 #include "cluster/yarn/yarn.h"
@@ -72,8 +75,8 @@ int yarn_role_types(const struct cluster_job *j, const char *role, uint32_t gpus
         name = span_trim(name);
         if (!name.len || !value.p ||
             str_i64(span_trim(value), 0, INT64_MAX, "amount", &n, NULL) < 0) {
-            rc = err_set(e, EINVAL, "%s: '%s' needs NAME=NUMBER, not '%s'", job_origin(j, key),
-                         key, list.v[i]);
+            rc = err_set(e, EINVAL, "%s: '%s' needs NAME=NUMBER, not '%s'", job_origin(j, key), key,
+                         list.v[i]);
             err_hint(e, "such as yarn.io/fpga=1");
         } else if (span_eqs(name, GPU_TYPE) || span_eqs(name, "memory-mb") ||
                    span_eqs(name, "vcores")) {
@@ -167,31 +170,47 @@ static int64_t amount(const struct yarn_amount *v, size_t n, const char *name)
     return -1;
 }
 
+/* Tell the user something that does not keep the job from being submitted: queues are made on
+ * demand, placement rules choose others, and clusters grow. If the ResourceManager refuses the job,
+ * its own sentence is the error. */
+static int note(struct check *k, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static int note(struct check *k, const char *fmt, ...)
+{
+    char text[600];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    return strv_push(k->notes, text) < 0 ? err_set(k->e, ENOMEM, "cannot check the job: %m") : 0;
+}
+
+static int note_unknown_queue(struct check *k, const char *origin, const char *queue)
+{
+    const struct yarn_facts *f = k->f;
+    const char *near = str_nearest(queue, (const char *const *)f->queues.v, f->queues.n);
+    AUTO(buf_done) struct buf names = { 0 };
+    for (size_t i = 0; i < f->queues.n && names.len < 160; i++)
+        (void)buf_addf(&names, "%s%s", i ? ", " : "", f->queues.v[i]);
+    if (near)
+        return note(k, "%s: the cluster has no queue '%s' now; did you mean '%s'?", origin, queue,
+                    near);
+    return note(k, "%s: the cluster has no queue '%s' now%s%s", origin, queue,
+                names.len ? "; it has: " : "", buf_cstr(&names));
+}
+
 static int check_queue(struct check *k)
 {
     const struct yarn_facts *f = k->f;
     const char *queue = k->j->spec->queue;
     const char *origin = job_origin(k->j, "tony.yarn.queue");
-    if (!f->queue_there) {
-        (void)err_set(k->e, EINVAL, "%s: the cluster has no queue '%s'", origin, queue);
-        const char *near = str_nearest(queue, (const char *const *)f->queues.v, f->queues.n);
-        AUTO(buf_done) struct buf names = { 0 };
-        for (size_t i = 0; i < f->queues.n && names.len < 160; i++)
-            (void)buf_addf(&names, "%s%s", i ? ", " : "", f->queues.v[i]);
-        if (near)
-            return err_hint(k->e, "did you mean '%s'?", near);
-        return names.len ? err_hint(k->e, "it has: %s", buf_cstr(&names)) : -EINVAL;
-    }
-    if (f->queue_is_parent) {
-        (void)err_set(k->e, EINVAL, "%s: queue '%s' holds other queues and takes no jobs itself",
-                      origin, queue);
-        return err_hint(k->e, "name one of the queues in it");
-    }
-    if (!f->queue_runs) {
-        (void)err_set(k->e, EINVAL, "%s: queue '%s' is stopped and takes no jobs", origin, queue);
-        return err_hint(k->e, "name another queue (tony.yarn.queue), or ask whoever runs the "
-                              "cluster to start it");
-    }
+    if (!f->queue_there)
+        return note_unknown_queue(k, origin, queue);
+    if (f->queue_is_parent)
+        return note(k, "%s: queue '%s' holds other queues; a job usually has to name one of these",
+                    origin, queue);
+    if (!f->queue_runs)
+        return note(k, "%s: queue '%s' is stopped, and usually takes no jobs", origin, queue);
     return 0;
 }
 
@@ -240,10 +259,9 @@ static int check_memory(struct check *k, const char *role, uint64_t mib, const c
             largest = MAX(largest, f->nodes.v[i].memory_mib);
     if (largest < 0 || mib <= (uint64_t)largest)
         return 0;
-    (void)err_set(k->e, ERANGE,
-                  "%s: a '%s' asks for %s of memory, and the largest node of this cluster has %s",
-                  origin, role, want, str_size((uint64_t)largest << 20, have, sizeof have));
-    return err_hint(k->e, "lower %s", key);
+    return note(k,
+                "%s: a '%s' asks for %s of memory, and the largest node of this cluster has %s now",
+                origin, role, want, str_size((uint64_t)largest << 20, have, sizeof have));
 }
 
 static int check_cores(struct check *k, const char *role, uint32_t vcores)
@@ -262,11 +280,11 @@ static const char *type_origin(struct check *k, const char *role, const char *ty
                                size_t n)
 {
     return job_origin(k->j,
-                       key_of(key, n, role, str_eq(type, GPU_TYPE) ? "gpus" : "resource-types"));
+                      key_of(key, n, role, str_eq(type, GPU_TYPE) ? "gpus" : "resource-types"));
 }
 
-/* Check one further resource type of a role: the cluster knows it, it is within the maximum, a node
- * has as much, and all nodes together have as much as all instances need. */
+/* Check one further resource type of a role: the cluster knows it, and it is within the maximum.
+ * Note if no node has as much now, or all nodes together less than all instances need. */
 static int check_type(struct check *k, const char *role, uint32_t instances, const char *type,
                       int64_t n)
 {
@@ -296,19 +314,15 @@ static int check_type(struct check *k, const char *role, uint32_t instances, con
                       origin, role, (long long)n, type, (long long)most);
         return err_hint(k->e, "lower %s", key);
     }
-    if (f->nodes.n && n > largest) {
-        (void)err_set(k->e, ERANGE,
-                      "%s: a '%s' asks for %lld of %s, and no node of this cluster has more than "
-                      "%lld",
-                      origin, role, (long long)n, type, (long long)largest);
-        return err_hint(k->e, "lower %s", key);
-    }
-    if (f->nodes.n && k->j->spec->gang && n > 0 && instances > all / n) {
-        (void)err_set(k->e, ERANGE,
-                      "%s: role '%s' asks for %lld of %s at once, and the whole cluster has %lld",
-                      origin, role, (long long)(n * instances), type, (long long)all);
-        return err_hint(k->e, "lower %s or tony.%s.instances", key, role);
-    }
+    if (f->nodes.n && n > largest)
+        return note(k,
+                    "%s: a '%s' asks for %lld of %s, and no node of this cluster has more than "
+                    "%lld now",
+                    origin, role, (long long)n, type, (long long)largest);
+    if (f->nodes.n && k->j->spec->gang && n > 0 && instances > all / n)
+        return note(k,
+                    "%s: role '%s' asks for %lld of %s at once, and the whole cluster has %lld now",
+                    origin, role, (long long)(n * instances), type, (long long)all);
     return 0;
 }
 
@@ -353,7 +367,7 @@ static const char *blame(struct check *k)
     return origin;
 }
 
-/* Refuse a gang that needs more memory than all nodes have, even if they are empty. */
+/* Note if a gang needs more than all nodes have now, even if they are empty. */
 static int check_all(struct check *k)
 {
     const struct job_spec *s = k->j->spec;
@@ -369,21 +383,15 @@ static int check_all(struct check *k)
         return 0;
     uint64_t want = d.memory_mib + yarn_master_memory_mib(k->j->spec);
     char wants[32], has[32];
-    if (s->gang && want > have) {
-        (void)err_set(
-            k->e, ERANGE,
-            "%s: the job asks for %s of memory at once (its master included), and all %zu "
-            "nodes of the cluster together have %s",
-            blame(k), str_size(want << 20, wants, sizeof wants), k->f->nodes.n,
-            str_size(have << 20, has, sizeof has));
-        return err_hint(k->e, "fewer instances, less memory, or "
-                              "tony.application.distributed-mode=FCFS");
-    }
-    /* Only a note: most clusters schedule by memory alone. */
-    if (d.vcores > cores &&
-        strv_pushf(k->notes, "the job asks for %u cores at once, and the cluster has %lld",
-                   d.vcores, (long long)cores) < 0)
-        return err_set(k->e, ENOMEM, "cannot check the job: %m");
+    if (s->gang && want > have)
+        return note(k,
+                    "%s: the job asks for %s of memory at once (its master included), and all %zu "
+                    "nodes of the cluster together have %s now",
+                    blame(k), str_size(want << 20, wants, sizeof wants), k->f->nodes.n,
+                    str_size(have << 20, has, sizeof has));
+    if (d.vcores > cores)
+        return note(k, "the job asks for %u cores at once, and the cluster has %lld", d.vcores,
+                    (long long)cores);
     return 0;
 }
 

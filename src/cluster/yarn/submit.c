@@ -141,7 +141,8 @@ static void finish_key(struct submission *s, bool accepted)
     yarn_join_wait(&s->key_join);
     job_key_wipe(s->key_text, sizeof s->key_text);
     if (accepted && s->key_join.e.num)
-        host_note(s->y->host, "other commands will not reach the master of %s: %s", s->id, s->key_join.e.msg);
+        host_note(s->y->host, "other commands will not reach the master of %s: %s", s->id,
+                  s->key_join.e.msg);
 }
 
 /* ---- the whole submission ---- */
@@ -176,7 +177,7 @@ static int prepare(struct submission *s, struct err *e)
         s->staging.join.waits_for = NULL;
         rc = yarn_ask_finish(ask, e);
     }
-    if (rc == 0 && yarn_check(&s->facts, s->j, &notes, e) < 0)
+    if (rc == 0 && !s->y->host->no_checks && yarn_check(&s->facts, s->j, &notes, e) < 0)
         rc = -yarn_exit_code(e);
     if (rc == 0)
         rc = yarn_stage_answer(&s->staging, e);
