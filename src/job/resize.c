@@ -149,16 +149,17 @@ static void set_members(struct job *j, uint32_t role, uint32_t n)
 }
 
 /*
- * Two members exchange their indices. Their attempts are about to be stopped. Each executor gets the
- * new index with its next Start. Logs are named by index and attempt, so the next attempt of each
- * slot gets a number that neither of them has used.
+ * Two members exchange their indices. Their attempts are about to be stopped. Each executor gets
+ * the new index with its next Start. Logs are named by index and attempt, so the next attempt of
+ * each slot gets a number that neither of them has used.
  */
 static void renumber(struct job *j, uint32_t role, uint32_t a, uint32_t b)
 {
     struct role *r = &j->roles[role];
     struct slot *x = &j->slots[r->slots[a]], *y = &j->slots[r->slots[b]];
     uint32_t slot = r->slots[a];
-    uint32_t attempts = MAX(MAX(x->attempt, y->attempt), MAX(x->attempts_before, y->attempts_before));
+    uint32_t attempts =
+        MAX(MAX(x->attempt, y->attempt), MAX(x->attempts_before, y->attempts_before));
 
     r->slots[a] = r->slots[b];
     r->slots[b] = slot;
@@ -168,7 +169,8 @@ static void renumber(struct job *j, uint32_t role, uint32_t a, uint32_t b)
     x->attempts_before = y->attempts_before = attempts;
 }
 
-/* Before a role shrinks to n: give the highest indices to the slots that the scheduler has named. */
+/* Before a role shrinks to n: give the highest indices to the slots that the scheduler has named.
+ */
 static void move_leavers_last(struct job *j, uint32_t role, uint32_t n)
 {
     const struct role *r = &j->roles[role];
@@ -372,6 +374,11 @@ static bool needs_restart(const struct job *j)
         if (is_changing(j, r) && j->resize.by_restart[r])
             return true;
     return false;
+}
+
+bool resize_starts_in_new_gang(const struct job *j, const struct slot *s)
+{
+    return !job_is_member(j, s) && needs_restart(j);
 }
 
 static bool are_joiners_ready(const struct job *j)

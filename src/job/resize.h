@@ -49,6 +49,7 @@
 
 struct buf;
 struct job;
+struct slot;
 struct slot_end;
 
 #define RESIZE_STATES(X)                                                                           \
@@ -144,6 +145,8 @@ void resize_slot_restarts(struct job *j);
 void resize_formed(struct job *j);
 /* The job ends, and with it a resize that is not done. */
 void resize_job_ends(struct job *j);
+/* Will a slot that joins start only when the gang has formed anew? */
+bool resize_starts_in_new_gang(const struct job *j, const struct slot *s);
 /* Does the resize wait only for a newer checkpoint? */
 bool resize_awaits_checkpoint(const struct job *j);
 /* LIMIT_RESIZE. */

@@ -58,10 +58,45 @@ static enum slot_input restart_input(enum slot_input final_input)
     return final_input == IN_END ? IN_RETRY : final_input == IN_GONE ? IN_LOST : IN_DROP;
 }
 
+/* May the journal lack the start of the slot's first attempt? */
+static bool may_lack_start(const struct job *j, const struct slot *s)
+{
+    bool spare = s->role >= j->n_roles;
+
+    return j->gang.gives_back && j->epoch > 1 && !s->attempt && !spare;
+}
+
+bool restart_may_have_started(const struct job *j, const struct slot *s)
+{
+    return s->attempt > s->elsewhere || may_lack_start(j, s);
+}
+
+/*
+ * The first generation ends, and the journal may lack the starts of some slots: attempts of this
+ * generation may run in their containers, and their executors may not have reconnected yet. These
+ * slots give up their containers, so that the next generation waits until nothing runs in them.
+ *
+ * The start of a later generation, or of a slot that a resize adds by forming the gang anew, cannot
+ * be missing: it is stored before it is carried out.
+ */
+static void give_up_unknown_starts(struct job *j)
+{
+    bool by_resize = j->resize.state == RESIZE_FORMING;
+
+    for (uint32_t i = 0; i < j->n_slots && j->generation == 1; i++) {
+        const struct slot *s = &j->slots[i];
+        bool waits = s->state == SLOT_PLACED || s->state == SLOT_REGISTERED;
+        bool is_new = by_resize && s->index >= j->resize.from[s->role];
+        if (waits && may_lack_start(j, s) && !is_new && !resize_starts_in_new_gang(j, s))
+            (void)slot_step(j, i, job_is_member(j, s) ? IN_DROP : IN_LEAVE, NULL, NULL);
+    }
+}
+
 /* The counters of slots that start with the gang depend on the generation (slot_restarts_alone()).
  * So count all slots again. */
 static void begin_generation(struct job *j)
 {
+    give_up_unknown_starts(j);
     for (uint32_t i = 0; i < j->n_slots; i++)
         slot_uncount(j, &j->slots[i]);
     j->generation++;
@@ -136,19 +171,6 @@ static bool executor_died_between(const struct slot *s, enum slot_input final_in
 {
     return s->state == SLOT_RENEWING && final_input == IN_GONE && end->reason != END_PREEMPTED &&
            end->reason != END_DISK_FAILED && end->reason != END_NODE_LOST;
-}
-
-/* May the journal lack the start of the slot's first attempt? */
-static bool may_lack_start(const struct job *j, const struct slot *s)
-{
-    bool spare = s->role >= j->n_roles;
-
-    return j->gang.gives_back && j->epoch > 1 && !s->attempt && !spare;
-}
-
-bool restart_may_have_started(const struct job *j, const struct slot *s)
-{
-    return s->attempt > s->elsewhere || may_lack_start(j, s);
 }
 
 /* May an attempt be running in the slot's container, as far as this master knows? */

@@ -321,6 +321,15 @@ void sim_cluster(struct sim *m, const struct fake_rule *rules, size_t n)
                        &(struct fake_hooks){ .launched = launched, .stopped = stopped, .arg = m });
 }
 
+/* Does the master refuse the executor? Same rule as refusal() of src/master/executors.c. */
+static bool is_refused(const struct sim *m, const struct executor *x)
+{
+    const struct slot *s = x->slot < m->job->n_slots ? &m->job->slots[x->slot] : NULL;
+
+    return !s || !str_eq(s->container, x->container) || s->state == SLOT_ENDED;
+}
+
+/* The executor connects to the master, as in executor_hello() of src/master/executors.c. */
 static void connects(struct sim *m, struct executor *x)
 {
     char container[64];
@@ -330,15 +339,16 @@ static void connects(struct sim *m, struct executor *x)
         .type = EV_REGISTERED,
         .registered = { .slot = x->slot, .container = container, .address = "127.0.0.1:4000" }
     };
-    if (x->attempt)
+    bool refused = is_refused(m, x);
+    if (!refused && m->job->slots[x->slot].address)
         ev = (struct job_event){ .type = EV_EXECUTOR_BACK,
                                  .executor_back = { x->slot, container, x->generation, x->attempt,
                                                     x->running } };
     x->connected = true;
-    int rc = says(m, x, &ev);
+    (void)says(m, x, &ev);
     x = sim_executor_of(m, container);
     x->registered = true;
-    if (rc) { /* the master refuses it */
+    if (refused) {
         x->dying = true;
         x->dead_by_ms = MIN(x->dead_by_ms, m->now + m->spec->kill_grace_ms);
     }

@@ -300,6 +300,46 @@ static void test_a_reachable_executor_of_a_lost_node_is_told_to_end(void **state
     }
 }
 
+/* The first generation ends while the executors of slots whose first start may be missing have not
+ * reconnected. The next generation waits until nothing runs in their containers. */
+static void test_a_missing_start_does_not_outlive_its_generation(void **state)
+{
+#define FCFS "worker*2/live/on/scope-job gang=0 lost=9 gives=1 lease=100000 nodes=2 nogrant=1"
+    static const struct row rows[] = {
+        /* a live resize was adding the slot */
+        { FCFS,
+          "go grant:worker:1 reg:worker:1 resize:worker=3 mute:worker:2 grant:worker:2 master "
+          "worker:0=1 +1000",
+          "worker:0=registered/1.1 worker:1=registered/1.1 worker:2=leaving/0.0" },
+        { FCFS,
+          "go grant:worker:1 reg:worker:1 resize:worker=3 mute:worker:2 grant:worker:2 master "
+          "worker:0=1 +1000 worker:2!killed +1000",
+          "worker:0=running/2.2 worker:1=running/2.2 worker:2=waiting/0.0" },
+        /* it is a task of the job */
+        { FCFS, "go mute:worker:1 grant:worker:1 master worker:0=1 +1000",
+          "worker:0=registered/1.1 worker:1=replacing/0.0" },
+        { FCFS, "go mute:worker:1 grant:worker:1 master worker:0=1 +1000 worker:1!killed +1000",
+          "worker:0=running/2.2 worker:1=waiting/0.0" },
+        /* the first master knows which attempts it has started */
+        { FCFS, "go mute:worker:1 grant:worker:1 worker:0=1 +1000",
+          "worker:0=running/2.2 worker:1=placed/0.0" },
+        /* the starts of later generations are stored first */
+        { FCFS,
+          "go grant:worker:1 reg:worker:1 worker:0=1 resize:worker=3 mute:worker:2 "
+          "grant:worker:2 master worker:0=1 +2000",
+          "worker:0=running/3.3 worker:1=running/3.3 worker:2=placed/0.0" },
+        /* the new slots of this resize start only with the new gang */
+        { "worker*2/restart lost=9 gives=1 lease=100000 nodes=2 nogrant=2",
+          "go resize:worker=3 master grant:worker:2 reg:worker:2 +1000",
+          "worker:0=running/2.2 worker:1=running/2.2 worker:2=running/1.2" },
+        { "worker*2/restart/on/scope-job lost=9 gives=1 lease=100000 nodes=2 nogrant=2",
+          "go resize:worker=3 mute:worker:2 grant:worker:2 master worker:0=1 +1000",
+          "worker:0=running/2.2 worker:1=running/2.2 worker:2=placed/0.0" },
+    };
+    (void)state;
+    check_rows(rows, ARRAY_LEN(rows));
+}
+
 /* When a master dies, YARN ends the containers that no node has reported yet. Their restarts are
  * not charged, whatever their slots were doing. `spent` is charged to the budget for lost nodes,
  * which is 1. */
@@ -497,6 +537,7 @@ int main(void)
         cmocka_unit_test(test_a_spare_has_a_connection_of_its_own),
         cmocka_unit_test(test_the_lease_is_extended_after_a_stall),
         cmocka_unit_test(test_a_reachable_executor_of_a_lost_node_is_told_to_end),
+        cmocka_unit_test(test_a_missing_start_does_not_outlive_its_generation),
         cmocka_unit_test(test_a_loss_with_the_master_is_not_charged),
         cmocka_unit_test(test_a_loss_with_the_master_needs_a_budget),
         cmocka_unit_test(test_a_loss_with_the_master_blames_no_node),
