@@ -23,6 +23,7 @@
 
 enum {
     PEERS_MAX = 64, /* the master, pools, and connections that have not said who they are */
+    ACCEPT_BATCH = 64, /* connections that are accepted before the others are served */
     TAKE_DOWN_GRACE_MS = 1000,
     TAKE_DOWN_PATIENCE_MS = 3000,
     NODE_GRACE_MS = 10000, /* on a cluster, tasks got the signal from the cluster as well */
@@ -74,12 +75,30 @@ static void sweep_peers(struct keeper *k)
         pool_gone(k);
 }
 
+/* Close the oldest connection of those that have not said who they are. Clients keep such
+ * connections to learn the end of the job; if one is closed early, its client watches the
+ * directory instead. false: there is none. */
+static bool drop_silent_peer(struct keeper *k)
+{
+    size_t oldest = k->peers.n;
+    for (size_t i = 0; i < k->peers.n; i++)
+        if (k->peers.v[i].kind == PEER_NEW && !k->peers.v[i].link.connecting &&
+            (oldest == k->peers.n || k->peers.v[i].arrival < k->peers.v[oldest].arrival))
+            oldest = i;
+    if (oldest == k->peers.n)
+        return false;
+    link_close(&k->peers.v[oldest].link);
+    vec_remove_fast(&k->peers, oldest);
+    return true;
+}
+
+/* Always accept: otherwise a new master could not connect, and poll() would return at once. */
 static void accept_peers(struct keeper *k)
 {
     struct link l;
-    while (k->peers.n < PEERS_MAX && link_accept(k->listen_fd, &l) == 1) {
-        struct peer p = { .link = l };
-        if (vec_push(&k->peers, p) < 0)
+    for (int n = 0; n < ACCEPT_BATCH && link_accept(k->listen_fd, &l) == 1; n++) {
+        struct peer p = { .link = l, .arrival = ++k->n_arrivals };
+        if ((k->peers.n >= PEERS_MAX && !drop_silent_peer(k)) || vec_push(&k->peers, p) < 0)
             link_close(&l);
     }
 }

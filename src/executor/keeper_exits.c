@@ -70,21 +70,34 @@ void exits_retry(struct keeper *k)
 static void add_line(struct keeper *k, struct buf *line)
 {
     buf_addc(line, '\n');
-    k->unwritten.max = UNWRITTEN_MAX;
-    if (line->failed || buf_add(&k->unwritten, line->p, line->len) < 0)
+    bool fits = !line->failed && k->unwritten.len + line->len <= UNWRITTEN_MAX;
+    if (k->unwritten.failed) /* there was no memory; try again with the lines that are left */
+        k->unwritten.failed = false;
+    if (!fits || buf_add(&k->unwritten, line->p, line->len) < 0)
         log_event(LOG_ERROR, "keeper.exit_forgotten");
     buf_done(line);
     exits_retry(k);
 }
 
+/* Add a JSON string. A byte that is no UTF-8 becomes U+FFFD: a parser would refuse the line. */
 static void add_text(struct buf *line, const char *s)
 {
+    struct span rest = span_of(s ? s : "");
     buf_addc(line, '"');
-    for (; s && *s; s++) {
-        if ((unsigned char)*s < 0x20 || *s == '"' || *s == '\\')
-            buf_addf(line, "\\u%04x", (unsigned)(unsigned char)*s);
-        else
-            buf_addc(line, *s);
+    while (rest.len) {
+        size_t n = rest.len;
+        bool valid = span_utf8(rest, &n); /* else n is the number of bytes before the bad one */
+        for (size_t i = 0; i < n; i++) {
+            unsigned char c = (unsigned char)rest.p[i];
+            if (c < 0x20 || c == '"' || c == '\\')
+                buf_addf(line, "\\u%04x", (unsigned)c);
+            else
+                buf_addc(line, (char)c);
+        }
+        if (valid)
+            break;
+        buf_adds(line, "\\ufffd");
+        rest = span_mem(rest.p + n + 1, rest.len - n - 1);
     }
     buf_addc(line, '"');
 }
@@ -253,10 +266,24 @@ static int add_old(struct keeper *k, const json_t *o, size_t line_len)
     return 0;
 }
 
+/* An earlier version wrote bytes that are no UTF-8: replace them by question marks. */
+static json_t *read_repaired(struct span line)
+{
+    size_t bad = 0;
+    if (span_utf8(line, &bad))
+        return NULL;
+    AUTO(free_p) char *text = span_dup(line);
+    for (struct span rest = span_mem(text, text ? line.len : 0); !span_utf8(rest, &bad);) {
+        text[(size_t)(rest.p - text) + bad] = '?';
+        rest = span_mem(rest.p + bad + 1, rest.len - bad - 1);
+    }
+    return text ? json_loadb(text, line.len, JSON_REJECT_DUPLICATES, NULL) : NULL;
+}
+
 static int read_line(struct keeper *k, struct span line)
 {
     json_t *o = json_loadb(line.p, line.len, JSON_REJECT_DUPLICATES, NULL);
-    if (!o)
+    if (!o && !(o = read_repaired(line)))
         return 0;
     int rc = 0;
     if (json_object_get(o, "container"))

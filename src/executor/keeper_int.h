@@ -104,6 +104,7 @@ enum peer_kind { PEER_NEW = 0, PEER_REGISTERING, PEER_MASTER, PEER_POOL };
 struct peer {
     struct link link;
     enum peer_kind kind;
+    uint64_t arrival;     /* connections are counted from 1 */
     uint32_t pool_number; /* PEER_POOL: counts the connections of pools, from 1 */
 };
 
@@ -204,6 +205,7 @@ struct keeper {
         struct peer *v;
         size_t n, cap;
     } peers;
+    uint64_t n_arrivals; /* of peers */
 
     uint32_t life; /* number of this keeper among the keepers of the job, from 1 */
     struct {

@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -89,6 +90,38 @@ static void the_masters_process(void **state)
     link_close(&w->link);
     world_register(w, 4);
     world_end_well(w);
+}
+
+/* Clients that wait for the end of the job keep connections open. They neither keep a new master
+ * away nor make the keeper spin. */
+static void many_silent_connections(void **state)
+{
+    enum { N = 200 };
+    struct link idle[N];
+    (void)state;
+    struct world *w = world_new("");
+    for (int t = 0; t < 4000 && count_lines(masters(w)) < 1; t++)
+        usleep(5000);
+    world_register(w, 1);
+    for (int i = 0; i < N; i++)
+        while (link_dial(&idle[i], w->socket_k) < 0)
+            usleep(1000); /* the queue of the socket is full for a moment */
+    world_drop_master(w);
+    kill(child_of(w->keeper), SIGKILL);
+    for (int t = 0; t < 4000 && count_lines(masters(w)) < 2; t++)
+        usleep(5000);
+    world_register(w, 2);
+    struct timespec before, after;
+    clockid_t cpu;
+    assert_int_equal(clock_getcpuclockid(w->keeper, &cpu), 0);
+    clock_gettime(cpu, &before);
+    usleep(300000);
+    clock_gettime(cpu, &after);
+    assert_true((after.tv_sec - before.tv_sec) * 1000000000L + after.tv_nsec - before.tv_nsec <
+                100000000L);
+    world_end_well(w);
+    for (int i = 0; i < N; i++)
+        link_close(&idle[i]);
 }
 
 static void touch(struct world *w, const char *name)
@@ -550,6 +583,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(the_masters_process),
+        TEST(many_silent_connections),
         TEST(a_master_that_always_exits),
         TEST(the_keeper_is_told_to_end),
         TEST(keeper_killed),
