@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "executor/cgroup_find.h"
+#include "cgroup/find.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -17,7 +17,6 @@
 #include "base/fs.h"
 #include "base/str.h"
 #include "base/util.h"
-#include "executor/cgroup.h"
 
 /* A dying process keeps its group busy for a moment, and v1 has no notification of an empty
  * group. */
@@ -75,7 +74,7 @@ static bool match_mount(struct span line, const char *controller, struct span *r
     return span_eqs(type, "cgroup") && in_list(options, controller);
 }
 
-char *cgroup_find(const char *controller, struct err *e)
+char *cgroup_find(const char *controller, char **out_top, struct err *e)
 {
     const char *name = controller[0] ? controller : "v2";
     AUTO(free_p) char *own = own_group_path(controller);
@@ -97,8 +96,11 @@ char *cgroup_find(const char *controller, struct err *e)
             below = "";
         char *dir = str_printf("%.*s%s", (int)point.len, point.p, below);
         struct stat st;
-        if (dir && stat(dir, &st) == 0 && S_ISDIR(st.st_mode))
+        if (dir && stat(dir, &st) == 0 && S_ISDIR(st.st_mode)) {
+            if (out_top)
+                *out_top = span_dup(point);
             return dir;
+        }
         free(dir);
     }
     (void)err_set(e, ENOENT, "the control group of this process (%s) is not mounted", name);

@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds the mount point of a control group hierarchy, and the group of this process in it. */
-#ifndef TONY_EXECUTOR_CGROUP_FIND_H
-#define TONY_EXECUTOR_CGROUP_FIND_H
+#ifndef TONY_CGROUP_FIND_H
+#define TONY_CGROUP_FIND_H
 
 #include <stdbool.h>
 
 struct err;
 
+enum { CGROUP_PATH_MAX = 512 }; /* bytes of the path of a group */
+
 /* The directory of this process's group in the hierarchy of a v1 controller, or of v2 for "". The
- * caller frees it. NULL with e set: this process is in no such group. */
-char *cgroup_find(const char *controller, struct err *e);
+ * caller frees it, and the mount point in *out_top (may be NULL). NULL with e set: this process is
+ * in no such group. */
+char *cgroup_find(const char *controller, char **out_top, struct err *e);
 bool cgroup_machine_swaps(void);
+/* Kill the processes in a group and its subgroups, and remove them. */
+void cgroup_tree_remove(const char *path);
 /* Send SIGKILL to all processes in this group, not in its subgroups. Returns their number. */
 unsigned cgroup_dir_kill(const char *dir);
 

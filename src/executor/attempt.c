@@ -276,6 +276,8 @@ static const char *enter_cgroup(struct executor *x, char procs[static CGROUP_PAT
     else if (a->number > 1)
         a->oom_before = cgroup_oom_kills(&x->cfg->cgroup);
     cgroup_procs_path(&x->cfg->cgroup, procs);
+    if (a->in_cgroup)
+        cgroup_weigh(&x->cfg->cgroup, x->role->vcores);
     return a->in_cgroup ? procs : NULL;
 }
 
@@ -318,6 +320,7 @@ static int spawn_rank(struct executor *x, const Tony__Start *s, uint32_t rank, c
     AUTO(command_done) struct command command = { 0 };
     AUTO(close_p) int out_fd = -1;
     AUTO(close_p) int err_fd = -1;
+    AUTO(close_p) int cgroup_fd = procs ? cgroup_open(&x->cfg->cgroup) : -1;
     cpu_set_t cores;
     int rc = task_environment(x, s, rank, &env, e);
     if (rc == 0)
@@ -336,6 +339,7 @@ static int spawn_rank(struct executor *x, const Tony__Start *s, uint32_t rank, c
                         .out_fd = rank ? out_fd : a->logs.out_fd,
                         .err_fd = rank ? err_fd : a->logs.err_fd,
                         .cgroup_procs = procs,
+                        .cgroup_fd = cgroup_fd,
                         .own_group = executor_has_keeper(x),
                         .cpus = ranks_cores(x, rank, &cores),
                         .nofile = x->cfg->nofile };

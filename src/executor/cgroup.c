@@ -14,7 +14,9 @@
 #include "base/err.h"
 #include "base/str.h"
 #include "base/util.h"
-#include "executor/cgroup_find.h"
+#include "cgroup/file.h"
+#include "cgroup/find.h"
+#include "cgroup/place.h"
 
 /* The file of v1 to which a single-threaded process writes "0" to enter a group. A write to
  * `cgroup.procs` makes the kernel stop every fork and exit of the machine for an RCU grace period
@@ -23,71 +25,6 @@
 #define V1_ENTER "tasks"
 
 enum { V1_SHARES_A_CORE = 1024, V2_WEIGHT_A_CORE = 100, V2_WEIGHT_MAX = 10000 };
-
-/* ---- small files ---- */
-
-static int put(const char *dir, const char *file, const char *text)
-{
-    char path[CGROUP_PATH_MAX + 64];
-    snprintf(path, sizeof path, "%s/%s", dir, file);
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
-    if (fd == -1)
-        return -errno;
-    ssize_t n = write(fd, text, strlen(text));
-    int rc = n == -1 ? -errno : 0;
-    close(fd);
-    return rc;
-}
-
-static ssize_t get(const char *dir, const char *file, char *out, size_t size)
-{
-    char path[CGROUP_PATH_MAX + 64];
-    snprintf(path, sizeof path, "%s/%s", dir, file);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd == -1)
-        return -errno;
-    ssize_t n = read(fd, out, size - 1);
-    close(fd);
-    out[n > 0 ? n : 0] = '\0';
-    return n;
-}
-
-static uint64_t get_u64(const char *dir, const char *file)
-{
-    char text[64];
-    return get(dir, file, text, sizeof text) > 0 ? strtoull(text, NULL, 10) : 0;
-}
-
-/* The value in a text of "key value" lines; 0 = there is none. */
-static uint64_t find_key(const char *text, const char *key)
-{
-    size_t len = strlen(key);
-    for (const char *line = text; line; line = strchr(line, '\n')) {
-        if (*line == '\n')
-            line++;
-        if (strncmp(line, key, len) == 0 && line[len] == ' ')
-            return strtoull(line + len, NULL, 10);
-    }
-    return 0;
-}
-
-static uint64_t get_key(const char *dir, const char *file, const char *key)
-{
-    char text[1024];
-    return get(dir, file, text, sizeof text) > 0 ? find_key(text, key) : 0;
-}
-
-static bool has_word(const char *dir, const char *file, const char *word)
-{
-    char text[512];
-    if (get(dir, file, text, sizeof text) <= 0)
-        return false;
-    size_t len = strlen(word);
-    for (char *p = text; (p = strstr(p, word)); p += len)
-        if ((p == text || p[-1] == ' ') && (p[len] == ' ' || p[len] == '\n' || p[len] == '\0'))
-            return true;
-    return false;
-}
 
 /* ---- the job's groups ---- */
 
@@ -102,7 +39,7 @@ static void weigh_user(const char *dir, bool v2)
     snprintf(text, sizeof text, "%d",
              v2 ? MIN(cores * V2_WEIGHT_A_CORE, (int)V2_WEIGHT_MAX) : cores * V1_SHARES_A_CORE);
     /* Fails if there is no cpu controller. */
-    (void)put(dir, v2 ? "cpu.weight" : "cpu.shares", text);
+    (void)group_put(dir, v2 ? "cpu.weight" : "cpu.shares", text);
 }
 
 /* Make base/tony-<uid>/<job>. The caller frees the path. NULL: e says why it failed. */
@@ -120,8 +57,8 @@ static char *make_job_dir(const char *base, const char *job, bool v2, struct err
     }
     weigh_user(user, v2);
     if (v2) /* fails without a cpu controller */
-        (void)put(user, "cgroup.subtree_control", "+cpu");
-    if (v2 && put(user, "cgroup.subtree_control", "+memory") < 0) {
+        (void)group_put(user, "cgroup.subtree_control", "+cpu");
+    if (v2 && group_put(user, "cgroup.subtree_control", "+memory") < 0) {
         (void)err_set(e, EOPNOTSUPP, "control group '%s' cannot limit memory", user);
         return NULL;
     }
@@ -132,53 +69,35 @@ static char *make_job_dir(const char *base, const char *job, bool v2, struct err
     return TAKE(dir);
 }
 
-/* The keeper enters a leaf group of its own. Executors and the master start in that group, so they
- * have the weight of the job. */
-static int open_v2(struct cgroup_job *j, const char *job, struct err *e)
+/* The keeper, the master and the executors stay in the pool's group: entering another one would make
+ * the kernel stop all forks of the machine for 10 to 15 ms. */
+static int open_v2(struct cgroup_job *j, const char *base, const char *job, struct err *e)
 {
-    AUTO(free_p) char *own = cgroup_find("", e);
-    if (!own)
-        return -ENOENT;
-    char *base = str_dup(own);
-    char *slash = base ? strrchr(base, '/') : NULL;
-    if (!base || !slash)
-        return free(base), err_set(e, ENOMEM, "cannot find our control group: %m");
-    char type[64];
-    if (get(own, "cgroup.type", type, sizeof type) > 0)
-        *slash = '\0'; /* only the root group has no cgroup.type */
-    AUTO(free_p) char *hold = base;
-    if (!has_word(base, "cgroup.controllers", "memory"))
-        return err_set(e, EOPNOTSUPP, "control group '%s' has no memory controller", base);
-    if (!has_word(base, "cgroup.subtree_control", "memory"))
-        (void)put(base, "cgroup.subtree_control", "+memory");
-    if (!has_word(base, "cgroup.subtree_control", "cpu"))
-        (void)put(base, "cgroup.subtree_control", "+cpu");
     AUTO(free_p) char *dir = make_job_dir(base, job, true, e);
     if (!dir)
         return -EACCES;
-    (void)put(dir, "cgroup.subtree_control", "+cpu");
-    AUTO(free_p) char *leaf = str_printf("%s/keeper", dir);
-    if (put(dir, "cgroup.subtree_control", "+memory") < 0 || !leaf ||
-        (mkdir(leaf, 0755) == -1 && errno != EEXIST) || put(leaf, "cgroup.procs", "0") < 0) {
+    (void)group_put(dir, "cgroup.subtree_control", "+cpu"); /* only for shares of the cores */
+    int rc = group_put(dir, "cgroup.subtree_control", "+memory");
+    if (rc < 0) {
         cgroup_tree_remove(dir);
-        return err_set(e, EACCES, "not allowed to use control group '%s'", dir);
+        return err_set(e, -rc, "cannot limit memory below control group '%s': %m", dir);
     }
-    *j = (struct cgroup_job){ .kind = CGROUP_V2, .memory = TAKE(dir), .cpu_from = TAKE(own) };
+    *j = (struct cgroup_job){ .kind = CGROUP_V2, .memory = TAKE(dir) };
     return 0;
 }
 
 static int open_v1(struct cgroup_job *j, const char *job, struct err *e)
 {
-    AUTO(free_p) char *memory_group = cgroup_find("memory", e);
+    AUTO(free_p) char *memory_group = cgroup_find("memory", NULL, e);
     if (!memory_group)
         return -ENOENT;
     char *dir = make_job_dir(memory_group, job, false, e);
     if (!dir)
         return -EACCES;
     *j = (struct cgroup_job){ .kind = CGROUP_V1, .memory = dir };
-    AUTO(free_p) char *cpu = cgroup_find("cpu", NULL);
+    AUTO(free_p) char *cpu = cgroup_find("cpu", NULL, NULL);
     j->cpu = cpu ? make_job_dir(cpu, job, false, NULL) : NULL;
-    if (j->cpu && put(j->cpu, V1_ENTER, "0") < 0) {
+    if (j->cpu && group_put(j->cpu, V1_ENTER, "0") < 0) {
         cgroup_tree_remove(j->cpu);
         free(TAKE(j->cpu));
     }
@@ -190,21 +109,22 @@ static int open_v1(struct cgroup_job *j, const char *job, struct err *e)
 void cgroup_job_open(struct cgroup_job *j, const char *application_id, struct err *e)
 {
     const char *job = strchr(application_id, '_');
+    struct place place;
     job = job ? job + 1 : application_id;
-    struct err v1 = { 0 };
     *j = (struct cgroup_job){ .kind = CGROUP_NONE };
-    const char *wanted = getenv("TONY_CGROUPS");
-    if (wanted && str_eq(wanted, "none")) {
+    place_survey(&place);
+    if (place.kind == PLACE_READY)
+        (void)open_v2(j, place.dir, job, e);
+    else if (place.kind == PLACE_V1)
+        (void)open_v1(j, job, e);
+    else if (place.kind == PLACE_OFF)
         (void)err_set(e, ENOTSUP, "control groups are switched off by TONY_CGROUPS");
-        return;
-    }
-    if (open_v2(j, job, e) < 0 && open_v1(j, job, &v1) < 0) {
-        if (e && v1.num)
-            *e = v1;
-        j->kind = CGROUP_NONE;
-        return;
-    }
-    j->swap = cgroup_machine_swaps();
+    else
+        (void)err_set(e, EACCES, "%s", place.why ? place.why : "the pool was not given a group");
+    if (place.kind == PLACE_NONE && place.remedy)
+        (void)err_hint(e, "%s", place.remedy);
+    if (j->kind != CGROUP_NONE)
+        j->swap = cgroup_machine_swaps();
 }
 
 void cgroup_job_weight(const struct cgroup_job *j, uint64_t vcores)
@@ -213,11 +133,11 @@ void cgroup_job_weight(const struct cgroup_job *j, uint64_t vcores)
     if (j->kind == CGROUP_V1 && j->cpu) {
         snprintf(text, sizeof text, "%llu",
                  (unsigned long long)(vcores ? vcores * V1_SHARES_A_CORE : 2));
-        (void)put(j->cpu, "cpu.shares", text); /* if it fails, all jobs have the same weight */
+        (void)group_put(j->cpu, "cpu.shares", text); /* if it fails, all jobs have the same weight */
     } else if (j->kind == CGROUP_V2) {
         uint64_t w = vcores ? MIN(vcores * V2_WEIGHT_A_CORE, (uint64_t)V2_WEIGHT_MAX) : 1;
         snprintf(text, sizeof text, "%llu", (unsigned long long)w);
-        (void)put(j->memory, "cpu.weight", text);
+        (void)group_put(j->memory, "cpu.weight", text);
     }
 }
 
@@ -233,7 +153,7 @@ void cgroup_job_remove(struct cgroup_job *j)
 {
     if (j->cpu_from)
         /* If this fails, the group cannot be removed, because this process is in it. */
-        (void)put(j->cpu_from, j->kind == CGROUP_V1 ? V1_ENTER : "cgroup.procs", "0");
+        (void)group_put(j->cpu_from, V1_ENTER, "0");
     if (j->memory)
         cgroup_tree_remove(j->memory);
     if (j->cpu)
@@ -273,17 +193,33 @@ int cgroup_make(const struct cgroup *g, uint64_t memory_bytes, struct err *e)
     snprintf(text, sizeof text, "%llu", (unsigned long long)memory_bytes);
     int rc;
     if (g->kind == CGROUP_V1) {
-        rc = put(g->path, "memory.limit_in_bytes", text);
+        rc = group_put(g->path, "memory.limit_in_bytes", text);
         if (rc == 0 && g->swap)
-            (void)put(g->path, "memory.memsw.limit_in_bytes", text);
+            (void)group_put(g->path, "memory.memsw.limit_in_bytes", text);
     } else {
-        rc = put(g->path, "memory.max", text);
+        rc = group_put(g->path, "memory.max", text);
         if (rc == 0 && g->swap)
-            (void)put(g->path, "memory.swap.max", "0");
-        (void)put(g->path, "memory.oom.group", "1"); /* an OOM then kills all processes */
+            (void)group_put(g->path, "memory.swap.max", "0");
+        (void)group_put(g->path, "memory.oom.group", "1"); /* an OOM then kills all processes */
     }
     return rc < 0 ? err_set(e, -rc, "cannot limit the memory of control group '%s': %m", g->path)
                   : 0;
+}
+
+void cgroup_weigh(const struct cgroup *g, uint32_t vcores)
+{
+    char text[32];
+    if (g->kind != CGROUP_V2 || vcores == 0)
+        return; /* v1: a container has no group for cores */
+    snprintf(text, sizeof text, "%u", MIN(vcores, (uint32_t)(V2_WEIGHT_MAX / V2_WEIGHT_A_CORE)) *
+                                          (unsigned)V2_WEIGHT_A_CORE);
+    (void)group_put(g->path, "cpu.weight", text); /* fails if there is no cpu controller */
+}
+
+int cgroup_open(const struct cgroup *g)
+{
+    int fd = g->kind == CGROUP_V2 ? open(g->path, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+    return fd >= 0 ? fd : -1;
 }
 
 void cgroup_procs_path(const struct cgroup *g, char out[CGROUP_PATH_MAX + 16])
@@ -314,12 +250,12 @@ static const char *oom_file(const struct cgroup *g)
 
 uint64_t cgroup_memory_max(const struct cgroup *g)
 {
-    return get_u64(g->path, g->kind == CGROUP_V1 ? "memory.max_usage_in_bytes" : "memory.peak");
+    return group_get_u64(g->path, g->kind == CGROUP_V1 ? "memory.max_usage_in_bytes" : "memory.peak");
 }
 
 uint64_t cgroup_oom_kills(const struct cgroup *g)
 {
-    return get_key(g->path, oom_file(g), "oom_kill");
+    return group_get_key(g->path, oom_file(g), "oom_kill");
 }
 
 static ssize_t get_again(const struct cgroup *g, int *fd, const char *file, char *out, size_t size)
@@ -342,12 +278,12 @@ void cgroup_watch(const struct cgroup *g, struct cgroup_watch *w, uint64_t *out_
     if (get_again(g, &w->memory_fd, memory_file(g), text, sizeof text) > 0)
         *out_memory = strtoull(text, NULL, 10);
     if (get_again(g, &w->oom_fd, oom_file(g), text, sizeof text) > 0)
-        *out_oom_kills = find_key(text, "oom_kill");
+        *out_oom_kills = group_find_key(text, "oom_kill");
 }
 
 uint64_t cgroup_cpu_ms(const struct cgroup *g)
 {
-    return g->kind == CGROUP_V2 ? get_key(g->path, "cpu.stat", "usage_usec") / 1000 : 0;
+    return g->kind == CGROUP_V2 ? group_get_key(g->path, "cpu.stat", "usage_usec") / 1000 : 0;
 }
 
 unsigned cgroup_kill(const struct cgroup *g)

@@ -3,15 +3,14 @@
  * Control groups: one for each container, which limits its memory, and one for the job, which
  * sets its share of the cores.
  *
- * The keeper uses v2 if it may make groups with the memory controller there; otherwise the memory
+ * The keeper uses v2 if the pool has found a place there (cgroup/place.h), otherwise the memory
  * hierarchy of v1. If there is neither, the executor samples resident memory instead. The group of
  * a container has only the processes of the task, not the executor.
  *
  *   <base>/tony-<uid>/<job>/<container>
  *
  * job: the application id without "application_"; container: its last two numbers. base: with v1
- * the group of the keeper; with v2 the group above it (a group with processes cannot have limited
- * children), or the root. The file `cgroups` in the job's directory lists the paths, one on each
+ * the group of the keeper; with v2 the place that the pool has found. The file `cgroups` in the job's directory lists the paths, one on each
  * line, for a later clean-up.
  */
 #ifndef TONY_EXECUTOR_CGROUP_H
@@ -20,6 +19,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
+
+#include "cgroup/find.h"
 
 struct err;
 
@@ -30,12 +31,12 @@ struct cgroup_job {
     char *memory;   /* the job's directory in the memory (v2: unified) hierarchy; NULL with
                        CGROUP_NONE */
     char *cpu;      /* v1: the job's directory in the cpu hierarchy, or NULL */
-    char *cpu_from; /* the group of the keeper before cgroup_job_open() */
+    char *cpu_from; /* v1: the group of the keeper before cgroup_job_open(); NULL = still its group */
     bool swap;      /* this machine has swap space, so the limit must include swap */
 };
 
-/* Make the job's groups. The calling process, and so its children, enter the job's cpu group. If no
- * groups can be used, or TONY_CGROUPS=none, kind is CGROUP_NONE and e (may be NULL) says why. */
+/* Make the job's groups. With v1 the calling process, and so its children, enter the job's cpu
+ * group. If no groups can be used, or TONY_CGROUPS=none, kind is CGROUP_NONE and e (may be NULL) says why. */
 void cgroup_job_open(struct cgroup_job *j, const char *application_id, struct err *e);
 /* vcores: of all containers together; 0 = the least possible weight. */
 void cgroup_job_weight(const struct cgroup_job *j, uint64_t vcores);
@@ -43,12 +44,7 @@ void cgroup_job_weight(const struct cgroup_job *j, uint64_t vcores);
  * groups are removed. */
 void cgroup_job_remove(struct cgroup_job *j);
 void cgroup_job_done(struct cgroup_job *j); /* frees memory only */
-/* Kill the processes in a group that the file `cgroups` names, and remove it. The caller is not in
- * it. */
-void cgroup_tree_remove(const char *path);
-
 /* Paths are built without malloc(), because a forked child uses them. */
-enum { CGROUP_PATH_MAX = 512 };
 struct cgroup {
     enum cgroup_kind kind;
     bool swap;
@@ -57,6 +53,10 @@ struct cgroup {
 /* Name the group of a container, without making it. false: kind is CGROUP_NONE. */
 bool cgroup_of(const struct cgroup_job *j, const char *container_id, struct cgroup *out);
 int cgroup_make(const struct cgroup *g, uint64_t memory_bytes, struct err *e);
+/* Its share of the cores, in proportion to its vcores; v2 only. */
+void cgroup_weigh(const struct cgroup *g, uint32_t vcores);
+/* v2: a descriptor with which a process can be started in the group. -1: not possible. */
+int cgroup_open(const struct cgroup *g);
 /* The calling process enters the group. Uses only system calls, for use between fork and exec. */
 int cgroup_enter(const char *procs_path);
 void cgroup_procs_path(const struct cgroup *g, char out[CGROUP_PATH_MAX + 16]);

@@ -253,7 +253,8 @@ void engine_kill(struct executor *x)
         char name[NAME_MAX_LEN], verb[] = "kill", program[] = "engine";
         container_name(x, rank, name);
         char *argv[] = { program, verb, name, NULL };
-        struct spawn s = { .path = x->engine,
+        struct spawn s = { .cgroup_fd = -1,
+                       .path = x->engine,
                            .shell = x->engine,
                            .workdir = "/",
                            .argv = argv,

@@ -223,6 +223,7 @@ struct spawn {
     bool own_group; /* a process group for the task */
     int out_fd, err_fd;
     const char *cgroup_procs; /* NULL = none */
+    int cgroup_fd;            /* start the process in this group; -1 = it enters by cgroup_procs */
     struct rlimit nofile;
     const cpu_set_t *cpus; /* NULL = those of the executor */
     /* results, written by the child */

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/str.h"
 #include "base/vec.h"
 #include "executor/keeper_int.h"
@@ -25,26 +26,37 @@ static void close_gap(struct keeper *k)
     k->ends.at = 0;
 }
 
-/*
- * Put the control group of a forgotten container into the ring, and remove the one that had its
- * place there. No process is in that group any more. If the task has made groups in it, rmdir()
- * fails, and the group is removed at the end of the job.
- */
-static void forget_group(struct keeper *k, const struct container *c)
+/* No process is in the group any more. If the task has made groups in it, rmdir() fails, and the
+ * group is removed at the end of the job. */
+static void remove_oldest_group(struct keeper *k)
 {
     char id[CONTAINER_ID_MAX];
     struct cgroup g;
+    container_name(k, k->groups.v[k->groups.n_removed++ % GROUPS_KEPT], id);
+    if (cgroup_of(&k->cgroup, id, &g))
+        (void)rmdir(g.path);
+}
+
+static void forget_group(struct keeper *k, const struct container *c)
+{
+    char id[CONTAINER_ID_MAX];
     container_name(k, c->number, id);
     if (!str_eq(id, c->id))
         return; /* a container of an earlier keeper: this one removed its group at the start */
-    uint32_t *place = &k->groups.v[k->groups.n % GROUPS_KEPT];
-    if (k->groups.n >= GROUPS_KEPT) {
-        container_name(k, *place, id);
-        if (cgroup_of(&k->cgroup, id, &g))
-            (void)rmdir(g.path);
-    }
-    *place = c->number;
-    k->groups.n++;
+    if (k->groups.n - k->groups.n_removed == GROUPS_KEPT)
+        remove_oldest_group(k);
+    k->groups.v[k->groups.n++ % GROUPS_KEPT] = c->number;
+    k->groups.at_ms = clock_mono_ms() + GROUPS_IDLE_MS;
+}
+
+void groups_tick(struct keeper *k, int64_t now_ms)
+{
+    if (now_ms < k->groups.at_ms)
+        return;
+    for (int i = 0; i < GROUPS_BATCH && k->groups.n_removed != k->groups.n; i++)
+        remove_oldest_group(k);
+    if (k->groups.n_removed == k->groups.n)
+        k->groups.at_ms = INT64_MAX;
 }
 
 void ends_acked(struct keeper *k, uint64_t n)

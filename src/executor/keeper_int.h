@@ -50,10 +50,10 @@ enum container_state {
 
 enum { CONTAINER_ID_MAX = 80, GPUS_MAX = 64 };
 
-/* The control groups of the last GROUPS_KEPT forgotten containers stay until the end of the job, so
- * that a job with fewer tasks ends without waiting for their removal. The kernel has at most 65,535
- * memory groups. */
-enum { GROUPS_KEPT = 512 };
+/* The control groups of at most GROUPS_KEPT forgotten containers stay, until no container has ended
+ * for GROUPS_IDLE_MS: so a job whose tasks all end at the same time ends without waiting for their
+ * removal. The kernel has at most 65,535 memory groups. */
+enum { GROUPS_KEPT = 512, GROUPS_IDLE_MS = 2000, GROUPS_BATCH = 32 };
 
 enum container_key { BY_PID, BY_NUMBER, BY_COUNT }; /* the indexes in which containers are found */
 
@@ -223,7 +223,8 @@ struct keeper {
     } ends;
     struct {
         uint32_t v[GROUPS_KEPT]; /* a ring of container numbers */
-        uint32_t n;              /* how many were put into it */
+        uint32_t n, n_removed;   /* how many were put into it and taken out of it */
+        int64_t at_ms;           /* when to remove those that are in it; INT64_MAX = not set */
     } groups;                    /* of forgotten containers: their control groups may still exist */
     struct {
         struct slot_use *v;
@@ -381,5 +382,6 @@ void exits_rewrite(struct keeper *k);
 void ends_add(struct keeper *k, struct container *c);
 /* The journal has the first n of the ends that were reported to the present master. */
 void ends_acked(struct keeper *k, uint64_t n);
+void groups_tick(struct keeper *k, int64_t now_ms); /* remove groups of forgotten containers */
 
 #endif

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "cgroup/place.h"
 #include "codec/json.h"
 #include "conf/conf.h"
 #include "storage/paths.h"
@@ -87,21 +88,18 @@ static uint64_t group_limit(const char *root, struct span group, const char *fil
 }
 
 struct hierarchy {
-    const char *name, *controller, *root, *limit;
+    const char *controller, *root, *limit;
 };
 
 static const struct hierarchy hierarchies[] = {
-    { "v2", "", "/sys/fs/cgroup", "memory.max" },
-    { "v1", "memory", "/sys/fs/cgroup/memory", "memory.limit_in_bytes" },
+    { "", "/sys/fs/cgroup", "memory.max" },
+    { "memory", "/sys/fs/cgroup/memory", "memory.limit_in_bytes" },
 };
 
-static uint64_t memory_limit(const char **out_cgroup)
+static uint64_t memory_limit(void)
 {
     AUTO(buf_done) struct buf own = { .max = 1 << 20 };
     uint64_t least = UINT64_MAX;
-    const char *wanted = getenv("TONY_CGROUPS");
-    bool off = wanted && str_eq(wanted, "none"); /* as in executor/cgroup.c */
-    *out_cgroup = "none";
     if (fs_read(AT_FDCWD, "/proc/self/cgroup", &own, NULL) < 0)
         return least;
     for (size_t i = 0; i < ARRAY_LEN(hierarchies); i++) {
@@ -113,19 +111,13 @@ static uint64_t memory_limit(const char **out_cgroup)
             buf_clear(&group);
         uint64_t limit = group_limit(h->root, buf_span(&group), h->limit);
         least = MIN(least, limit);
-        AUTO(free_p) char *dir = str_printf("%s%s", h->root, buf_cstr(&group));
-        AUTO(free_p)
-        char *probe = str_printf(
-            "%s%s", h->root, h->controller[0] ? "/memory.limit_in_bytes" : "/cgroup.controllers");
-        if (!off && dir && probe && access(probe, F_OK) == 0 && access(dir, W_OK) == 0)
-            *out_cgroup = h->name;
     }
     return least;
 }
 
-static uint64_t survey_memory(const struct conf *conf, const char **out_cgroup)
+static uint64_t survey_memory(const struct conf *conf)
 {
-    uint64_t limit = memory_limit(out_cgroup);
+    uint64_t limit = memory_limit();
     if (conf_get(conf, "tony.pool.memory"))
         return (uint64_t)conf_int(conf, "tony.pool.memory");
     AUTO(buf_done) struct buf text = { .max = 1 << 20 };
@@ -247,10 +239,18 @@ static void survey_gpus(const struct conf *conf, struct machine *m)
     m->n_gpus = want;
 }
 
+static const char *survey_cgroups(void)
+{
+    struct place place;
+    place_survey(&place);
+    return place.kind == PLACE_READY ? "v2" : place.kind == PLACE_V1 ? "v1" : "none";
+}
+
 void machine_survey(const struct conf *conf, struct machine *out)
 {
     struct machine m = { 0 };
-    m.memory_mib = survey_memory(conf, &m.cgroup);
+    m.cgroup = survey_cgroups();
+    m.memory_mib = survey_memory(conf);
     m.vcores = survey_cores(conf);
     survey_gpus(conf, &m);
     *out = m;

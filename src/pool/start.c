@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cgroup/place.h"
 #include "conf/conf.h"
 #include "loop/loop.h"
 #include "pool/pool_int.h"
@@ -367,6 +368,16 @@ static void on_hangup(int signo, void *arg)
         renew_job(p->jobs.v[i]);
 }
 
+/* Go where control groups can be made. If that fails, memory is sampled. */
+static void place_enter_or_log(void)
+{
+    struct place place;
+    struct err e = { 0 };
+    place_survey(&place);
+    if (place_enter(&place, &e) < 0)
+        log_err(LOG_WARN, "pool.no_control_group", &e);
+}
+
 static int open_all(struct pool *p, struct err *e)
 {
     p->idle = loop_timer_new(p->loop, on_idle, p);
@@ -384,6 +395,7 @@ static int open_all(struct pool *p, struct err *e)
         return err_set(e, ENOMEM, "cannot start the pool: %m");
     p->idle_ms = conf_int(p->conf, "tony.pool.idle-timeout");
     p->started_wall_ms = clock_wall_ms();
+    place_enter_or_log();
     machine_survey(p->conf, &p->machine);
     log_event(LOG_INFO, "pool.started", f_str("version", TONY_VERSION),
               f_str("home", p->paths.home), f_int("pid", getpid()),

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "cgroup/place.h"
 #include "client/client_int.h"
 #include "client/show/doctor.h"
 #include "client/show/machine.h"
@@ -79,24 +80,32 @@ static void check_gpus(json_t *checks, json_t **out_gpus)
     *out_gpus = gpus;
 }
 
+/* The pool decides this when it starts; here is how it would decide now. */
 static void check_cgroups(json_t *checks)
 {
-    struct machine_cgroup g;
-    machine_cgroup(&g);
-    static const char hint[] = "without cgroups resident memory is sampled, and a task may be over "
-                               "its limit for a moment; "
-                               "systemd-run --user --scope -p Delegate=yes gives a shell one";
-    if (g.off)
+    struct place p;
+    place_survey(&p);
+    switch (p.kind) {
+    case PLACE_OFF:
         doctor_add(checks, "cgroups", NOTE, "unset TONY_CGROUPS to have memory limits enforced",
                    "switched off by TONY_CGROUPS=none: resident memory is sampled");
-    else if (g.version == 0)
-        doctor_add(checks, "cgroups", NOTE, hint, "none mounted");
-    else if (!g.writable)
-        doctor_add(checks, "cgroups", NOTE, hint, "v%d at '%s', which tony cannot write", g.version,
-                   g.path);
-    else
-        doctor_add(checks, "cgroups", g.memory ? FINE : NOTE, hint, "v%d at '%s', controllers: %s",
-                   g.version, g.path, g.controllers);
+        break;
+    case PLACE_NONE:
+        doctor_add(checks, "cgroups", NOTE, p.remedy,
+                   "resident memory is sampled, and a task may exceed its limit for a moment: %s",
+                   p.why);
+        break;
+    case PLACE_V1:
+    case PLACE_READY:
+    case PLACE_MOVE:
+        doctor_add(checks, "cgroups", FINE, NULL, "v%d at '%s', controllers: %s",
+                   p.kind == PLACE_V1 ? 1 : 2, p.dir, p.controllers);
+        break;
+    case PLACE_SCOPE:
+        doctor_add(checks, "cgroups", FINE, NULL, "v2, in a scope that systemd's manager of %s gives",
+                   p.system ? "the system" : "this user");
+        break;
+    }
 }
 
 static void check_limits(json_t *checks)

@@ -113,66 +113,6 @@ int machine_gpus(json_t *gpus, struct err *e)
     return rc;
 }
 
-/* ---- cgroups ---- */
-
-/* The path of this process's group in the hierarchy whose controllers field is `controller` ("" =
- * v2), from /proc/self/cgroup. */
-static bool own_group(struct span text, const char *controller, char *out, size_t n)
-{
-    struct span line, id, names;
-    while (text.len && span_split(&text, '\n', &line)) {
-        if (!span_split(&line, ':', &id) || !span_split(&line, ':', &names))
-            continue;
-        bool found = !controller[0] && names.len == 0;
-        for (struct span rest = names, name;
-             controller[0] && !found && rest.len && span_split(&rest, ',', &name);)
-            found = span_eqs(name, controller);
-        if (!found)
-            continue;
-        (void)snprintf(out, n, "%.*s", (int)line.len, line.p);
-        return true;
-    }
-    return false;
-}
-
-void machine_cgroup(struct machine_cgroup *out)
-{
-    const char *wanted = getenv("TONY_CGROUPS"); /* as in executor/cgroup.c */
-    *out = (struct machine_cgroup){ .off = wanted && str_eq(wanted, "none") };
-    AUTO(buf_done) struct buf self = { 0 };
-    if (out->off)
-        return;
-    if (fs_read(AT_FDCWD, "/proc/self/cgroup", &self, NULL) < 0)
-        return;
-    char group[400];
-    const char *const v1 = "/sys/fs/cgroup/memory";
-    if (own_group(buf_span(&self), "memory", group, sizeof group) && access(v1, F_OK) == 0) {
-        out->version = 1;
-        (void)snprintf(out->path, sizeof out->path, "%s%s", v1, str_eq(group, "/") ? "" : group);
-        /* In a container, the path in /proc/self/cgroup may be that of the host. */
-        if (access(out->path, F_OK) == -1)
-            (void)str_copy(out->path, sizeof out->path, v1);
-        (void)str_copy(out->controllers, sizeof out->controllers,
-                       access("/sys/fs/cgroup/cpu", F_OK) == 0 ? "memory cpu" : "memory");
-        out->memory = true;
-    } else if (own_group(buf_span(&self), "", group, sizeof group) &&
-               access("/sys/fs/cgroup/cgroup.controllers", F_OK) == 0) {
-        out->version = 2;
-        (void)snprintf(out->path, sizeof out->path, "/sys/fs/cgroup%s",
-                       str_eq(group, "/") ? "" : group);
-        AUTO(free_p) char *file = fs_join(out->path, "cgroup.controllers");
-        AUTO(buf_done) struct buf text = { 0 };
-        if (file && fs_read(AT_FDCWD, file, &text, NULL) == 0) {
-            struct span names = span_trim(buf_span(&text)), name;
-            (void)snprintf(out->controllers, sizeof out->controllers, "%.*s", (int)names.len,
-                           names.p);
-            while (names.len && span_split(&names, ' ', &name))
-                out->memory = out->memory || span_eqs(name, "memory");
-        }
-    }
-    out->writable = out->version && access(out->path, W_OK) == 0;
-}
-
 char *machine_which(const char *program)
 {
     struct span path = span_of(getenv("PATH")), dir;
