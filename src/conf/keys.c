@@ -209,7 +209,7 @@ static const struct conf_key keys[] = {
     INT("tony.pool.policy.interval", "10000", 0, 86400000, "ms", CE_ACTS, OURS, "The pool waits at least this long between two decisions of a policy. One decision covers all changes in between."),
     INT("tony.pool.policy.resize-limit", "300000", 1000, 86400000, "ms", CE_ACTS, OURS, "A running job has this time to follow a decision. After that it keeps its size, and the policy does not change it during the same time once more."),
     INT("tony.pool.policy.time-limit", "500", 1, 60000, "ms", CE_ACTS, OURS, "dorm: the search for a better division ends after this time."),
-    INT("tony.yarn.cache-age", "2592000000", 3600000, YEARS_MS, "ms", CE_YARN, OURS, "Content in <home>/.tony/cache in HDFS that no job has used for this time is removed."),
+    INT("tony.yarn.cache-age", "2592000000", 3600000, YEARS_MS, "ms", CE_YARN, OURS, "Content in <home>/.tony/cache in HDFS that no job has used for this time is removed; what a live job uses stays."),
     INT("tony.store.max-age", "604800000", 0, YEARS_MS, "ms", CE_ACTS, OURS, "Content that no live job uses is removed from the store after this time."),
 
     /* history and portal */

@@ -154,6 +154,35 @@ def test_the_cache_ages(tony, cluster, base):
     assert cluster.ls(CACHE)[old]["modificationTime"] > time.time() * 1000 - hour
 
 
+def test_the_cache_of_a_live_job_stays(tony, cluster, base):
+    """
+    A job has run for longer than tony.yarn.cache-age. Its files stay until it is over: a node fetches them
+    again for a task that restarts there.
+    """
+    hour = 3600 * 1000
+    (base / "old").write_text("live" + os.urandom(8).hex())
+    before = set(cluster.ls(CACHE))
+    p, app, _ = tony.gated(resources=[str(base / "old")])
+    try:
+        used = wait_until(lambda: cluster.exists(f"/user/root/.tony/{app}/uses") and
+                          cluster.read(f"/user/root/.tony/{app}/uses").split(), "the list of what the job uses")
+        old, = {name for name in set(cluster.ls(CACHE)) - before if "old" in cluster.ls(f"{CACHE}/{name}")}
+        assert old in used, used
+        age(cluster, f"{CACHE}/{old}", 3 * hour)
+        age(cluster, f"/user/root/.tony/{app}", hour)  # directories of jobs that are just submitted are not looked at
+        assert tony.run("run", tony.workers("true", conf={"tony.yarn.cache-age": 2 * hour})).returncode == 0
+        assert old in cluster.ls(CACHE)
+    finally:
+        tony.let_go(p)
+    assert tony.run("run", tony.workers("true", conf={"tony.yarn.cache-age": 2 * hour})).returncode == 0
+    assert old not in cluster.ls(CACHE)
+    # an entry that is used often enough keeps its time up to date, also with a short age
+    assert tony.run("run", tony.workers("true", resources=[str(base / "old")])).returncode == 0
+    age(cluster, f"{CACHE}/{old}", hour)
+    assert tony.run("run", tony.workers("true", resources=[str(base / "old")], conf={"tony.yarn.cache-age": 2 * hour})).returncode == 0
+    assert cluster.ls(CACHE)[old]["modificationTime"] > time.time() * 1000 - hour / 2
+
+
 def test_staging_of_ended_jobs_is_removed(tony, cluster):
     """Staged files of a client and of a master that were killed."""
     app = APP.search(tony.ok("run", tony.workers("true"))).group()

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Files in HDFS that a job uses in place: resources given by URL, --hdfs_classpath, and Hadoop's
- * own archive. Also removes what old jobs have left in HDFS.
+ * own archive.
  */
 #include <errno.h>
 
@@ -15,14 +15,6 @@
 enum {
     /* Files of one directory of --hdfs_classpath; a distribution has about 200 jars. */
     DIR_FILES_MAX = 1000,
-    SWEEP_MAX = 64, /* most files and directories of one kind that a command removes */
-    SWEEP_ASK_MAX = 32,
-    /* A client creates its staging directory and submits within seconds: an older directory of an
-     * unknown job is an orphan. */
-    ORPHAN_MS = 10 * 60 * 1000,
-    /* Do not ask about a younger directory: its job may not be submitted yet, and the
-     * ResourceManager logs requests for unknown jobs. */
-    YOUNG_MS = 5000,
 };
 
 /* ---- URLs ---- */
@@ -214,130 +206,4 @@ int yarn_remote_stat(struct yarn_staging *s, struct err *e)
         return 0;
     *e = s->join.e;
     return -yarn_exit_code(e);
-}
-
-/* ---- removing what old jobs have left ---- */
-
-struct sweep {
-    struct yarn *y;
-    struct yarn_join join;
-    const char *own_id;
-    int64_t cache_age_ms, retention_s;
-    VEC(struct leftover {
-        struct sweep *sweep;
-        char id[APP_ID_MAX];
-        int64_t age_ms;
-    })
-    jobs;
-};
-
-static void on_removed(const struct webhdfs_result *r, const struct err *e, void *arg)
-{
-    struct sweep *w = arg;
-    (void)r;
-    (void)e; /* on failure, the next client tries again */
-    yarn_join_end(&w->join, NULL);
-}
-
-static void begin_remove(struct sweep *w, const char *path)
-{
-    if (webhdfs_delete(w->y->fs, path, true, on_removed, w, NULL, NULL) == 0)
-        w->join.n++;
-}
-
-static bool same_cluster(const char *a, const char *b)
-{
-    struct yarn_app x, y;
-    return yarn_app_parse(span_of(a), &x, NULL) == 0 && yarn_app_parse(span_of(b), &y, NULL) == 0 &&
-           x.cluster == y.cluster;
-}
-
-/* Decide about the staging directory of another job. If the job is over, remove it. If the
- * ResourceManager does not know the job, its client died before it submitted, or the
- * ResourceManager has forgotten it: remove the directory after ORPHAN_MS. If the id is from another
- * start of a ResourceManager, another cluster may use the same HDFS: wait for
- * tony.yarn.cache-age. */
-static void on_report(const Hadoop__GetApplicationReportResponse *r, const struct rpc_error *e,
-                      void *arg)
-{
-    struct leftover *l = arg;
-    struct sweep *w = l->sweep;
-    const Hadoop__ApplicationReport *a = r ? r->application_report : NULL;
-    bool over = a && yarn_app_state_is_final(a->yarn_application_state);
-    int64_t limit = same_cluster(l->id, w->own_id) ? (int64_t)ORPHAN_MS : w->cache_age_ms;
-    bool orphan = e && e->kind == RPC_FAULT_NOT_FOUND && l->age_ms > limit;
-    AUTO(free_p) char *path = over || orphan ? str_printf("%s/%s", w->y->dir, l->id) : NULL;
-    if (path)
-        begin_remove(w, path);
-    yarn_join_end(&w->join, NULL);
-}
-
-static void jobs_listed(const struct webhdfs_result *r, const struct err *e, void *arg)
-{
-    struct sweep *w = arg;
-    int64_t now = clock_wall_ms();
-    (void)e; /* an error is handled as in on_removed() */
-    for (size_t i = 0; r && i < r->n_stats && w->jobs.n < SWEEP_ASK_MAX; i++) {
-        struct leftover l = { .sweep = w, .age_ms = now - r->stats[i].mtime_ms };
-        struct yarn_app app;
-        if (str_eq(r->stats[i].name, w->own_id) || l.age_ms < YOUNG_MS ||
-            yarn_app_parse(span_of(r->stats[i].name), &app, NULL) < 0 ||
-            !str_copy(l.id, sizeof l.id, r->stats[i].name))
-            continue;
-        if (vec_push(&w->jobs, l) < 0)
-            break;
-    }
-    yarn_join_end(&w->join, NULL);
-}
-
-/* Remove old histories of this user. The site may use one directory for the histories of all
- * users. */
-static void histories_listed(const struct webhdfs_result *r, const struct err *e, void *arg)
-{
-    struct sweep *w = arg;
-    int64_t oldest = clock_wall_ms() - w->retention_s * 1000;
-    size_t n = 0;
-    (void)e; /* an error is handled as in on_removed() */
-    for (size_t i = 0; r && i < r->n_stats && n < SWEEP_MAX; i++) {
-        const struct webhdfs_stat *st = &r->stats[i];
-        struct yarn_app app;
-        if (st->mtime_ms >= oldest || !str_eq(st->owner, w->y->user) ||
-            yarn_app_parse(span_of(st->name), &app, NULL) < 0)
-            continue;
-        AUTO(free_p) char *path = str_printf("%s/%s", w->y->history, st->name);
-        if (path)
-            begin_remove(w, path);
-        n++;
-    }
-    yarn_join_end(&w->join, NULL);
-}
-
-void yarn_sweep(struct yarn_staging *s, const char *own_id)
-{
-    struct sweep w = { .y = s->y,
-                       .join = { .loop = s->y->loop },
-                       .own_id = own_id,
-                       .cache_age_ms = conf_int(s->j->conf, "tony.yarn.cache-age"),
-                       .retention_s = conf_int(s->j->conf, "tony.history.retention-sec") };
-    for (size_t i = 0; i < s->stale.n && i < SWEEP_MAX; i++)
-        begin_remove(&w, s->stale.v[i]);
-    if (w.retention_s >= 0 &&
-        webhdfs_list(s->y->fs, s->y->history, histories_listed, &w, NULL, NULL) == 0)
-        w.join.n++;
-    if (webhdfs_list(s->y->fs, s->y->dir, jobs_listed, &w, NULL, NULL) == 0)
-        w.join.n++;
-    yarn_join_wait(&w.join);
-    for (size_t i = 0; i < w.jobs.n; i++) {
-        struct yarn_app app;
-        struct yarn_id_msg m;
-        Hadoop__GetApplicationReportRequest rq = HADOOP__GET_APPLICATION_REPORT_REQUEST__INIT;
-        if (yarn_app_parse(span_of(w.jobs.v[i].id), &app, NULL) < 0)
-            continue;
-        rq.application_id = yarn_app_msg(&m, &app);
-        if (yarn_get_application_report(s->y->rpc, &rq, yarn_deadline(s->y), on_report,
-                                        &w.jobs.v[i]))
-            w.join.n++;
-    }
-    yarn_join_wait(&w.join);
-    vec_done(&w.jobs);
 }

@@ -23,7 +23,8 @@
 #include "storage/store.h"
 
 enum {
-    TOUCH_MS = 24 * 3600 * 1000, /* update the time of a cache entry at most once a day */
+    TOUCH_MS = 24 * 3600 * 1000, /* update the time of a cache entry at most once a day ... */
+    TOUCH_SHARE = 4,             /* ... or once in this part of tony.yarn.cache-age */
     DRAW_MS = 100,
 };
 
@@ -214,7 +215,7 @@ static void cache_listed(const struct webhdfs_result *r, const struct err *e, vo
                 continue;
             ours = true;
             x->known = true;
-            x->old = now - st->mtime_ms > TOUCH_MS;
+            x->old = now - st->mtime_ms > MIN((int64_t)TOUCH_MS, age / TOUCH_SHARE);
         }
         if (!ours && now - st->mtime_ms > (unfinished ? (int64_t)TOUCH_MS : age))
             /* On failure, the next client removes it. */
@@ -541,8 +542,8 @@ int yarn_stage_send(struct yarn_staging *s, struct err *e)
     if (s->files_sent && s->y->host->verbose) {
         char a[32], b[32];
         host_note(s->y->host, "uploaded %u files, %s; %u were there already, %s", s->files_sent,
-                    str_size(s->bytes_sent, a, sizeof a), s->files_there,
-                    str_size(s->bytes_there, b, sizeof b));
+                  str_size(s->bytes_sent, a, sizeof a), s->files_there,
+                  str_size(s->bytes_there, b, sizeof b));
     }
     return 0;
 }

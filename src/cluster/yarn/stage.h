@@ -7,6 +7,8 @@
 
 #define YARN_SRC_LINK ".tony-src" /* the executor copies src from the directory with this name */
 #define YARN_HALF_PREFIX "_COPYING_."
+/* In the staging directory of a job: the digests of the cache that it uses, one in a line. */
+#define YARN_USES_FILE "uses"
 
 /* ---- remote.c: files that are in the file system of the cluster already ---- */
 
@@ -14,5 +16,9 @@
 int yarn_remote_collect(struct yarn_staging *s, struct err *e);
 /* Find their sizes and times. A directory is replaced by its files. */
 int yarn_remote_stat(struct yarn_staging *s, struct err *e);
+
+/* ---- sweep.c ---- */
+
+int yarn_uses_add(struct buf *out, const char *digest); /* a line of YARN_USES_FILE */
 
 #endif

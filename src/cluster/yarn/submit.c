@@ -7,6 +7,7 @@
 
 #include "base/base.h"
 #include "cluster/cluster.h"
+#include "cluster/yarn/stage.h"
 #include "cluster/yarn/submit.h"
 #include "conf/conf.h"
 #include "hadoop/yarn.h"
@@ -125,6 +126,13 @@ static int write_dir(struct submission *s, struct err *e)
     job_key_text(&s->client_key, s->key_text);
     if (begin_put(s, key, span_of(s->key_text), key_put, s, &s->key_join, e) < 0)
         rc = -EXIT_CLUSTER;
+    AUTO(free_p) char *uses = fs_join(s->dir, YARN_USES_FILE);
+    for (size_t i = 0; i < s->staging.v.n; i++)
+        if (s->staging.v.v[i].digest)
+            (void)yarn_uses_add(&s->uses, s->staging.v.v[i].digest);
+    /* Without this file, no entry of the cache is removed while the job lives. */
+    if (rc == 0 && !s->uses.failed)
+        (void)begin_put(s, uses, buf_span(&s->uses), conf_put, s, &s->key_join, NULL);
     if (conf && rc == 0)
         (void)begin_put(s, conf, buf_span(&s->job_conf), conf_put, s, &s->key_join, NULL);
     int ended = join_end(s, e);
@@ -225,6 +233,7 @@ void yarn_submission_free(struct submission *s)
     free(s->dir);
     buf_done(&s->job_conf);
     buf_done(&s->yarn_json);
+    buf_done(&s->uses);
     strv_done(&s->texts);
     job_key_wipe(s, sizeof *s);
     free(s);

@@ -24,7 +24,8 @@ struct submission {
     struct tls_key resize_key; /* len 0 = no arbiter of another user may resize the job */
     char resize_tag[RESIZE_TAG_MAX], size_tag[SHARE_TAG_MAX];
     struct buf job_conf, yarn_json;
-    bool carried; /* both are in the launch context, and not staged */
+    struct buf uses; /* the list for sweep.c */
+    bool carried;    /* both are in the launch context, and not staged */
     struct job_file_at {
         const char *name;
         int64_t size, mtime_ms;
