@@ -7,6 +7,7 @@
 #include "base/base.h"
 #include "client/arbiter/arbiter.h"
 #include "client/client_int.h"
+#include "client/monitor/metrics_cmd.h"
 #include "client/policy/allocate.h"
 #include "client/policy/simulate.h"
 #include "client/show/resize.h"
@@ -71,6 +72,20 @@ static const struct command table[] = {
       .min_args = 1,
       .max_args = 1,
       .fn = cmd_tasks },
+    { .name = "metrics",
+      .usage = "metrics APP [TASK...] [--name NAME] [--csv|--json|--plot]",
+      .summary = "what tasks used and reported, over time",
+      .examples = "  tony metrics last\n  tony metrics last worker:0 --name loss --plot\n"
+                  "  tony metrics 12 worker --csv > metrics.csv\n",
+      .text = APP_TEXT "TASK is ROLE:INDEX, or ROLE for all of its tasks. Works for running and finished "
+                       "jobs. docs/metrics.md lists the\n"
+                       "names and units. --plot and the history bar show rates of cpu_ms, read_bytes and "
+                       "written_bytes.\n",
+      .options = OPT_BIT(OPT_NAME) | OPT_BIT(OPT_CSV) | OPT_BIT(OPT_JSON) | OPT_BIT(OPT_DRAW) |
+                 WHERE_OPTIONS,
+      .min_args = 1,
+      .max_args = 1000,
+      .fn = cmd_metrics },
     { .name = "why",
       .usage = "why APP [--json]",
       .summary = "what went wrong first, and what to do; or what a job waits for",

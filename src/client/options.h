@@ -84,6 +84,9 @@ struct buf;
       "also when the job would start now, and which jobs it would delay")                          \
     X(OPT_ONCE, "once", 0, NULL, false, "decide once, and return")                                 \
     X(OPT_DRY_RUN, "dry-run", 0, NULL, false, "only print what would be asked")                    \
+    X(OPT_NAME, "name", 0, "NAME", true, "only this one; metrics: only this metric")               \
+    X(OPT_CSV, "csv", 0, NULL, false, "print the values as CSV")                                   \
+    X(OPT_DRAW, "plot", 0, NULL, false, "draw charts in the terminal")                             \
     X(OPT_KEYS, "keys", 0, NULL, false,                                                            \
       "list every configuration key, what it does here, and its default")                          \
     X(OPT_NO_CHECKS, "no-checks", 0, NULL, false,                                                  \

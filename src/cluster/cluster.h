@@ -458,6 +458,12 @@ static inline void cluster_ops_close(struct cluster *k) /* NULL is fine */
         cluster_ops_of(k)->close(k);
 }
 
+/* ---- the metrics of a job, on any cluster ---- */
+
+/* Append the metrics file of a job (storage/metrics_file.h): from its master while it runs, else from
+ * its history. 0 or -errno; -ENOENT: it has none. */
+int cluster_metrics(struct cluster *k, const char *id, struct buf *out, struct err *e);
+
 /* ---- resizing a job, on any cluster ---- */
 
 /* Check the wish against the roles in the status document of the job. EXIT_DONE, or an exit code

@@ -373,6 +373,16 @@ static void ask_wish(struct peer *p, const Tony__SizeWish *a)
     answer(p, &json);
 }
 
+static void ask_metrics(struct peer *p)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    struct err e = { 0 };
+    if (metrics_file_text(p->m, &text, &e) < 0)
+        refuse(p, e.num ? e.num : EIO, e.msg, e.hint);
+    else
+        answer(p, &text);
+}
+
 static void client_ask(struct peer *p, const Tony__ClientAsk *a)
 {
     if (!is_this_job(p, a->application_id))
@@ -392,6 +402,9 @@ static void client_ask(struct peer *p, const Tony__ClientAsk *a)
         break;
     case TONY__CLIENT_ASK__WHAT__WISH:
         ask_wish(p, a->wish);
+        break;
+    case TONY__CLIENT_ASK__WHAT__METRICS:
+        ask_metrics(p);
         break;
     case TONY__CLIENT_ASK__WHAT__SHARE:
         ask_share(p);

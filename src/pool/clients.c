@@ -503,6 +503,7 @@ static void on_ask(struct pool_client *c, const Tony__ClientAsk *ask)
             answer(c, &json);
         return;
     case TONY__CLIENT_ASK__WHAT__SHARE: /* only of a master */
+    case TONY__CLIENT_ASK__WHAT__METRICS:
     case TONY__CLIENT_ASK__WHAT__NONE:
     case _TONY__CLIENT_ASK__WHAT_IS_INT_SIZE:
     default: /* a request that only newer versions know */

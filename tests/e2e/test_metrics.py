@@ -184,3 +184,44 @@ def test_each_attempt_counts_for_itself(tony, tmp_path):
     t.open()
     m = metrics(t.over())
     assert "only_first" not in m and m["second"] == 2 and EIGHT <= m.keys()
+
+
+def test_series_are_shown(lab, tmp_path):
+    """`tony metrics` of a running and of a finished job: table, CSV, JSON, charts, and what is chosen of them."""
+    text = """
+        for i in range(1, 6):
+            say(json.dumps({"step": i, "metrics": {"loss": 1 / i, "rank": int(os.environ["TASK_INDEX"])}}))
+            time.sleep(0.3)
+        wait()
+        """
+    t = Talk(lab, tmp_path, text, n=2, conf=FAST)
+    t.until(lambda d: metrics(d, 0).get("loss") == metrics(d, 1).get("loss") == 0.2, "the last loss is known")
+    for over in (False, True):
+        doc = wait_until(lambda: (lambda d: d if len(d["series"]) >= 2 and d["series"][0]["points"][-1 - over][1] == 0.2 else None)(
+            lab.json("metrics", t.app, "worker:1", "--name", "loss", "--name", "rank")), "the file has the last loss")
+        assert [(s["task"], s["name"]) for s in doc["series"]] == [("worker:1", "loss"), ("worker:1", "rank")]
+        points = [p for p in doc["series"][0]["points"] if p[1] is not None]
+        assert points == sorted(points) and [p[1] for p in points] == sorted((p[1] for p in points), reverse=True)
+        assert all(abs(p[1] - 1 / round(1 / p[1])) < 1e-5 for p in points)
+        assert doc["first_ms"] <= points[0][0] <= points[-1][0] <= doc["last_ms"]
+        assert (doc["series"][0]["points"][-1][1] is None) == over  # a finished task has an end
+        rows = [line.split(",") for line in lab.ok("metrics", t.app, "worker", "--csv", "--name", "loss").splitlines()]
+        assert rows[0] == ["time_ms", "task", "name", "value"]
+        assert {r[1] for r in rows[1:]} == {"worker:0", "worker:1"} and {r[2] for r in rows[1:]} == {"loss"}
+        table = lab.ok("metrics", t.app)
+        for name in ("cpu_ms", "memory_bytes", "loss", "step"):
+            assert any(line.split()[:2] == ["worker:0", name] for line in table.splitlines()), table
+        assert "MAX_MEMORY_BYTES" not in table
+        chart = lab.ok("metrics", t.app, "worker:0", "--name", "loss", "--plot")
+        assert chart.startswith("worker:0 loss\n") and "0.2" in chart and len(chart.splitlines()) == 12
+        assert "\u2588" in chart
+        plain = lab.ok("metrics", t.app, "worker:0", "--name", "loss", "--plot", env={"LANG": "C", "LC_ALL": "C"})
+        assert plain.isascii()
+        if not over:
+            t.open()
+            t.open()
+            t.over()
+    r = lab.run("metrics", t.app, "--name", "nothing")
+    assert r.returncode == 1 and "no such metrics" in r.stderr
+    assert lab.run("metrics", t.app, "--csv", "--json").returncode == 2
+    lab.settled()
