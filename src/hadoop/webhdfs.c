@@ -68,7 +68,7 @@ static void start_waiting(struct webhdfs *w)
     }
 }
 
-static void op_finish(struct webhdfs_op *op, struct webhdfs_result *r, const struct err *e)
+static void op_finish(struct webhdfs_op *op, struct files_result *r, const struct err *e)
 {
     struct err none = { 0 };
     op_unlink(op);
@@ -79,7 +79,7 @@ static void op_finish(struct webhdfs_op *op, struct webhdfs_result *r, const str
 
 static void op_good(struct webhdfs_op *op)
 {
-    struct webhdfs_result r = { .stats = op->stats.v.v,
+    struct files_result r = { .stats = op->stats.v.v,
                                 .n_stats = op->stats.v.n,
                                 .n_bytes = op->n_bytes };
     op_finish(op, &r, NULL);
@@ -208,7 +208,7 @@ static void take_rename(struct webhdfs_op *op, struct span body)
 static void take_bool(struct webhdfs_op *op, struct span body)
 {
     struct err e = { 0 };
-    struct webhdfs_result r = { 0 };
+    struct files_result r = { 0 };
     int rc = webhdfs_read_bool(body, &r.changed, &e);
     if (rc == 0 && op->kind == OP_MKDIRS && !r.changed)
         rc = err_set(&e, EIO, "the NameNode answered \"false\" without a reason");
@@ -227,12 +227,12 @@ static void take_home(struct webhdfs_op *op, struct span body)
     if (webhdfs_read_path(body, &path, &e) < 0)
         op_bad(op, &e);
     else
-        op_finish(op, &(struct webhdfs_result){ .text = path }, NULL);
+        op_finish(op, &(struct files_result){ .text = path }, NULL);
 }
 
 static void data_done(struct webhdfs_op *op, const struct http_response *r)
 {
-    struct webhdfs_result result = { .data = r->body, .n_bytes = op->n_bytes };
+    struct files_result result = { .data = r->body, .n_bytes = op->n_bytes };
     if (op->failed.num) {
         op_bad(op, &op->failed);
     } else if (op->kind == OP_GET) {

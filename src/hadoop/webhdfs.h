@@ -28,6 +28,7 @@
 #include <sys/types.h>
 
 #include "base/buf.h"
+#include "base/files.h"
 
 struct err;
 struct loop;
@@ -51,27 +52,7 @@ struct webhdfs_config {           /* all members are copied */
                              once */
 };
 
-struct webhdfs_stat { /* strings are valid during done() */
-    const char *name; /* the last component in a list; "" for the path itself */
-    bool is_dir, is_symlink;
-    mode_t mode; /* permission bits */
-    int64_t length;
-    int64_t mtime_ms, atime_ms; /* as a LocalResource needs it */
-    const char *owner, *group;
-    int64_t replication, block_size;
-};
-
-struct webhdfs_result {               /* valid during done() */
-    const char *text;                 /* home: the path */
-    const struct webhdfs_stat *stats; /* stat: one; list: all */
-    size_t n_stats;
-    struct span data; /* get: the data, unless it was written to a descriptor */
-    uint64_t n_bytes; /* get, put: number of bytes */
-    bool changed;     /* delete: there was something to delete */
-};
-
-/* e->num != 0: the operation has failed, and r is NULL. */
-typedef void webhdfs_done_fn(const struct webhdfs_result *r, const struct err *e, void *arg);
+typedef files_done_fn webhdfs_done_fn; /* base/files.h */
 
 int webhdfs_new(struct loop *l, const struct webhdfs_config *cfg, struct webhdfs **out,
                 struct err *e);

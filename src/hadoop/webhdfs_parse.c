@@ -130,7 +130,7 @@ static int read_one(const json_t *j, struct webhdfs_stats *out, struct err *e)
     unsigned long mode = strtoul(octal, &end, 8);
     if (!type || *end || mode > 07777)
         return err_set(e, EPROTO, "%s is no status of a file", what);
-    struct webhdfs_stat s = {
+    struct files_stat s = {
         .name = json_str(j, "pathSuffix", ""),
         .is_dir = str_eq(type, "DIRECTORY"),
         .is_symlink = str_eq(type, "SYMLINK"),

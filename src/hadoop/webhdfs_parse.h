@@ -25,7 +25,7 @@ enum webhdfs_class webhdfs_refusal(int status, struct span body, const char *pat
                                    struct err *e);
 
 struct webhdfs_stats {
-    VEC(struct webhdfs_stat) v; /* strings are valid as long as `texts` */
+    VEC(struct files_stat) v; /* strings are valid as long as `texts` */
     VEC(json_t *) texts;
 };
 void webhdfs_stats_done(struct webhdfs_stats *s);

@@ -128,7 +128,7 @@ static bool op_succeeded(struct archive_op *op, const struct err *e)
     return e->num == 0;
 }
 
-static void on_dir(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void on_dir(const struct files_result *r, const struct err *e, void *arg)
 {
     struct archive_op *op = arg;
     (void)r;
@@ -136,7 +136,7 @@ static void on_dir(const struct webhdfs_result *r, const struct err *e, void *ar
     step(op->a);
 }
 
-static void on_file(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void on_file(const struct files_result *r, const struct err *e, void *arg)
 {
     struct archive_op *op = arg;
     (void)r;
@@ -144,7 +144,7 @@ static void on_file(const struct webhdfs_result *r, const struct err *e, void *a
     step(op->a);
 }
 
-static void on_cleared(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void on_cleared(const struct files_result *r, const struct err *e, void *arg)
 {
     struct archive_op *op = arg;
     (void)r;

@@ -22,7 +22,7 @@
 #include <sys/types.h>
 
 #include "base/buf.h"
-#include "hadoop/webhdfs.h"
+#include "base/files.h"
 
 struct err;
 struct loop;
@@ -32,27 +32,9 @@ enum {
     ARCHIVE_CLEAR_MS = 3000, /* deadline of archive_clear() */
 };
 
-/* A file system. The functions are those of hadoop/webhdfs.h. Each calls done() once, after it has
- * returned. */
-struct archive_files {
-    int (*mkdirs)(void *fs, const char *path, mode_t mode, webhdfs_done_fn *done, void *arg,
-                  struct err *e);
-    int (*put)(void *fs, const char *path, mode_t mode, struct span text, webhdfs_done_fn *done,
-               void *arg, struct err *e); /* text is borrowed until done */
-    int (*remove)(void *fs, const char *path, webhdfs_done_fn *done, void *arg, struct err *e);
-    /* Only an empty directory; else done() gets ENOTEMPTY. */
-    int (*rmdir)(void *fs, const char *path, webhdfs_done_fn *done, void *arg, struct err *e);
-    int (*rename)(void *fs, const char *from, const char *to, webhdfs_done_fn *done, void *arg,
-                  struct err *e);
-    /* The result of done(): for list the names in the directory, for get the bytes of the file. */
-    int (*list)(void *fs, const char *path, webhdfs_done_fn *done, void *arg, struct err *e);
-    int (*get)(void *fs, const char *path, webhdfs_done_fn *done, void *arg, struct err *e);
-};
-extern const struct archive_files archive_webhdfs; /* fs: a struct webhdfs */
-
 struct archive_config { /* borrowed while the archive lives */
     struct loop *loop;
-    const struct archive_files *files;
+    const struct files_ops *files;
     void *fs;
     const char *history_dir, *staging_dir; /* NULL = none */
     const char *application_id, *job_dir;

@@ -258,7 +258,7 @@ static void add_stored_piece(struct copies *c)
     c->list_again = false;
 }
 
-static void on_put(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void on_put(const struct files_result *r, const struct err *e, void *arg)
 {
     struct copies *c = arg;
     (void)r;
@@ -312,7 +312,7 @@ static bool in_set(const struct copies *c, const struct copies_piece *p)
 }
 
 /* Files of later masters, and files that are no copies, are not removed. */
-static void on_listed(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void on_listed(const struct files_result *r, const struct err *e, void *arg)
 {
     struct copies *c = arg;
     c->under_way = false;
@@ -346,7 +346,7 @@ static void list_files(struct copies *c)
 }
 
 /* If removing fails, the file only takes space. The listing after the next put finds it again. */
-static void on_removed(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void on_removed(const struct files_result *r, const struct err *e, void *arg)
 {
     struct copies *c = arg;
     (void)r;

@@ -56,7 +56,7 @@ enum {
 
 struct copies_config { /* borrowed until copies_free(), except for the strings */
     struct loop *loop;
-    const struct archive_files *files;
+    const struct files_ops *files;
     void *fs;
     const char *dir, *journal; /* the directory in HDFS; the path of the journal here */
     uint32_t epoch;
@@ -118,7 +118,7 @@ struct copies_found {
 typedef void copies_done_fn(const struct copies_found *f, const struct err *e, void *arg);
 /* Read the copies in dir, put the journal together and write it to `path`, which must not exist.
  * done() is called once, after this function has returned; e->num 0 = success. */
-int copies_fetch(const struct archive_files *files, void *fs, const char *dir, const char *path,
+int copies_fetch(const struct files_ops *files, void *fs, const char *dir, const char *path,
                  copies_done_fn *done, void *arg, struct err *e);
 
 #endif

@@ -179,7 +179,7 @@ int copies_assemble(struct copies_piece *v, size_t n, struct buf *out, struct er
 /* ---- fetching ---- */
 
 struct fetch {
-    const struct archive_files *files;
+    const struct files_ops *files;
     void *fs;
     char *dir, *path;
     VEC(struct copies_piece) pieces; /* the newest epoch last */
@@ -322,7 +322,7 @@ struct piece_get {
     size_t i;
 };
 
-static void on_got(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void on_got(const struct files_result *r, const struct err *e, void *arg)
 {
     struct piece_get *g = arg;
     struct fetch *f = g->f;
@@ -389,7 +389,7 @@ static int add_piece(struct fetch *f, const char *name)
     return no_memory(&f->why);
 }
 
-static void on_listed(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void on_listed(const struct files_result *r, const struct err *e, void *arg)
 {
     struct fetch *f = arg;
     forget_pieces(f);
@@ -410,7 +410,7 @@ static void begin_listing(struct fetch *f)
         fetch_over(f);
 }
 
-int copies_fetch(const struct archive_files *files, void *fs, const char *dir, const char *path,
+int copies_fetch(const struct files_ops *files, void *fs, const char *dir, const char *path,
                  copies_done_fn *done, void *arg, struct err *e)
 {
     struct fetch *f = calloc(1, sizeof *f);

@@ -11,7 +11,7 @@
 #include "base/str.h"
 #include "base/util.h"
 #include "master/master_int.h"
-#include "master/yarn.h"
+#include "master/yarn/yarn.h"
 #include "storage/jobkey.h"
 #include "storage/paths.h"
 

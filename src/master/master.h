@@ -81,7 +81,7 @@ struct master_remote {
     bool shared_dirs;
     const char *container_id;   /* of the container in which the master runs */
     const char *node, *log_url; /* of that container, for people; NULL = not known */
-    const struct archive_files *files; /* the file system (archive.h); NULL = store nothing */
+    const struct files_ops *files; /* the file system (base/files.h); NULL = store nothing */
     void *fs;                          /* the first argument of its functions */
     /* Absolute paths in that file system: */
     const char *history_dir; /* of all jobs; NULL = keep no history */

@@ -18,12 +18,12 @@
  *
  * Used only by a master on a cluster:
  *
- *   yarn.c, yarn_home.c         start on YARN
+ *   yarn/yarn.c, yarn/home.c    start on YARN
  *   single_node.c               runs the task of a job without roles in the master's container
  *   reconnect.c                 connects a new master to the executors of the one before it
  *   copies.c, copies_read.c     copy the journal to HDFS for the next master, and read it there
  *   queued_resize.c             takes the resize that a client left before there was a master
- *   archive.c, archive_hdfs.c   write the history to HDFS, and remove the staging directory
+ *   archive.c, yarn/hdfs.c      write the history to HDFS, and remove the staging directory
  *   termination.c               handles SIGTERM
  *   locations.c                 the node and the log URL of each container; the status document
  *   logs.c                      task logs that a client reads through the master

@@ -64,7 +64,7 @@ void file_remove(const char *path)
     *x = f.files.v[--f.files.n];
 }
 
-static int begin_op(enum op_type type, const char *path, struct span text, webhdfs_done_fn *done,
+static int begin_op(enum op_type type, const char *path, struct span text, files_done_fn *done,
                     void *arg)
 {
     struct op op = { type, str_dup(path), text, done, arg };
@@ -75,7 +75,7 @@ static int begin_op(enum op_type type, const char *path, struct span text, webhd
     return 0;
 }
 
-static int put(void *fs, const char *path, mode_t mode, struct span text, webhdfs_done_fn *done,
+static int put(void *fs, const char *path, mode_t mode, struct span text, files_done_fn *done,
                void *arg, struct err *e)
 {
     (void)fs;
@@ -84,42 +84,42 @@ static int put(void *fs, const char *path, mode_t mode, struct span text, webhdf
     return begin_op(OP_PUT, path, text, done, arg);
 }
 
-static int rm(void *fs, const char *path, webhdfs_done_fn *done, void *arg, struct err *e)
+static int rm(void *fs, const char *path, files_done_fn *done, void *arg, struct err *e)
 {
     (void)fs;
     (void)e;
     return begin_op(OP_REMOVE, path, SPAN(""), done, arg);
 }
 
-static int list(void *fs, const char *path, webhdfs_done_fn *done, void *arg, struct err *e)
+static int list(void *fs, const char *path, files_done_fn *done, void *arg, struct err *e)
 {
     (void)fs;
     (void)e;
     return begin_op(OP_LIST, path, SPAN(""), done, arg);
 }
 
-static int get(void *fs, const char *path, webhdfs_done_fn *done, void *arg, struct err *e)
+static int get(void *fs, const char *path, files_done_fn *done, void *arg, struct err *e)
 {
     (void)fs;
     (void)e;
     return begin_op(OP_GET, path, SPAN(""), done, arg);
 }
 
-const struct archive_files files = { .put = put, .remove = rm, .list = list, .get = get };
+const struct files_ops files = { .put = put, .remove = rm, .list = list, .get = get };
 
 static int by_name(const void *a, const void *b)
 {
-    return strcmp(((const struct webhdfs_stat *)a)->name, ((const struct webhdfs_stat *)b)->name);
+    return strcmp(((const struct files_stat *)a)->name, ((const struct files_stat *)b)->name);
 }
 
 static void do_list(const struct op *op)
 {
-    struct webhdfs_stat stats[64];
-    struct webhdfs_result r = { .stats = stats };
+    struct files_stat stats[64];
+    struct files_result r = { .stats = stats };
     const struct err e = { 0 };
     assert_true(f.files.n <= ARRAY_LEN(stats));
     for (size_t i = 0; i < f.files.n; i++)
-        stats[r.n_stats++] = (struct webhdfs_stat){ .name = strrchr(f.files.v[i].path, '/') + 1 };
+        stats[r.n_stats++] = (struct files_stat){ .name = strrchr(f.files.v[i].path, '/') + 1 };
     qsort(stats, r.n_stats, sizeof *stats, by_name);
     op->done(&r, &e, op->arg);
     if (f.after_list) {
@@ -132,7 +132,7 @@ static void do_list(const struct op *op)
 static void do_get(const struct op *op)
 {
     const struct file *x = find(op->path);
-    struct webhdfs_result r = { .data = x ? buf_span(&x->text) : SPAN("") };
+    struct files_result r = { .data = x ? buf_span(&x->text) : SPAN("") };
     struct err e = { 0 };
     if (!x)
         (void)err_set(&e, ENOENT, "no file '%s'", op->path);
@@ -151,7 +151,7 @@ static void apply(const struct op *op, unsigned how_much)
 
 static void on_timer(void *arg)
 {
-    const struct webhdfs_result r = { 0 };
+    const struct files_result r = { 0 };
     struct err e = { 0 };
     (void)arg;
     if (f.ops.n == 0 || f.hang)

@@ -16,7 +16,7 @@ struct op {
     enum op_type type;
     char *path;
     struct span text; /* borrowed by a put */
-    webhdfs_done_fn *done;
+    files_done_fn *done;
     void *arg;
 };
 
@@ -40,7 +40,7 @@ struct files {
     void (*after_list)(void); /* called once, after the next listing; NULL = nothing happens */
 };
 extern struct files f;
-extern const struct archive_files files; /* operations on f */
+extern const struct files_ops files; /* operations on f */
 extern char dir[64];
 
 int setup(void **state);

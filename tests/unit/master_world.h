@@ -141,7 +141,7 @@ struct world {
         unsigned n_running_then; /* tasks that ran when the slow put ended */
         bool holds;              /* puts of journal copies wait for world_files_release() */
         struct world_op {
-            webhdfs_done_fn *done;
+            files_done_fn *done;
             void *arg;
             enum world_op_kind {
                 WORLD_PLAIN = 0,

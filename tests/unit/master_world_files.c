@@ -22,8 +22,8 @@ enum { SLOW_MS = 50 };
 static void queued_over(struct world *w, const struct world_op *op)
 {
     bool there = w->files.request.len > 0;
-    struct webhdfs_stat stats[] = { { .name = "1", .length = (int64_t)w->files.request.len } };
-    struct webhdfs_result r = { .stats = stats, .n_stats = 1, .data = buf_span(&w->files.request) };
+    struct files_stat stats[] = { { .name = "1", .length = (int64_t)w->files.request.len } };
+    struct files_result r = { .stats = stats, .n_stats = 1, .data = buf_span(&w->files.request) };
     struct err e = { 0 };
     if (op->kind == WORLD_RMDIR && there && !w->files.taken)
         err_set(&e, ENOTEMPTY, "it is not empty");
@@ -63,7 +63,7 @@ static int files_nothing(void *arg)
     return 0;
 }
 
-static int files_do_kind(struct world *w, enum world_op_kind kind, webhdfs_done_fn *done, void *arg)
+static int files_do_kind(struct world *w, enum world_op_kind kind, files_done_fn *done, void *arg)
 {
     if (w->files.hang)
         return 0;
@@ -72,12 +72,12 @@ static int files_do_kind(struct world *w, enum world_op_kind kind, webhdfs_done_
     return w->files.n_waiting > 1 ? 0 : loop_work(w->loop, files_nothing, files_over, w);
 }
 
-static int files_do(struct world *w, webhdfs_done_fn *done, void *arg)
+static int files_do(struct world *w, files_done_fn *done, void *arg)
 {
     return files_do_kind(w, WORLD_PLAIN, done, arg);
 }
 
-static int files_mkdirs(void *fs, const char *path, mode_t mode, webhdfs_done_fn *done, void *arg,
+static int files_mkdirs(void *fs, const char *path, mode_t mode, files_done_fn *done, void *arg,
                         struct err *e)
 {
     struct world *w = fs;
@@ -87,7 +87,7 @@ static int files_mkdirs(void *fs, const char *path, mode_t mode, webhdfs_done_fn
 }
 
 static int files_put(void *fs, const char *path, mode_t mode, struct span text,
-                     webhdfs_done_fn *done, void *arg, struct err *e)
+                     files_done_fn *done, void *arg, struct err *e)
 {
     struct world *w = fs;
     (void)e;
@@ -120,7 +120,7 @@ void world_files_release(struct world *w)
         op.done(NULL, &e, op.arg);
 }
 
-static int files_remove(void *fs, const char *path, webhdfs_done_fn *done, void *arg, struct err *e)
+static int files_remove(void *fs, const char *path, files_done_fn *done, void *arg, struct err *e)
 {
     struct world *w = fs;
     (void)e;
@@ -128,7 +128,7 @@ static int files_remove(void *fs, const char *path, webhdfs_done_fn *done, void 
     return files_do(w, done, arg);
 }
 
-static int files_rmdir(void *fs, const char *path, webhdfs_done_fn *done, void *arg, struct err *e)
+static int files_rmdir(void *fs, const char *path, files_done_fn *done, void *arg, struct err *e)
 {
     struct world *w = fs;
     (void)e;
@@ -149,7 +149,7 @@ void world_files_release_request(struct world *w)
         queued_over(w, &op);
 }
 
-static int files_rename(void *fs, const char *from, const char *to, webhdfs_done_fn *done,
+static int files_rename(void *fs, const char *from, const char *to, files_done_fn *done,
                         void *arg, struct err *e)
 {
     struct world *w = fs;
@@ -159,7 +159,7 @@ static int files_rename(void *fs, const char *from, const char *to, webhdfs_done
 }
 
 /* Copies of the journal: an empty directory. */
-static int files_list(void *fs, const char *path, webhdfs_done_fn *done, void *arg, struct err *e)
+static int files_list(void *fs, const char *path, files_done_fn *done, void *arg, struct err *e)
 {
     struct world *w = fs;
     (void)e;
@@ -167,7 +167,7 @@ static int files_list(void *fs, const char *path, webhdfs_done_fn *done, void *a
     return files_do_kind(w, str_ends(path, "/taken") ? WORLD_LIST : WORLD_PLAIN, done, arg);
 }
 
-static int files_get(void *fs, const char *path, webhdfs_done_fn *done, void *arg, struct err *e)
+static int files_get(void *fs, const char *path, files_done_fn *done, void *arg, struct err *e)
 {
     struct world *w = fs;
     (void)e;
@@ -175,7 +175,7 @@ static int files_get(void *fs, const char *path, webhdfs_done_fn *done, void *ar
     return files_do_kind(w, WORLD_GET, done, arg);
 }
 
-static const struct archive_files files = {
+static const struct files_ops files = {
     .mkdirs = files_mkdirs,
     .put = files_put,
     .remove = files_remove,

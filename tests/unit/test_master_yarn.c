@@ -18,7 +18,7 @@
 
 #include "base/base.h"
 #include "hadoop/token.h"
-#include "master/yarn.h"
+#include "master/yarn/yarn.h"
 #include "scheduler/yarn/yarnfile.h"
 #include "storage/jobkey.h"
 

@@ -101,7 +101,7 @@ static void test_a_request_that_is_too_large(void **state)
 static void test_the_newest_file(void **state)
 {
     (void)state;
-    static const struct webhdfs_stat stats[] = {
+    static const struct files_stat stats[] = {
         { .name = "9", .length = 90 },
         { .name = "10", .length = 100 },
         { .name = "2", .length = 20 },

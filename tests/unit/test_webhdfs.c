@@ -27,7 +27,7 @@ struct world {
     char at[32];
     int num;
     char msg[480], text[200];
-    struct webhdfs_stat last;
+    struct files_stat last;
     size_t n_stats;
     bool changed;
     uint64_t n_bytes;
@@ -79,7 +79,7 @@ static void on_accept(struct tcp *t, void *arg)
     tcp_set_arg(t, &ops, arg);
 }
 
-static void on_done(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void on_done(const struct files_result *r, const struct err *e, void *arg)
 {
     struct world *w = arg;
     w->num = e->num;

@@ -54,7 +54,7 @@ static void on_nodes(const Hadoop__GetClusterNodesResponse *r, const struct rpc_
     yarn_join_end(&v->join, NULL);
 }
 
-static void on_home(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void on_home(const struct files_result *r, const struct err *e, void *arg)
 {
     struct visit *v = arg;
     if (r) {

@@ -132,7 +132,7 @@ int yarn_report(struct yarn *y, const char *id, struct yarn_report *out, struct 
 
 /* ---- files and pages ---- */
 
-static void read_done(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void read_done(const struct files_result *r, const struct err *e, void *arg)
 {
     struct one *o = arg;
     struct err err = *e;
@@ -154,7 +154,7 @@ int yarn_read(struct yarn *y, const char *path, size_t max, struct buf *out, str
     return -o.join.e.num;
 }
 
-static void changed(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void changed(const struct files_result *r, const struct err *e, void *arg)
 {
     struct one *o = arg;
     (void)r;

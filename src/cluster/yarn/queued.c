@@ -70,7 +70,7 @@ struct listing {
     struct queued *q;
 };
 
-static void on_listed(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void on_listed(const struct files_result *r, const struct err *e, void *arg)
 {
     struct listing *l = arg;
     if (r)

@@ -137,7 +137,7 @@ static struct look *look_new(struct yarn_staging *s, size_t i)
     return k;
 }
 
-static void stat_done(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void stat_done(const struct files_result *r, const struct err *e, void *arg)
 {
     AUTO(free_p) struct look *k = arg;
     struct yarn_staged *x = &k->s->v.v[k->i];
@@ -159,13 +159,13 @@ static void stat_done(const struct webhdfs_result *r, const struct err *e, void 
 }
 
 /* Add the files of a directory, without those of its subdirectories. */
-static void list_done(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void list_done(const struct files_result *r, const struct err *e, void *arg)
 {
     AUTO(free_p) struct look *k = arg;
     struct yarn_staging *s = k->s;
     struct err err = *e;
     for (size_t i = 0; r && i < r->n_stats && i < DIR_FILES_MAX && !err.num; i++) {
-        const struct webhdfs_stat *st = &r->stats[i];
+        const struct files_stat *st = &r->stats[i];
         const struct yarn_staged *dir = &s->v.v[k->i];
         if (st->is_dir)
             continue;

@@ -22,11 +22,11 @@ struct names {
     bool failed;
 };
 
-static void on_histories(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void on_histories(const struct files_result *r, const struct err *e, void *arg)
 {
     struct names *n = arg;
     for (size_t i = 0; r && i < r->n_stats; i++) {
-        const struct webhdfs_stat *st = &r->stats[i];
+        const struct files_stat *st = &r->stats[i];
         struct yarn_app app;
         if (st->is_dir && str_eq(st->owner, n->y->user) &&
             yarn_app_parse(span_of(st->name), &app, NULL) == 0)

@@ -177,7 +177,7 @@ static void no_memory(struct yarn_staging *s)
         (void)err_set(&s->join.e, ENOMEM, "cannot ship the job: %m");
 }
 
-static void stat_done(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void stat_done(const struct files_result *r, const struct err *e, void *arg)
 {
     AUTO(free_p) struct step *t = arg;
     struct yarn_staged *x = &t->s->v.v[t->i];
@@ -201,13 +201,13 @@ static void ask_stat(struct yarn_staging *s, size_t i)
 }
 
 /* Read the age of each directory of the cache. */
-static void cache_listed(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void cache_listed(const struct files_result *r, const struct err *e, void *arg)
 {
     struct yarn_staging *s = arg;
     int64_t now = clock_wall_ms(), age = conf_int(s->j->conf, "tony.yarn.cache-age");
     s->cache_there = r != NULL;
     for (size_t k = 0; r && k < r->n_stats; k++) {
-        const struct webhdfs_stat *st = &r->stats[k];
+        const struct files_stat *st = &r->stats[k];
         bool unfinished = str_starts(st->name, YARN_HALF_PREFIX), ours = false;
         for (size_t i = 0; i < s->v.n; i++) {
             struct yarn_staged *x = &s->v.v[i];
@@ -236,7 +236,7 @@ void yarn_stage_ask(struct yarn_staging *s)
             ask_stat(s, i);
 }
 
-static void touched(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void touched(const struct files_result *r, const struct err *e, void *arg)
 {
     struct yarn_staging *s = arg;
     (void)r;
@@ -301,7 +301,7 @@ static void send_failed(struct step *t, const struct err *e)
     free(t);
 }
 
-static void final_stat(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void final_stat(const struct files_result *r, const struct err *e, void *arg)
 {
     struct step *t = arg;
     struct yarn_staged *x = &t->s->v.v[t->i];
@@ -323,7 +323,7 @@ static void begin_stat(struct step *t)
         send_failed(t, &e);
 }
 
-static void temp_gone(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void temp_gone(const struct files_result *r, const struct err *e, void *arg)
 {
     (void)r;
     (void)e; /* if this fails, the sweep by age removes it later */
@@ -331,7 +331,7 @@ static void temp_gone(const struct webhdfs_result *r, const struct err *e, void 
 }
 
 /* If another client has stored the same content first, use its file and remove ours. */
-static void renamed(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void renamed(const struct files_result *r, const struct err *e, void *arg)
 {
     struct step *t = arg;
     struct yarn_staged *x = &t->s->v.v[t->i];
@@ -344,7 +344,7 @@ static void renamed(const struct webhdfs_result *r, const struct err *e, void *a
         send_failed(t, &err);
 }
 
-static void parent_made(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void parent_made(const struct files_result *r, const struct err *e, void *arg)
 {
     struct step *t = arg;
     struct yarn_staged *x = &t->s->v.v[t->i];
@@ -353,7 +353,7 @@ static void parent_made(const struct webhdfs_result *r, const struct err *e, voi
         send_failed(t, &err);
 }
 
-static void sent(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void sent(const struct files_result *r, const struct err *e, void *arg)
 {
     struct step *t = arg;
     struct yarn_staged *x = &t->s->v.v[t->i];
@@ -486,7 +486,7 @@ static void begin_send(struct yarn_staging *s, size_t i)
 
 /* ---- directories ---- */
 
-static void dir_made(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void dir_made(const struct files_result *r, const struct err *e, void *arg)
 {
     struct yarn_staging *s = arg;
     (void)r;

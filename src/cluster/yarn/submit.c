@@ -22,7 +22,7 @@ static int no_memory(struct err *e)
 
 /* ---- the staging directory of the job ---- */
 
-static void op_done(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void op_done(const struct files_result *r, const struct err *e, void *arg)
 {
     struct submission *s = arg;
     (void)r;
@@ -36,7 +36,7 @@ struct job_put {
     char *path;
 };
 
-static void file_looked(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void file_looked(const struct files_result *r, const struct err *e, void *arg)
 {
     struct job_put *p = arg;
     if (r) {
@@ -46,7 +46,7 @@ static void file_looked(const struct webhdfs_result *r, const struct err *e, voi
     yarn_join_end(&p->s->join, e);
 }
 
-static void file_put(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void file_put(const struct files_result *r, const struct err *e, void *arg)
 {
     struct job_put *p = arg;
     struct err err = *e;
@@ -54,7 +54,7 @@ static void file_put(const struct webhdfs_result *r, const struct err *e, void *
         yarn_join_end(&p->s->join, &err);
 }
 
-static void key_put(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void key_put(const struct files_result *r, const struct err *e, void *arg)
 {
     struct submission *s = arg;
     (void)r;
@@ -62,7 +62,7 @@ static void key_put(const struct webhdfs_result *r, const struct err *e, void *a
 }
 
 /* Without this file, a resize of the job waits for the job's master, which knows the rules. */
-static void conf_put(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void conf_put(const struct files_result *r, const struct err *e, void *arg)
 {
     struct submission *s = arg;
     (void)r;

@@ -47,7 +47,7 @@ struct sweep {
     struct map used; /* digests that live jobs use */
 };
 
-static void on_removed(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void on_removed(const struct files_result *r, const struct err *e, void *arg)
 {
     struct sweep *w = arg;
     (void)r;
@@ -91,7 +91,7 @@ static void on_report(const Hadoop__GetApplicationReportResponse *r, const struc
     yarn_join_end(&w->join, NULL);
 }
 
-static void jobs_listed(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void jobs_listed(const struct files_result *r, const struct err *e, void *arg)
 {
     struct sweep *w = arg;
     int64_t now = clock_wall_ms();
@@ -134,7 +134,7 @@ int yarn_uses_add(struct buf *out, const char *digest)
     return buf_addf(out, "%s\n", digest);
 }
 
-static void on_uses(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void on_uses(const struct files_result *r, const struct err *e, void *arg)
 {
     struct sweep *w = arg;
     struct span rest = r ? r->data : SPAN(""), line;
@@ -182,14 +182,14 @@ static void sweep_cache(struct sweep *w, const struct strv *stale)
 
 /* Remove old histories of this user. The site may use one directory for the histories of all
  * users. */
-static void histories_listed(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void histories_listed(const struct files_result *r, const struct err *e, void *arg)
 {
     struct sweep *w = arg;
     int64_t oldest = clock_wall_ms() - w->retention_s * 1000;
     size_t n = 0;
     (void)e; /* an error is handled as in on_removed() */
     for (size_t i = 0; r && i < r->n_stats && n < SWEEP_MAX; i++) {
-        const struct webhdfs_stat *st = &r->stats[i];
+        const struct files_stat *st = &r->stats[i];
         struct yarn_app app;
         if (st->mtime_ms >= oldest || !str_eq(st->owner, w->y->user) ||
             yarn_app_parse(span_of(st->name), &app, NULL) < 0)

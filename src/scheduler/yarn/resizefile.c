@@ -48,12 +48,12 @@ int resize_file_decode(struct span text, const char *application_id, Tony__Frame
     return 0;
 }
 
-uint32_t resize_file_newest(const char *dir, const struct webhdfs_stat *stats, size_t n,
+uint32_t resize_file_newest(const char *dir, const struct files_stat *stats, size_t n,
                             int64_t *out_bytes)
 {
     uint32_t newest = 0;
     for (size_t i = 0; i < n; i++) {
-        const struct webhdfs_stat *st = &stats[i];
+        const struct files_stat *st = &stats[i];
         int64_t number = 0;
         if (st->is_dir || *st->name == '0' || strspn(st->name, "0123456789") != strlen(st->name) ||
             str_i64(span_of(st->name), 1, RESIZE_NUMBER_MAX, "number", &number, NULL) < 0) {

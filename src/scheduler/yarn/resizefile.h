@@ -22,7 +22,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
-#include "hadoop/webhdfs.h"
+#include "base/files.h"
 
 struct err;
 typedef struct Tony__Frame Tony__Frame; /* generated from proto/tony.proto */
@@ -46,7 +46,7 @@ int resize_file_decode(struct span text, const char *application_id, Tony__Frame
 /* The number of the newest request in a list of a directory; 0 = there is none. *out_bytes, if
  * there is one: its size. Other names are ignored; dir: log them with this name of the directory;
  * NULL = do not log them. */
-uint32_t resize_file_newest(const char *dir, const struct webhdfs_stat *stats, size_t n,
+uint32_t resize_file_newest(const char *dir, const struct files_stat *stats, size_t n,
                             int64_t *out_bytes);
 
 #endif

@@ -140,7 +140,7 @@ static void refuse_file(struct queued_resize *q, struct err *e)
     end_search(q);
 }
 
-static void on_read(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void on_read(const struct files_result *r, const struct err *e, void *arg)
 {
     struct queued_resize *q = arg;
     struct err why = *e;
@@ -152,10 +152,10 @@ static void on_read(const struct webhdfs_result *r, const struct err *e, void *a
         end_search(q);
 }
 
-static void on_listed(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void on_listed(const struct files_result *r, const struct err *e, void *arg)
 {
     struct queued_resize *q = arg;
-    const struct archive_files *files = q->m->remote->files;
+    const struct files_ops *files = q->m->remote->files;
     struct err why = { 0 };
     int64_t bytes = 0;
     uint32_t newest = r ? resize_file_newest(q->taken, r->stats, r->n_stats, &bytes) : 0;
@@ -190,7 +190,7 @@ static void list_taken(struct queued_resize *q)
 }
 
 /* ENOENT: another master of this job has renamed it. */
-static void on_renamed(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void on_renamed(const struct files_result *r, const struct err *e, void *arg)
 {
     struct queued_resize *q = arg;
     (void)r;
@@ -200,7 +200,7 @@ static void on_renamed(const struct webhdfs_result *r, const struct err *e, void
         list_taken(q);
 }
 
-static void on_removed(const struct webhdfs_result *r, const struct err *e, void *arg)
+static void on_removed(const struct files_result *r, const struct err *e, void *arg)
 {
     struct queued_resize *q = arg;
     const struct master_remote *remote = q->m->remote;

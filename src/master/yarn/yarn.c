@@ -4,7 +4,7 @@
  * If something is missing in the container, the master says so in one sentence on stderr and exits.
  * YARN shows the end of stderr in the diagnostics of the application.
  */
-#include "master/yarn.h"
+#include "master/yarn/yarn.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -60,7 +60,7 @@ static int fetch_journal(const struct master_home *h, struct loop *loop, struct 
     AUTO(free_p) char *job = paths_job(&h->paths, h->application_id);
     AUTO(free_p) char *path = job ? fs_join(job, "journal") : NULL;
     int64_t start_ms = clock_mono_ms();
-    int rc = path ? copies_fetch(&archive_webhdfs, hdfs, dir, path, on_fetched, &f, e)
+    int rc = path ? copies_fetch(&hdfs_files, hdfs, dir, path, on_fetched, &f, e)
                   : err_set(e, ENOMEM, "no memory to start the master");
     if (rc == 0)
         rc = loop_run(loop);
@@ -94,7 +94,7 @@ static enum master_exit run(struct master_home *h, struct err *e)
         .container_id = h->container_id,
         .node = h->node,
         .log_url = h->log_url,
-        .files = &archive_webhdfs,
+        .files = &hdfs_files,
         .fs = hdfs,
         .history_dir = h->yarn->history && *h->yarn->history ? h->yarn->history : NULL,
         .history_is_shared = h->history_is_shared,

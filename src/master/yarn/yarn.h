@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The files and settings that a master finds in its container on a YARN cluster. */
-#ifndef TONY_MASTER_YARN_H
-#define TONY_MASTER_YARN_H
+#ifndef TONY_MASTER_YARN_YARN_H
+#define TONY_MASTER_YARN_YARN_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/files.h"
 #include "master/master.h"
 #include "storage/jobkey.h"
 #include "storage/paths.h"
@@ -28,6 +29,8 @@ struct master_home {
  * missing. */
 int master_home_open(struct master_home *h, struct err *e);
 void master_home_done(struct master_home *h); /* after a failure, too */
+
+extern const struct files_ops hdfs_files; /* fs: a struct webhdfs */
 
 int master_yarn_main(void); /* tony-master --yarn; returns the exit code */
 

@@ -16,7 +16,7 @@
 #include "base/util.h"
 #include "codec/hdts.h"
 #include "hadoop/ids.h"
-#include "master/yarn.h"
+#include "master/yarn/yarn.h"
 #include "scheduler/yarn/yarnfile.h"
 #include "storage/jobkey.h"
 #include "storage/paths.h"
