@@ -135,9 +135,9 @@ static const struct {
 } refused_values[] = {
 #define STOPS_JOBS                                                                                 \
     "that policy stops running jobs, and the pool cannot put a running job back into the queue",   \
-        "tony simulate shows what it would do; dorm and drf resize jobs instead"
-    { "tony.pool.policy", "las", STOPS_JOBS },
-    { "tony.pool.policy", "srtf", STOPS_JOBS },
+        "tony simulate shows what it would do; "
+    { "tony.pool.policy", "las", STOPS_JOBS "dorm and drf resize jobs instead" },
+    { "tony.pool.policy", "srtf", STOPS_JOBS "srtf-elastic resizes jobs instead" },
 #undef STOPS_JOBS
 };
 

@@ -45,6 +45,10 @@ const struct part_policy part_policies[] = {
       .text = "first the jobs with the shortest remaining run time; they stop others",
       .preempts = true,
       .decide = srtf_decide },
+    { .name = "srtf-elastic",
+      .text = "first the jobs with the shortest remaining run time; the others keep their min",
+      .resizes = true,
+      .decide = srtf_elastic_decide },
     { .name = NULL },
 };
 

@@ -118,6 +118,12 @@ static inline bool dorm_work(struct dorm_work *w, uint64_t steps)
     return !w->over;
 }
 
+/* A small problem is searched until its bound is reached. */
+static inline bool dorm_is_small(const struct dorm_problem *p)
+{
+    return (size_t)p->n * p->n_nodes <= 4096;
+}
+
 static inline uint32_t dorm_fit(const int64_t *have, const int64_t *d, uint32_t m)
 {
     int64_t n = PART_CONTAINERS_MAX;

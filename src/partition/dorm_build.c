@@ -2,8 +2,9 @@
 /*
  * Builds a first good allocation. Jobs that do not change keep their places. For the other jobs:
  *
- * 0. Find prices for the case that only these jobs change. The other jobs and the places that they
- *    leave are known now, so these prices are better than those for any set of jobs.
+ * 0. In a large problem, where the search has few steps: find prices for the case that only these
+ *    jobs change. The other jobs and the places that they leave are known now, so these prices are
+ *    better than those for any set of jobs.
  * 1. Place the minimum of each job, jobs with large containers first.
  * 2. Place as many containers as the prices suggest. Jobs below their ideal count come first.
  * 3. Bring the loss of fairness under its bound.
@@ -361,9 +362,10 @@ void dorm_build(struct dorm_search *s)
     uint32_t n = list_picked(s);
     for (uint32_t c = 0; c < n; c++)
         dorm_take_all(&s->state, s->order[c]);
-    if (n < p->n)
+    bool is_local = n < p->n && !dorm_is_small(p);
+    if (is_local)
         find_local_prices(s, n);
-    dorm_price_places(s, n < p->n ? &s->local : &s->prices);
+    dorm_price_places(s, is_local ? &s->local : &s->prices);
     for (uint32_t c = 0; c < n; c++)
         dorm_place(s, s->order[c], p->jobs[s->order[c]].lo);
     for (int all = 0; all <= 1 && s->state.lacking == 0; all++)

@@ -21,21 +21,15 @@ enum {
 
 /* The search of a large instance ends at this relative distance from the bound. */
 #define CLOSE_ENOUGH 2e-4
-#define SMALL_CELLS 4096 /* jobs * nodes: a smaller one is searched until the bound is reached */
 
 static double uniform(struct dorm_search *s)
 {
     return dorm_uniform(&s->seed);
 }
 
-static bool is_small(const struct dorm_search *s)
-{
-    return (size_t)s->p->n * s->p->n_nodes <= SMALL_CELLS;
-}
-
 static bool close_enough(const struct dorm_search *s, const struct dorm_score *score)
 {
-    double gap = is_small(s) ? DORM_UTIL_EPS : CLOSE_ENOUGH * s->prices.upper;
+    double gap = dorm_is_small(s->p) ? DORM_UTIL_EPS : CLOSE_ENOUGH * s->prices.upper;
     return !(score->bad > 0) && score->util >= s->prices.upper - gap;
 }
 
@@ -167,10 +161,12 @@ static uint32_t random_counted(struct dorm_search *s, bool changed)
     return found;
 }
 
-/* The same, but of 1 to 4 random jobs the one that gains least by a change (changed), or most. */
+/* The same, but in a large problem, where few exchanges are tried: of 1 to 4 random jobs the one
+ * that gains least by a change (changed), or most. */
 static uint32_t draw_counted(struct dorm_search *s, bool changed)
 {
-    uint32_t best = random_counted(s, changed), draws = dorm_below(&s->seed, 4);
+    uint32_t best = random_counted(s, changed);
+    uint32_t draws = dorm_is_small(s->p) ? 0 : dorm_below(&s->seed, 4);
     while (draws-- > 0 && best != DORM_END) {
         uint32_t other = random_counted(s, changed);
         if (changed == (s->prices.gain[other] < s->prices.gain[best]))
@@ -322,8 +318,9 @@ static void shake(struct dorm_search *s, bool all_members)
 {
     struct dorm_score before = dorm_score(&s->state);
     uint32_t nodes[NODES_SHAKEN], n = 0;
-    bool done = true, exchanges = s->p->adjust_bound > 0 && uniform(s) < 0.25;
+    bool done = true;
     random_style(s);
+    bool exchanges = s->p->adjust_bound > 0 && uniform(s) < 0.25;
     if (exchanges)
         done = exchange(s);
     if (done) {
@@ -379,7 +376,7 @@ void dorm_search_more(struct dorm_search *s, uint64_t steps, bool until_feasible
         shake(s, false);
         now = dorm_score(&s->state);
         /* Copying a large allocation is expensive. The search never continues from a worse one. */
-        bool better = is_small(s) && save_if_better(s);
+        bool better = dorm_is_small(s->p) && save_if_better(s);
         stale = better || now.util > before + DORM_UTIL_EPS ? 0 : stale + 1;
         if (stale < STALE)
             continue;

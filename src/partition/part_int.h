@@ -9,6 +9,7 @@
  * drf.c         weighted dominant resource fairness: the ideal counts, and the policy `drf`
  * queue.c       the policies static, fifo and backfill
  * priority.c    the policies las and srtf
+ * shortest.c    the policy srtf-elastic
  * market.c      the fixed-budget market, and the policy `market`
  * dorm*.c       the policy `dorm` (dorm.h)
  * worth.c       no resize that costs more than it gains
@@ -25,7 +26,7 @@ typedef int part_decide_fn(const struct part_cluster *c, const struct part_job *
                            const struct part_options *o, struct part_decision *out);
 
 part_decide_fn static_decide, fifo_decide, drf_decide, dorm_decide, market_decide, las_decide,
-    srtf_decide;
+    srtf_decide, srtf_elastic_decide;
 
 /* ---- memory ---- */
 

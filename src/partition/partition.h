@@ -114,7 +114,7 @@ struct part_options {
      * (worth.h). 0: ignore the costs. */
     double payback_s;
 
-    /* drf, market: if the places of running jobs leave no node with room for a container of a job
+    /* drf, market, srtf-elastic: if the places of running jobs leave no node with room for a container of a job
      * that should start, move containers (repack.c). If that does not help, drf divides the
      * resources as if this job did not exist. false: the job waits until other jobs end or
      * shrink, and nobody gets its share. */
@@ -153,7 +153,7 @@ enum part_because {
     PART_BECAUSE_ADJUSTED, /* a change would adjust too many jobs: the bound on adjustments */
     PART_BECAUSE_PINNED,   /* it must not be changed */
     PART_BECAUSE_AT_MAX,   /* it has its largest number */
-    PART_BECAUSE_LEVEL,    /* las, srtf: `other` comes first */
+    PART_BECAUSE_LEVEL,    /* las, srtf, srtf-elastic: `other` comes first */
     PART_BECAUSE_BID,      /* market: this is what its budget buys */
     PART_BECAUSE_TOO_BIG,  /* see PART_NEVER */
     PART_BECAUSE_FIXED,    /* this policy never resizes a job that runs */
@@ -215,7 +215,7 @@ struct part_policy {
                   const struct part_options *o, struct part_decision *out);
 };
 
-/* static, fifo, backfill, drf, dorm, market, las, srtf; then one with the name NULL. */
+/* static, fifo, backfill, drf, dorm, market, las, srtf, srtf-elastic; then one with the name NULL. */
 extern const struct part_policy part_policies[];
 
 /* NULL: there is none of that name. */

@@ -240,6 +240,19 @@ def test_market(make_lab):  # noqa: F811
     end_all(lab, rich, poor)
 
 
+def test_the_shortest_job_has_most(make_lab):  # noqa: F811
+    """The time limit says which job ends first. The other one keeps its least number, and is not stopped."""
+    lab = policy_lab(make_lab, "srtf-elastic")
+    endless = sleepers(lab, 8)
+    await_sizes(lab, {endless: 8})
+    short = sleepers(lab, 4, conf={"tony.application.timeout": 3600000})
+    await_sizes(lab, {endless: 1, short: 7})
+    assert lab.status(endless)["restarts"] == 0
+    lab.ok("kill", short)
+    await_sizes(lab, {endless: 8})
+    end_all(lab, endless)
+
+
 def test_a_new_pool_goes_on(make_lab):  # noqa: F811
     lab = policy_lab(make_lab, "fifo")
     lab.ok("pool", "set", "policy=drf")

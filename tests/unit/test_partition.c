@@ -283,6 +283,46 @@ static void shares_and_sentences(void **state)
         why, "it waits: there is no room for it now, and job 'old' holds most of the vcores");
 }
 
+/* ---- the policy srtf-elastic ---- */
+
+static void shortest_first_but_nobody_stops(void **state)
+{
+    (void)state;
+    AUTO(part_decision_done) struct part_decision d = { 0 };
+    char why[PART_WHY_MAX];
+    struct part_amount node[] = { { { 10, 100, 0 } } };
+    const struct part_cluster one = { 3, types, 1, node };
+    struct part_place has[] = { { 0, 8 } };
+    struct part_job jobs[] = { job("long", 1, 1, 0, 2, 10), job("short", 1, 1, 0, 1, 4),
+                               job("middle", 1, 1, 0, 3, 4), job("huge", 5, 1, 0, 1, 2),
+                               job("last", 1, 1, 0, 1, 9) };
+    jobs[0].at = has;
+    jobs[0].n_at = 1;
+    const double remaining_s[] = { 900, 10, 50, 60, INFINITY };
+    for (size_t i = 0; i < ARRAY_LEN(jobs); i++)
+        jobs[i].remaining_s = remaining_s[i];
+    decide("srtf-elastic", &one, jobs, ARRAY_LEN(jobs), &d);
+    /* minima: 2 + 1 + 3; "huge" does not fit, so "last" waits; the 4 left go to the shortest */
+    const uint32_t n[] = { 2, 4, 4, 0, 0 };
+    for (size_t i = 0; i < ARRAY_LEN(jobs); i++)
+        assert_int_equal(d.jobs[i].n, n[i]);
+    part_why(&d, &one, jobs, 0, why);
+    assert_string_equal(why, "it shrinks from 8 to 2 containers: job 'middle' has a higher priority");
+    part_why(&d, &one, jobs, 1, why);
+    assert_string_equal(why, "it starts with 4 containers: this is its largest size");
+    part_why(&d, &one, jobs, 3, why);
+    assert_string_equal(
+        why, "it waits: there is no room for it now, and job 'short' holds most of the vcores");
+    part_why(&d, &one, jobs, 4, why);
+    assert_string_equal(why, "it waits: job 'huge' is before it in the queue");
+    /* A pinned job keeps what it has. */
+    jobs[0].pinned = true;
+    decide("srtf-elastic", &one, jobs, ARRAY_LEN(jobs), &d);
+    assert_int_equal(d.jobs[0].n, 8);
+    assert_int_equal(d.jobs[1].n, 2);
+    assert_int_equal(d.jobs[2].n, 0);
+}
+
 static int decide_once(void *ctx)
 {
     (void)ctx;
@@ -314,6 +354,7 @@ int main(void)
         cmocka_unit_test(counts_are_exact),
         cmocka_unit_test(counts_are_fast),
         cmocka_unit_test(shares_and_sentences),
+        cmocka_unit_test(shortest_first_but_nobody_stops),
         cmocka_unit_test(without_memory),
     };
     return cmocka_run_group_tests_name("partition", tests, NULL, NULL);

@@ -346,7 +346,7 @@ int arbiter_choose_policy(struct arbiter *a, const char *name, struct err *e)
         return rc;
     (void)err_set(e, EINVAL, "the arbiter cannot follow policy '%s': it %s", a->policy->name,
                   a->policy->preempts ? "stops running jobs" : "never resizes a job");
-    return err_hint(e, "dorm, drf and market resize jobs");
+    return err_hint(e, "dorm, drf, market and srtf-elastic resize jobs");
 }
 
 static int read_settings(struct arbiter *a, struct client *c, struct err *e)

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The policy srtf-elastic: shortest remaining run time first, as srtf, but no job is ever stopped.
+ *
+ * 1. Each running job keeps its min.
+ * 2. Jobs that wait start with their min, those with the shortest remaining time first. If one does
+ *    not fit, it and all waiting jobs behind it wait.
+ * 3. What is left goes to the jobs by their remaining time: each grows to its max before the next
+ *    one gets a container.
+ *
+ * A job whose remaining time is unknown comes last; among equal ones the earlier job comes first.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/base.h"
+#include "partition/drf.h"
+#include "partition/part_int.h"
+
+struct turn {
+    double remaining_s;
+    uint32_t job;
+};
+
+static int by_time(const void *a, const void *b)
+{
+    const struct turn *x = a, *y = b;
+    if (x->remaining_s < y->remaining_s || y->remaining_s < x->remaining_s)
+        return x->remaining_s < y->remaining_s ? -1 : 1;
+    return x->job < y->job ? -1 : 1;
+}
+
+struct shares {
+    const struct part_cluster *c;
+    const struct part_job *jobs;
+    struct turn *turns; /* in the order of the remaining time */
+    size_t n;
+    uint32_t *caps, *want;
+    struct part_amount left;
+    uint32_t blocked_by; /* the first job that waits because of its min */
+};
+
+static bool fits(const struct shares *s, uint32_t i, uint32_t n)
+{
+    for (uint32_t k = 0; k < s->c->n_types; k++)
+        if (s->jobs[i].demand.v[k] * (int64_t)n > s->left.v[k])
+            return false;
+    return true;
+}
+
+static void give(struct shares *s, uint32_t i, uint32_t n)
+{
+    s->want[i] += n;
+    part_take(&s->left, &s->jobs[i].demand, s->c->n_types, n, -1);
+}
+
+static void give_minima(struct shares *s)
+{
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->jobs[i].n_at > 0)
+            give(s, i, s->jobs[i].pinned ? part_count(&s->jobs[i]) : s->jobs[i].min);
+    for (size_t t = 0; t < s->n; t++) {
+        uint32_t i = s->turns[t].job, min = s->jobs[i].min;
+        if (s->jobs[i].n_at > 0 || s->caps[i] < min)
+            continue;
+        if (!fits(s, i, min)) {
+            s->blocked_by = i;
+            return;
+        }
+        give(s, i, min);
+    }
+}
+
+/* The number of containers by which the job may grow. */
+static uint32_t growth(const struct shares *s, uint32_t i)
+{
+    if (s->want[i] == 0 || s->jobs[i].pinned || s->want[i] >= s->caps[i])
+        return 0;
+    return MIN(s->caps[i] - s->want[i], part_fit(&s->left, &s->jobs[i].demand, s->c->n_types));
+}
+
+/* Say why jobs have less than their max: the room went to the job before them. */
+static void explain(const struct shares *s, struct part_decision *out)
+{
+    uint32_t before = PART_NOBODY;
+    for (size_t t = 0; t < s->n; t++) {
+        uint32_t i = s->turns[t].job;
+        const struct part_share *got = &out->jobs[i];
+        if (s->caps[i] < s->jobs[i].min || s->jobs[i].pinned)
+            continue;
+        if (got->n == 0 && s->want[i] == 0 && i != s->blocked_by && s->blocked_by != PART_NOBODY)
+            part_say(out, i, PART_BECAUSE_BEHIND, s->blocked_by);
+        else if (got->n > 0 && got->n < s->jobs[i].max && got->n == s->want[i] &&
+                 before != PART_NOBODY)
+            part_say(out, i, PART_BECAUSE_LEVEL, before);
+        else if (got->n > 0 && got->n < s->jobs[i].max)
+            part_say(out, i, PART_BECAUSE_ROOM, PART_NOBODY);
+        if (got->n > 0)
+            before = i;
+    }
+}
+
+int srtf_elastic_decide(const struct part_cluster *c, const struct part_job *jobs, size_t n,
+                        const struct part_options *o, struct part_decision *out)
+{
+    struct shares s = { .c = c, .jobs = jobs, .n = n, .blocked_by = PART_NOBODY };
+    s.turns = part_alloc(out, n * sizeof *s.turns + 1);
+    s.caps = part_alloc(out, n * sizeof *s.caps + 1);
+    s.want = part_alloc(out, n * sizeof *s.want + 1);
+    if (!s.turns || !s.caps || !s.want)
+        return -ENOMEM;
+    part_caps(c, jobs, n, s.caps);
+    part_total(c, &s.left);
+    for (uint32_t i = 0; i < n; i++) {
+        s.turns[i] = (struct turn){ jobs[i].remaining_s, i };
+        s.want[i] = 0;
+    }
+    qsort(s.turns, n, sizeof *s.turns, by_time);
+    give_minima(&s);
+    for (size_t t = 0; t < n; t++)
+        give(&s, s.turns[t].job, growth(&s, s.turns[t].job));
+    int rc = part_apply(c, jobs, n, s.caps, s.want, PART_BECAUSE_LEVEL, out);
+    if (rc == 0 && o->repack)
+        rc = part_repack(c, jobs, n, s.caps, s.want, out);
+    if (rc == 0)
+        explain(&s, out);
+    return rc;
+}
