@@ -324,9 +324,12 @@ void sim_cluster(struct sim *m, const struct fake_rule *rules, size_t n)
 /* Does the master refuse the executor? Same rule as refusal() of src/master/executors.c. */
 static bool is_refused(const struct sim *m, const struct executor *x)
 {
-    const struct slot *s = x->slot < m->job->n_slots ? &m->job->slots[x->slot] : NULL;
+    struct slot_view v;
 
-    return !s || !str_eq(s->container, x->container) || s->state == SLOT_ENDED;
+    if (x->slot >= m->job->n_slots)
+        return true;
+    job_slot(m->job, x->slot, &v);
+    return !str_eq(v.container, x->container) || v.state == SLOT_ENDED;
 }
 
 /* The executor connects to the master, as in executor_hello() of src/master/executors.c. */
