@@ -97,7 +97,7 @@ static bool is_first(const struct job *j, const struct past_failure *p)
 }
 
 /* Is the last attempt of the slot in the list? The end of a stopped task is not a failure, but is
- * listed if it is the first failure (verdict_witness()). */
+ * listed if it is the first failure (verdict_stopped_ended()). */
 static bool is_shown(const struct job *j, uint32_t slot)
 {
     const struct slot *s = &j->slots[slot];

@@ -25,7 +25,7 @@ enum {
     JOB_VICTIM_MS = 10000,
     /* If the first failure is a lost peer, running tasks get this time to end by themselves before
      * they are stopped: one of them may be that peer. */
-    JOB_WITNESS_MS = 1500,
+    JOB_SELF_END_MS = 1500,
     JOB_FAILURES_KEPT = 16,
     JOB_FAILURES_SHOWN = 16,
     JOB_NO_SLOT = -1,
@@ -63,12 +63,12 @@ struct failures {
 
 enum slot_result verdict_result(const struct slot *s, const struct slot_end *end);
 bool verdict_is_failure(enum slot_result r);
-/* The slot has failed: make this the first failure, if it is rather the cause than the present one.
- */
+/* The slot has failed: make this the first failure, if it is more likely the cause than the failure
+ * that is noted as the first one. */
 void verdict_candidate(struct job *j, uint32_t slot, int64_t at_us);
 /* A task that was being stopped has ended. It may be the first failure itself: its peers often
  * report the lost connection before it reports its own end. */
-void verdict_witness(struct job *j, uint32_t slot, int64_t at_us);
+void verdict_stopped_ended(struct job *j, uint32_t slot, int64_t at_us);
 /* Set the cause of the end of the slot's attempt, the line that shows it, and, if the cause shows
  * that the task ended by itself, the reason. */
 void verdict_set_cause(const struct job *j, struct slot *s, const struct slot_end *end);

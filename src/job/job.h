@@ -15,7 +15,7 @@
  *   1. Call job_feed().
  *   2. If that returned 0: append job_event_encode() of each job_decision(), and of the event if it
  *      led to a decision or job_must_record() says so, to the journal. It must be written before
- * any action is carried out. An action ACT_SYNC demands fdatasync(), too.
+ *      any action is carried out. An action ACT_SYNC demands fdatasync(), too.
  *   3. Carry out the actions, also if the event was refused: a refusal may acknowledge the event or
  *      release an unwanted container.
  * At the time of job_deadline(), the shell feeds the events that job_due() returns.
@@ -267,8 +267,8 @@ int job_status_json(const struct job *j, bool full, struct buf *out);
  * are about resizes. -ENOMEM. */
 int job_resize_json(const struct job *j, struct buf *out);
 
-/* The same, with members that the core cannot know. of_job and of_task append each member as
- * `,"name":value`. */
+/* job_status_json() with members that the core cannot know. of_job and of_task append each member
+ * as `,"name":value`. */
 struct job_status_more {
     void (*of_job)(struct buf *out, void *arg);                 /* may be NULL */
     void (*of_task)(uint32_t slot, struct buf *out, void *arg); /* may be NULL */

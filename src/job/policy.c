@@ -206,7 +206,7 @@ void policy_settled(struct job *j, uint32_t slot, enum slot_state from, int64_t 
     if (job_is_sidecar(j, j->slots[slot].role))
         return;
     if (!verdict_is_failure(j->slots[slot].result)) {
-        verdict_witness(j, slot, at_us);
+        verdict_stopped_ended(j, slot, at_us);
         return;
     }
     verdict_candidate(j, slot, at_us);
@@ -322,9 +322,9 @@ static void stop_all(struct job *j)
     j->changed = true;
     resize_job_ends(j);
     /* If the task of the first failure lost a peer, that peer may be about to end and to report
-     * why. So give all tasks JOB_WITNESS_MS to end by themselves. */
+     * why. So give all tasks JOB_SELF_END_MS to end by themselves. */
     j->wait_ms = j->by_task && j->failures.first.cause && j->failures.first.cause->victim
-                     ? JOB_WITNESS_MS
+                     ? JOB_SELF_END_MS
                      : 0;
     limits_job(j);
     for (uint32_t i = 0; i < j->n_slots; i++) {

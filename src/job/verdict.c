@@ -120,7 +120,7 @@ void verdict_candidate(struct job *j, uint32_t slot, int64_t at_us)
     j->changed = true;
 }
 
-void verdict_witness(struct job *j, uint32_t slot, int64_t at_us)
+void verdict_stopped_ended(struct job *j, uint32_t slot, int64_t at_us)
 {
     const struct slot *s = &j->slots[slot];
     const struct cause *k = s->cause, *was = j->failures.first.cause;
