@@ -215,6 +215,11 @@ static void test_waiting_text(void **state)
 #define HEAD "Container: c on n:1\nLogAggregationType: LOCAL\n====\nLogType:stdout\nLogLength:4\n"
 #define FOOT "End of LogType:stdout.\n****\n\n"
 
+static int add_text(struct span text, void *arg)
+{
+    return buf_add(arg, text.p, text.len);
+}
+
 static void test_page_text(void **state)
 {
     (void)state;
@@ -231,10 +236,64 @@ static void test_page_text(void **state)
         { "", "" },
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct span text = yarn_page_text(span_of(cases[i].page));
-        assert_int_equal(text.len, strlen(cases[i].text));
-        assert_memory_equal(text.p, cases[i].text, text.len);
+        struct span page = span_of(cases[i].page);
+        for (size_t step = 1; step <= page.len + 1; step++) {
+            AUTO(buf_done) struct buf text = { 0 };
+            struct yarn_page g = { .fn = add_text, .arg = &text };
+            for (size_t at = 0; at < page.len; at += step)
+                assert_int_equal(yarn_page_feed(&g, page.p + at, MIN(step, page.len - at)), 0);
+            assert_int_equal(yarn_page_end(&g), 0);
+            assert_string_equal(buf_cstr(&text), cases[i].text);
+            assert_true(yarn_page_size(&g) >= (int64_t)text.len);
+        }
     }
+}
+
+static int count_text(struct span text, void *arg)
+{
+    size_t *largest = arg;
+    *largest = MAX(*largest, text.len);
+    return 0;
+}
+
+/* A log of any size passes in pieces; its header tells the size, also if only its end comes. */
+static void test_large_page(void **state)
+{
+    (void)state;
+    enum { PIECES = 4000 };
+    static char piece[50000];
+    size_t largest = 0;
+    struct yarn_page g = { .fn = count_text, .arg = &largest };
+    memset(piece, 'x', sizeof piece);
+    assert_int_equal(yarn_page_feed(&g, HEAD, strlen(HEAD)), 0);
+    assert_int_equal(yarn_page_feed(&g, "LogContents:\n", 13), 0);
+    for (int i = 0; i < PIECES; i++)
+        assert_int_equal(yarn_page_feed(&g, piece, sizeof piece), 0);
+    assert_int_equal(yarn_page_feed(&g, FOOT, strlen(FOOT)), 0);
+    assert_int_equal(yarn_page_end(&g), 0);
+    assert_true(yarn_page_size(&g) == (int64_t)PIECES * (int64_t)sizeof piece);
+    assert_in_range(largest, 1, 2 * sizeof piece);
+    static const char part[] = "LogLength:1000\nLogContents:\nend";
+    struct yarn_page h = { .fn = count_text, .arg = &largest };
+    assert_int_equal(yarn_page_feed(&h, part, strlen(part)), 0);
+    assert_int_equal(yarn_page_end(&h), 0);
+    assert_int_equal(yarn_page_size(&h), 1000);
+}
+
+static int full(struct span text, void *arg)
+{
+    (void)text;
+    (void)arg;
+    return -EPIPE;
+}
+
+static void test_page_nobody_reads(void **state)
+{
+    (void)state;
+    static const char page[] = HEAD "LogContents:\none\n" FOOT;
+    struct yarn_page g = { .fn = full };
+    assert_int_equal(yarn_page_feed(&g, page, strlen(page)), 0);
+    assert_int_equal(yarn_page_end(&g), -EPIPE);
 }
 
 static void test_page_address(void **state)
@@ -292,6 +351,7 @@ int main(void)
         cmocka_unit_test(test_check),        cmocka_unit_test(test_queue),
         cmocka_unit_test(test_notes),        cmocka_unit_test(test_master),
         cmocka_unit_test(test_waiting_text), cmocka_unit_test(test_page_text),
+        cmocka_unit_test(test_large_page),   cmocka_unit_test(test_page_nobody_reads),
         cmocka_unit_test(test_page_address), cmocka_unit_test(test_page_tail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

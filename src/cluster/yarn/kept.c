@@ -11,14 +11,66 @@
 #include "cluster/yarn/yarn.h"
 #include "codec/json.h"
 
-enum { PAGE_MAX = 64 << 20 };
+enum {
+    /* Of a log of which only the last lines are wanted: this much is requested, and kept. */
+    TAIL_MAX = 1 << 20,
+};
 
-static bool fetch(struct yarn *y, const char *url, struct buf *out)
+/* A log on its way from a page to the caller. */
+struct kept {
+    const struct cluster_kept_log *log;
+    int (*fn)(struct span text, void *arg);
+    void *arg;
+    int64_t at;      /* bytes of text that have passed */
+    struct buf tail; /* if only the last lines are wanted: the end of the text so far */
+    bool fn_failed;
+};
+
+static int pass(struct kept *p, struct span text)
 {
-    int status = 0;
+    int rc = text.len ? p->fn(text, p->arg) : 0;
+    p->fn_failed = rc < 0;
+    return rc;
+}
+
+static int on_text(struct span text, void *arg)
+{
+    struct kept *p = arg;
+    int64_t skip = MIN(MAX(p->log->from - p->at, (int64_t)0), (int64_t)text.len);
+    p->at += (int64_t)text.len;
+    if (p->log->lines < 0)
+        return pass(p, span_mem(text.p + skip, text.len - (size_t)skip));
+    int rc = buf_add(&p->tail, text.p, text.len);
+    if (rc == 0 && p->tail.len > 2 * (size_t)TAIL_MAX)
+        buf_consume(&p->tail, p->tail.len - TAIL_MAX);
+    return rc;
+}
+
+static int on_piece(const char *piece, size_t n, void *arg)
+{
+    return yarn_page_feed(arg, piece, n);
+}
+
+/* Read one page. -ENOENT: the log is not there. Another error: fn has failed, or the page broke off
+ * after a part of the text was passed on. */
+static int show(struct yarn *y, struct kept *p, const char *url, int64_t *out_size)
+{
+    struct yarn_page page = { .fn = on_text, .arg = p };
     struct err e = { 0 };
-    buf_clear(out);
-    return url && yarn_get(y, url, PAGE_MAX, out, &status, &e) == 0 && status == 200;
+    int status = 0;
+    if (!url)
+        return -ENOENT;
+    AUTO(free_p)
+    char *at = p->log->lines < 0 ? str_dup(url) : str_printf("%s?size=-%d", url, TAIL_MAX);
+    int rc = at ? yarn_get(y, at, on_piece, &page, &status, &e) : -ENOMEM;
+    int ended = yarn_page_end(&page);
+    rc = rc == 0 ? ended : rc;
+    if (rc == 0 && status == 200 && p->log->lines >= 0)
+        rc = pass(p, text_tail(buf_span(&p->tail), p->log->lines));
+    *out_size = yarn_page_size(&page);
+    bool nothing_passed = p->at <= p->log->from || p->log->lines >= 0;
+    bool not_there = rc == 0 && status != 200;
+    return not_there || (rc < 0 && nothing_passed && !p->fn_failed) ? -ENOENT : rc;
 }
 
 /* The name of a log file: "stdout", or "stdout.2" for the second attempt in one container. For a
@@ -58,16 +110,18 @@ int yarn_kept_log(struct cluster *k, const struct cluster_kept_log *l,
     AUTO(free_p) char *file = file_of(l->task, l->stream, l->rank);
     if (!file)
         return err_set(e, ENOMEM, "cannot show the logs: %m");
-    AUTO(buf_done) struct buf page = { .max = PAGE_MAX + 1 };
     AUTO(free_p) char *node = yarn_page_of_node(url, file);
     AUTO(free_p)
     char *kept = yarn_page_of_server(server, json_str(l->task, "container", ""), file);
-    if (!fetch(y, node, &page) && !fetch(y, kept, &page))
+    struct kept p = { .log = l, .fn = fn, .arg = arg };
+    int rc = show(y, &p, node, out_size);
+    if (rc == -ENOENT) {
+        p.at = 0;
+        buf_clear(&p.tail);
+        rc = show(y, &p, kept, out_size);
+    }
+    buf_done(&p.tail);
+    if (rc == -ENOENT)
         return missing(server, l->task, e);
-    struct span text = yarn_page_text(buf_span(&page));
-    size_t from = MIN((size_t)l->from, text.len);
-    *out_size = (int64_t)text.len;
-    text = l->lines >= 0 ? text_tail(text, l->lines) : span_mem(text.p + from, text.len - from);
-    int rc = fn(text, arg);
     return rc < 0 ? err_set(e, -rc, "cannot show the logs: %m") : 0;
 }

@@ -23,8 +23,6 @@ struct one { /* one request and its result */
     struct yarn *y;
     struct yarn_join join;
     struct buf *out;
-    int *out_status;
-    char *location; /* the target of a redirect */
     struct yarn_report *report;
 };
 
@@ -197,57 +195,78 @@ bool yarn_exists(struct yarn *y, const char *path)
     return await_change(&o, webhdfs_stat(y->fs, path, changed, &o, NULL, NULL), NULL) == 0;
 }
 
-static void page_done(struct http_call *c, const struct http_response *r, const struct err *e,
-                      void *arg)
+/* ---- pages ---- */
+
+struct page {
+    struct yarn_join join;
+    int (*fn)(const char *p, size_t n, void *arg);
+    void *arg;
+    int status;
+    char *location; /* the target of a redirect */
+};
+
+static void on_page_body(struct http_call *c, const char *p, size_t n, void *arg)
 {
-    struct one *o = arg;
+    struct page *g = arg;
+    struct err e = { 0 };
+    int rc = g->fn(p, n, g->arg);
+    if (rc == 0)
+        return;
+    (void)err_set(&e, -rc, "%m");
+    http_cancel(c);
+    yarn_join_end(&g->join, &e);
+}
+
+static void on_page_done(struct http_call *c, const struct http_response *r, const struct err *e,
+                         void *arg)
+{
+    struct page *g = arg;
     struct err err = *e;
     (void)c;
     if (r) {
         struct span to = r->status / 100 == 3 ? http_header(r, "Location") : (struct span){ 0 };
-        *o->out_status = r->status;
-        o->location = to.p ? span_dup(to) : NULL;
-        if (buf_add(o->out, r->body.p, r->body.len) < 0 || (to.p && !o->location))
+        g->status = r->status;
+        g->location = to.p ? span_dup(to) : NULL;
+        if (to.p && !g->location)
             (void)err_set(&err, ENOMEM, "cannot keep what was read: %m");
     }
-    yarn_join_end(&o->join, &err);
+    yarn_join_end(&g->join, &err);
 }
 
 /* *out_location: the URL of a redirect, or NULL. */
-static int get_once(struct yarn *y, const char *url, size_t max, struct buf *out, int *out_status,
-                    char **out_location, struct err *e)
+static int get_once(struct yarn *y, const char *url, struct page *g, char **out_location,
+                    struct err *e)
 {
-    struct one o = {
-        .y = y, .join = { .loop = y->loop, .n = 1 }, .out = out, .out_status = out_status
-    };
     const char *const headers[] = { "Accept: application/json, text/plain, */*", NULL };
     const struct http_request q = { .method = "GET",
                                     .url = url,
                                     .headers = headers,
-                                    .body_max = max,
                                     .stall_ms = PAGE_STALL_MS,
-                                    .done = page_done,
-                                    .arg = &o };
+                                    .on_body = on_page_body,
+                                    .done = on_page_done,
+                                    .arg = g };
+    g->join = (struct yarn_join){ .loop = y->loop, .n = 1 };
     int rc = http_send(y->http, &q, NULL, e);
     if (rc < 0)
         return rc;
-    yarn_join_wait(&o.join);
-    if (o.join.e.num)
-        *e = o.join.e;
-    *out_location = o.location;
-    return -o.join.e.num;
+    yarn_join_wait(&g->join);
+    if (g->join.e.num)
+        *e = g->join.e;
+    *out_location = TAKE(g->location);
+    return -g->join.e.num;
 }
 
-int yarn_get(struct yarn *y, const char *url, size_t max, struct buf *out, int *out_status,
-             struct err *e)
+int yarn_get(struct yarn *y, const char *url, int (*fn)(const char *p, size_t n, void *arg),
+             void *arg, int *out_status, struct err *e)
 {
     AUTO(free_p) char *at = str_dup(url);
+    struct page g = { .fn = fn, .arg = arg };
     int rc = at && yarn_http(y, e) ? 0 : err_set(e, ENOMEM, "cannot read '%s': %m", url);
     for (int hops = 0; rc == 0 && at && hops <= REDIRECTS_MAX; hops++) {
         AUTO(free_p) char *from = TAKE(at);
-        buf_clear(out);
-        rc = get_once(y, from, max, out, out_status, &at, e);
+        rc = get_once(y, from, &g, &at, e);
     }
+    *out_status = g.status;
     return rc;
 }
 

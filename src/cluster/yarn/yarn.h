@@ -73,12 +73,12 @@ struct http *yarn_http(struct yarn *y, struct err *e);
 /* Find the home directory of the user, and set home, dir and history. */
 int yarn_home(struct yarn *y, struct err *e);
 
-/* Waits for several operations at once; the loop is that of the host. The caller adds 1 to n for each that it starts;
- * yarn_join_end() subtracts 1; yarn_join_wait() runs the loop until n is 0. */
+/* Waits for several operations at once; the loop is that of the host. The caller adds 1 to n for
+ * each that it starts; yarn_join_end() subtracts 1; yarn_join_wait() runs the loop until n is 0. */
 struct yarn_join {
     struct loop *loop;
     unsigned n;
-    struct err e;          /* the first failure that was given to yarn_join_end() */
+    struct err e; /* the first failure that was given to yarn_join_end() */
     /* Noted if the wait takes long; may be NULL. Then host is not NULL. */
     const char *waits_for;
     const struct cluster_host *host;
@@ -115,11 +115,13 @@ int yarn_report(struct yarn *y, const char *id, struct yarn_report *out, struct 
 /* The path of a URL in the file system of this cluster. The caller frees it. NULL with e set: the
  * URL is of another file system. Call yarn_home() before. */
 char *yarn_path_of(const struct yarn *y, const char *url, struct err *e);
-/* Read a whole file of HDFS; or GET a page of a NodeManager, the ResourceManager or a log server,
- * following redirects. 0 or -errno. */
+/* Read a whole file of HDFS. 0 or -errno. */
 int yarn_read(struct yarn *y, const char *path, size_t max, struct buf *out, struct err *e);
-int yarn_get(struct yarn *y, const char *url, size_t max, struct buf *out, int *out_status,
-             struct err *e);
+/* GET a page of a NodeManager or a log server, following redirects. fn gets the body of an answer
+ * with status 200, piece by piece; if it returns -errno, the reading ends with this error. 0 or
+ * -errno. */
+int yarn_get(struct yarn *y, const char *url, int (*fn)(const char *p, size_t n, void *arg),
+             void *arg, int *out_status, struct err *e);
 int yarn_remove(struct yarn *y, const char *path, struct err *e); /* path may be missing */
 /* Write a small file, which must not exist. 0 or -errno. */
 int yarn_write(struct yarn *y, const char *path, struct span text, struct err *e);
