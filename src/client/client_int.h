@@ -54,6 +54,10 @@ int cmd_logs(struct client *c);
 int cmd_wait(struct client *c);
 int cmd_kill(struct client *c); /* kill and stop */
 int cmd_resize(struct client *c);
+int cmd_exec(struct client *c);
+int cmd_shell(struct client *c);
+int cmd_forward(struct client *c);
+int cmd_cp(struct client *c);
 int cmd_plan(struct client *c);
 int cmd_pool(struct client *c);
 int cmd_doctor(struct client *c);

@@ -11,6 +11,7 @@
 #include "client/policy/allocate.h"
 #include "client/policy/simulate.h"
 #include "client/show/resize.h"
+#include "client/stream/forward.h"
 
 #define JOB_OPTIONS                                                                                \
     (OPT_BIT(OPT_CONF_FILE) | OPT_BIT(OPT_CONF) | OPT_BIT(OPT_CLUSTER) | OPT_BIT(OPT_EXECUTES) |   \
@@ -160,6 +161,55 @@ static const struct command table[] = {
       .min_args = 1,
       .max_args = 1 + RESIZE_ROLES_MAX,
       .fn = cmd_resize },
+    { .name = "exec",
+      .usage = "exec APP TASK [-i] [-t] -- COMMAND [ARGUMENT ...]",
+      .summary = "run a command beside a task",
+      .examples = "  tony exec last worker:0 -- nvidia-smi\n"
+                  "  tony exec last worker:0 -it -- python3\n"
+                  "  tony exec 12 worker:1 -i -- tar x < data.tar\n",
+      .text = APP_TEXT "The command has the working directory, the environment, the limits and the "
+                       "image of the task. It is no part\n"
+                       "of the task: it ends with it, and does not delay its end. The exit code is "
+                       "that of the command, 128 + n after\n"
+                       "signal n.\n",
+      .options = OPT_BIT(OPT_TTY) | OPT_BIT(OPT_INPUT) | OPT_BIT(OPT_IT) | WHERE_OPTIONS,
+      .min_args = 2,
+      .max_args = SIZE_MAX,
+      .fn = cmd_exec },
+    { .name = "shell",
+      .usage = "shell APP TASK",
+      .summary = "a shell beside a task; the same as exec -it with the user's shell",
+      .examples = "  tony shell last worker:0\n",
+      .text = APP_TEXT,
+      .options = WHERE_OPTIONS,
+      .min_args = 2,
+      .max_args = 2,
+      .fn = cmd_shell },
+    { .name = "forward",
+      .usage = "forward APP TASK [LOCAL:]PORT ...",
+      .summary = "reach ports of a task's machine on this machine",
+      .examples = "  tony forward last worker:0 8888\n"
+                  "  tony forward last worker:0 8080:80 6006\n",
+      .text = APP_TEXT "Listens on 127.0.0.1 and prints the addresses. LOCAL 0 takes a free port. "
+                       "Ctrl-C ends it.\n",
+      .options = WHERE_OPTIONS,
+      .min_args = 3,
+      .max_args = 2 + FORWARDS_MAX,
+      .fn = cmd_forward },
+    { .name = "cp",
+      .usage = "cp APP TASK:PATH LOCAL, or cp APP LOCAL TASK:PATH",
+      .summary = "copy files and directories from a task, or to it",
+      .examples = "  tony cp last worker:0:model.pt .\n"
+                  "  tony cp last data/ worker:0:/tmp/data\n",
+      .text = APP_TEXT
+      "A relative PATH begins at the working directory of the task. Directories are copied with "
+      "all that is in them, except sockets,\n"
+      "pipes, devices, and links that lead out of them. If the place exists and is a directory, "
+      "the copy is made in it.\n",
+      .options = WHERE_OPTIONS | OPT_BIT(OPT_VERBOSE),
+      .min_args = 3,
+      .max_args = 3,
+      .fn = cmd_cp },
     { .name = "plan",
       .usage = "plan [JOBFILE] [options]",
       .summary = "what a job would ask for, run and ship, without doing it",

@@ -91,6 +91,9 @@ struct buf;
       "list every configuration key, what it does here, and its default")                          \
     X(OPT_NO_CHECKS, "no-checks", 0, NULL, false,                                                  \
       "on YARN: submit the job although the cluster could never run it")                           \
+    X(OPT_TTY, "tty", 't', NULL, false, "give the command a terminal")                             \
+    X(OPT_INPUT, "interactive", 'i', NULL, false, "send standard input to the command")            \
+    X(OPT_IT, "it", 0, NULL, false, "-i and -t: for a shell or another interactive program")       \
     X(OPT_VERBOSE, "verbose", 'v', NULL, false, "print more messages")                             \
     X(OPT_HELP, "help", 'h', NULL, false, "show this help")
 

@@ -33,6 +33,7 @@
 
 struct conf;         /* conf/conf.h */
 struct conn;         /* loop/loop.h */
+struct conn_ops;
 struct history_rows; /* history/history.h */
 struct job_spec;     /* conf/conf.h */
 struct loop;
@@ -73,6 +74,11 @@ int host_open_paths(struct cluster_host *h, struct err *e);
 /* The same for commands that only read: the home may be read-only, or of another user. */
 int host_look_paths(struct cluster_host *h, struct err *e);
 void host_done(struct cluster_host *h);
+/* Run the loop for this time. */
+void host_pause(struct cluster_host *h, int64_t ms);
+/* "user@host pid 4711": names this client in logs and messages. */
+enum { LINK_CLIENT_MAX = 128 };
+void link_describe_client(char out[static LINK_CLIENT_MAX]);
 
 /* ---- a job ---- */
 
@@ -144,6 +150,14 @@ struct cluster_report { /* end with cluster_report_done() */
 };
 void cluster_report_done(struct cluster_report *r);
 int cluster_report_copy(const struct cluster_report *from, struct cluster_report *out); /* -ENOMEM */
+
+/* ---- connections to masters ---- */
+
+struct cluster; /* opened by struct cluster_ops */
+/* Connect to the master that the report names, and send the hello. 0 or -errno; -ENOENT: the report
+ * names no master; -ENOKEY: this client has no key for the master. */
+int cluster_dial(struct cluster *k, const struct cluster_report *r, const struct conn_ops *ops,
+                 void *arg, struct conn **out, struct err *e);
 
 /* ---- watching an application, while it has no master ---- */
 

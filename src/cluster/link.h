@@ -9,10 +9,9 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "cluster/cluster.h"
 
-struct cluster_host;
 struct conn;
-struct conn_ops;
 typedef struct Tony__Frame Tony__Frame;
 
 enum {
@@ -52,9 +51,5 @@ int link_send_stop(struct conn *conn, const char *application_id, const char *re
 int link_send_ask(struct conn *conn, int what, const char *application_id, const char *reason);
 int link_ask_what(struct cluster_host *h, struct conn **conn, int what, const char *application_id,
                   bool force, struct answer *out, struct err *e);
-
-/* "user@host pid 4711": names this client in logs and messages. */
-enum { LINK_CLIENT_MAX = 128 };
-void link_describe_client(char out[static LINK_CLIENT_MAX]);
 
 #endif

@@ -10,14 +10,6 @@
 
 #include "cluster/cluster.h"
 
-struct conn;
-struct conn_ops;
-
-/* Connect to the master that the report names, and send the hello. 0 or -errno; -ENOENT: the report
- * names no master; -ENOKEY: this client has no key for the master. */
-int cluster_dial(struct cluster *k, const struct cluster_report *r, const struct conn_ops *ops,
-                 void *arg, struct conn **out, struct err *e);
-
 /* Ask only the master for the status document. 0, or -errno if no master answers. */
 int master_status(struct cluster *k, const char *id, json_t **out);
 
@@ -33,8 +25,6 @@ json_t *report_ran(const struct cluster_report *r);
 /* The status document of a job of which only the cluster knows something. */
 json_t *report_json(const struct cluster_ops *ops, const struct cluster_report *r);
 
-/* Run the loop for this time. */
-void host_pause(struct cluster_host *h, int64_t ms);
 /* The last n lines; the whole text if n < 0. */
 struct span text_tail(struct span text, int64_t n);
 

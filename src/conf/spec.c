@@ -153,6 +153,7 @@ static void build_numbers(struct build *b)
     s->max_missed_heartbeats = (uint32_t)conf_int(c, "tony.task.max-missed-heartbeats");
     s->metrics_ms = (uint32_t)conf_int(c, "tony.task.metrics-interval-ms");
     s->gpu_metrics = conf_bool(c, "tony.task.gpu-metrics.enabled");
+    s->streams = conf_bool(c, "tony.task.streams");
     s->client_away_ms = conf_int(c, "tony.client.away-limit");
     s->resize_timeout_ms = limit_ms(b, "tony.resize.timeout");
     s->kill_grace_ms = (uint32_t)conf_int(c, "tony.task.kill-grace-ms");

@@ -158,6 +158,7 @@ static void finish(struct executor *x)
                   f_str("reason", end_reason_name(reason)), f_str("detail", a->detail));
     if (x->greeted)
         attempt_report_end(x); /* else: with the next ExecutorHello, or after the next Welcome */
+    streams_kill(x);           /* after the report: they do not delay the end of the task */
 }
 
 void attempt_report_end(struct executor *x)
@@ -223,7 +224,7 @@ void attempt_on_child(struct executor *x)
             left = pid == 0;
             break;
         }
-        if (task_metrics_reaped(x, pid, &used))
+        if (task_metrics_reaped(x, pid, &used) || streams_exited(x, pid, status))
             continue;
         a->cpu_ms += (uint64_t)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1000 +
                      (uint64_t)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1000;
@@ -239,7 +240,7 @@ void attempt_on_child(struct executor *x)
     if (!attempt_alive(a) || !a->exited)
         return;
     left = left && task_metrics_others_left(x);
-    if (!left)
+    if (!left || streams_only(x))
         finish(x);
     else if (a->state == ATTEMPT_RUNNING && a->n_alive > 0)
         attempt_stop(x, x->role->kill_grace_ms, END_EXITED, ""); /* a rank has failed */

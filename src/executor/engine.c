@@ -246,6 +246,46 @@ int engine_prepare(struct executor *x, const char *text, uint32_t rank, struct s
     return 0;
 }
 
+static int fill_exec(const struct executor *x, const struct strv *command, bool tty, bool input,
+                     const char *term, struct strv *argv)
+{
+    static const char shell[] = "exec \"$(command -v bash || echo sh)\"";
+    char name[NAME_MAX_LEN];
+    container_name(x, 0, name);
+    int rc = add(argv, "%s", x->engine);
+    if (rc == 0)
+        rc = add(argv, "exec");
+    if (rc == 0 && (input || tty))
+        rc = add(argv, "--interactive");
+    if (rc == 0 && tty)
+        rc = add(argv, "--tty");
+    if (rc == 0 && tty && *term)
+        rc = add(argv, "--env=TERM=%s", term);
+    if (rc == 0)
+        rc = add(argv, "--workdir=%s", x->workdir);
+    if (rc == 0)
+        rc = add(argv, "%s", name);
+    const char *const no_command[] = { "sh", "-c", shell };
+    for (size_t i = 0; rc == 0 && command->n == 0 && i < ARRAY_LEN(no_command); i++)
+        rc = strv_push(argv, no_command[i]);
+    for (size_t i = 0; rc == 0 && i < command->n; i++)
+        rc = strv_push(argv, command->v[i]);
+    return rc;
+}
+
+int engine_exec(const struct executor *x, const struct strv *argv, bool tty, bool input,
+                const char *term, struct command *out, struct err *e)
+{
+    struct command c = { .path = str_dup(x->engine) };
+    int rc = c.path ? fill_exec(x, argv, tty, input, term, &c.argv) : -ENOMEM;
+    if (rc < 0) {
+        command_done(&c);
+        return err_set(e, ENOMEM, "cannot prepare the command: %m");
+    }
+    *out = c;
+    return 0;
+}
+
 void engine_kill(struct executor *x)
 {
     AUTO(close_p) int null = open("/dev/null", O_WRONLY | O_CLOEXEC);

@@ -23,6 +23,10 @@ struct executor;
  * variables of the task on. */
 int engine_prepare(struct executor *x, const char *text, uint32_t rank, struct strv *env,
                    struct command *out, struct err *e);
+/* A command in the container of the task that runs now, beside its process. argv empty: a shell.
+ * term: its TERM, or "". */
+int engine_exec(const struct executor *x, const struct strv *argv, bool tty, bool input,
+                const char *term, struct command *out, struct err *e);
 /* Tell the engine to kill the containers of the task, because the processes of docker are not
  * children of the executor. Does not wait. */
 void engine_kill(struct executor *x);

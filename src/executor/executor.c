@@ -354,6 +354,10 @@ static void on_frame(struct executor *x, const Tony__Frame *f)
         if (!executor_has_keeper(x) && x->greeted)
             remote_read_log(x, f->read_log);
         break;
+    case TONY__FRAME__BODY_DIAL_STREAM:
+        if (x->greeted)
+            streams_dial(x, f->dial_stream);
+        break;
     case TONY__FRAME__BODY_REFUSED: {
         struct err e = { 0 };
         if (f->refused->num == EAGAIN) { /* the master is still starting */
@@ -548,6 +552,7 @@ static void wait_for_something(struct executor *x)
 static _Noreturn void end(struct executor *x)
 {
     struct exit_record *r = x->cfg->record;
+    streams_kill(x);
     int64_t until = clock_mono_ms() + FLUSH_MAX_MS;
     while (link_unsent(&x->link) && clock_mono_ms() < until) {
         struct pollfd p = { .fd = x->link.fd, .events = POLLOUT };

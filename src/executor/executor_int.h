@@ -21,6 +21,7 @@
 #include "executor/link.h"
 #include "executor/record.h"
 #include "executor/task_metrics.h"
+#include "executor/streams.h"
 #include "executor/task_side.h"
 #include "executor/workdir.h"
 #include "proto/tony.pb-c.h"
@@ -114,6 +115,7 @@ struct executor {
     struct attempt a;
     struct task_side task;
     struct task_metrics metrics;
+    struct streams streams;
 
     struct {                /* the rendezvous server for the ranks of all tasks: serve.c */
         struct service *s;  /* NULL = this executor has none */

@@ -52,6 +52,7 @@ void conn_close(struct conn *c)
         return;
     c->closed = true;
     c->ops = NULL;
+    c->raw = NULL;
     if (c->line)
         line_close(c);
     dirty_remove(c->object.loop, &c->dirty);
@@ -64,6 +65,7 @@ void conn_finish(struct conn *c)
     if (!c || c->closed)
         return;
     c->ops = NULL;
+    c->raw = NULL;
     c->finishing = true;
     c->opening = false;
     /* Read and discard what the peer sends. If a socket is closed with unread bytes, the kernel
@@ -81,9 +83,14 @@ void conn_report_close(struct conn *c, const struct err *e)
         c->failed = e->num ? -e->num : -EPIPE; /* reported once the paused conn gets ops */
         return;
     }
-    if (!c->closed && ops && ops->on_close && !c->object.loop->ending) {
-        c->ops = NULL; /* so that on_close() is called only once */
-        ops->on_close(c, e, c->arg);
+    const struct conn_raw_ops *raw = c->raw;
+    c->ops = NULL; /* so that on_close() is called only once */
+    c->raw = NULL;
+    if (!c->closed && !c->object.loop->ending) {
+        if (raw)
+            raw->on_close(c, e, c->arg);
+        else if (ops && ops->on_close)
+            ops->on_close(c, e, c->arg);
     }
     conn_close(c);
 }
@@ -186,7 +193,7 @@ static int write_later(struct conn *c, const uv_buf_t *chunks, unsigned n, size_
     return 0;
 }
 
-static void conn_write(struct conn *c)
+static void write_queue(struct conn *c)
 {
     if (c->line) {
         line_write(c);
@@ -208,7 +215,7 @@ static void conn_write(struct conn *c)
     }
 }
 
-static int out_push(struct conn *c, struct packed *p)
+int conn_push(struct conn *c, struct packed *p)
 {
     if (c->out_first > 0 && c->out.n == c->out.cap) {
         /* Remove the frames that were written already: otherwise a queue that is never empty would
@@ -239,7 +246,7 @@ static int check_room(struct conn *c, size_t bytes)
 int conn_send_packed(struct conn *c, struct packed *p)
 {
     int rc = check_room(c, p->len);
-    return rc < 0 ? rc : out_push(c, p);
+    return rc < 0 ? rc : conn_push(c, p);
 }
 
 static int push_answer_part(struct conn *c, struct span part, bool more)
@@ -252,7 +259,7 @@ static int push_answer_part(struct conn *c, struct span part, bool more)
     f.body_case = TONY__FRAME__BODY_ANSWER;
     f.answer = &a;
     struct packed *p = packed_new(&f);
-    int rc = p ? out_push(c, p) : -ENOMEM;
+    int rc = p ? conn_push(c, p) : -ENOMEM;
     packed_unref(p);
     return rc;
 }
@@ -317,6 +324,8 @@ static void finish_step(struct conn *c)
 static void conn_flush(struct dirty *d)
 {
     struct conn *c = CONTAINER_OF(d, struct conn, dirty);
+    if (c->raw)
+        raw_turn(c);
     if (c->opening) {
         c->opening = false;
         if (c->ops && c->ops->on_open)
@@ -325,11 +334,13 @@ static void conn_flush(struct dirty *d)
             return;
     }
     if (!c->failed)
-        conn_write(c);
+        write_queue(c);
     if (c->finishing)
         finish_step(c);
     else if (c->failed)
         conn_report_errno(c, c->failed);
+    else if (c->raw)
+        raw_flush(c);
     else if (c->in.len > 0 && !conn_paused(c))
         read_kept(c);
 }
@@ -349,7 +360,7 @@ static ssize_t read_frames(struct conn *c, struct buf view, struct err *e)
     size_t taken = 0;
     struct span payload;
     int rc;
-    while (!conn_paused(c) && (rc = frame_peek(&view, &payload, e)) != 0) {
+    while (!c->raw && !conn_paused(c) && (rc = frame_peek(&view, &payload, e)) != 0) {
         if (rc < 0)
             return rc;
         Tony__Frame *f = frame_unpack(payload, e);
@@ -370,6 +381,10 @@ int conn_read_bytes(struct conn *c, char *p, size_t n, struct err *e)
     bool kept = c->in.len > 0;
     if (conn_over(c))
         return 0;
+    if (c->raw)
+        return raw_read(c, p, n) < 0
+                   ? err_set(e, ENOMEM, "cannot keep %zu bytes of a stream: %m", n)
+                   : 0;
     if (kept && buf_add(&c->in, p, n) < 0)
         return err_set(e, ENOMEM, "cannot keep %zu bytes of a frame: %m", c->in.len + n);
     ssize_t taken = read_frames(c, kept ? c->in : (struct buf){ .p = p, .len = n }, e);
@@ -509,7 +524,7 @@ void conn_set_arg(struct conn *c, const struct conn_ops *ops, void *arg)
 
 bool conn_has_owner(const struct conn *c)
 {
-    return c->ops || c->closed || c->finishing;
+    return c->ops || c->raw || c->closed || c->finishing;
 }
 
 int conn_peer(const struct conn *c, uid_t *out_uid, pid_t *out_pid)

@@ -57,13 +57,19 @@ struct conn {
     bool opening, finishing, closed;
     /* The peer has closed the connection: send nothing more, but read its last frames. */
     bool write_closed;
+    /* conn_raw.c: NULL = the connection carries frames. */
+    const struct conn_raw_ops *raw;
+    bool raw_paused;  /* by the owner */
+    bool raw_yields;  /* until the next turn of the loop: others must be read, too */
+    bool raw_drained; /* on_drain() is due */
+    size_t raw_turn;  /* bytes read in this turn of the loop */
 };
 
 /* Is the connection paused? Without on_frame() the loop does not read. Incoming bytes and the end
  * of the connection wait in the socket. */
 static inline bool conn_paused(const struct conn *c)
 {
-    return !c->ops || !c->ops->on_frame;
+    return c->raw ? c->raw_paused || c->raw_yields : !c->ops || !c->ops->on_frame;
 }
 
 /* conn.c */
@@ -75,6 +81,12 @@ void conn_report_close(struct conn *c, const struct err *e);
 void conn_write_failed(struct conn *c, int rc);
 void conn_out_pop(struct conn *c, size_t n);
 int conn_read_bytes(struct conn *c, char *p, size_t n, struct err *e);
+int conn_push(struct conn *c, struct packed *p); /* queue it, without a limit; -ENOMEM */
+
+/* conn_raw.c: only for connections with `raw` */
+int raw_read(struct conn *c, const char *p, size_t n);
+void raw_turn(struct conn *c);  /* a turn of the loop is over */
+void raw_flush(struct conn *c); /* after raw_turn(), when the queue was written */
 
 /* conn_tls.c: all but the first only for connections with a `line` */
 static inline bool conn_shaking(const struct conn *c)

@@ -312,6 +312,15 @@ struct loop_fd *loop_fd_new(struct loop *l, int fd, void (*fn)(void *arg), void 
     return f;
 }
 
+void loop_fd_want(struct loop_fd *f, bool readable, bool writable)
+{
+    int events = (readable ? UV_READABLE | UV_DISCONNECT : 0) | (writable ? UV_WRITABLE : 0);
+    if (events)
+        (void)uv_poll_start(&f->uv, events, on_readable); /* cannot fail: it worked before */
+    else
+        (void)uv_poll_stop(&f->uv); /* cannot fail */
+}
+
 void loop_fd_free(struct loop_fd *f)
 {
     if (f)

@@ -51,8 +51,10 @@ struct loop_signal *loop_signal_new(struct loop *l, int signo, void (*fn)(int si
 void loop_signal_free(struct loop_signal *s);
 
 /* Call fn whenever a descriptor (a pidfd, a pipe) is readable. The caller keeps and closes it,
- * after loop_fd_free(). */
+ * after loop_fd_free(). NULL also for a regular file, which can always be read. */
 struct loop_fd *loop_fd_new(struct loop *l, int fd, void (*fn)(void *arg), void *arg);
+/* Call fn when the descriptor is readable, or writable; neither: do not call it. */
+void loop_fd_want(struct loop_fd *f, bool readable, bool writable);
 void loop_fd_free(struct loop_fd *f);
 
 /* Run fn(arg) on a thread of the thread pool, then done(arg, its result) on the loop thread. From
@@ -106,6 +108,39 @@ int conn_peer(const struct conn *c, uid_t *out_uid, pid_t *out_pid);
 size_t conn_queued(const struct conn *c); /* bytes that the kernel has not accepted yet */
 /* Queued bytes of one connection. If a peer reads too slowly, its connection ends with -ENOBUFS. */
 enum { CONN_QUEUE_MAX = 64 << 20 };
+
+/* ---- streams of bytes on such a connection ---- */
+
+struct conn_raw_ops {
+    void (*on_bytes)(struct conn *c, const char *p, size_t n, void *arg);
+    /* The kernel has accepted all bytes that conn_write() has queued. May be NULL. */
+    void (*on_drain)(struct conn *c, void *arg);
+    void (*on_close)(struct conn *c, const struct err *e, void *arg); /* as in conn_ops */
+};
+
+/* From now on the connection carries bytes and no frames. Bytes that have arrived after the last
+ * frame are reported first. Call it instead of conn_set_arg(); frames that were sent before go out
+ * before the bytes. */
+void conn_set_raw(struct conn *c, const struct conn_raw_ops *ops, void *arg);
+/* Send n bytes. What the kernel does not accept at once is copied and queued; the caller stops when
+ * conn_queued() is large, and continues in on_drain(). Errors as of conn_send(). */
+int conn_write(struct conn *c, const void *p, size_t n);
+/* Stop or continue reading. The kernel then makes the peer wait. */
+void conn_pause(struct conn *c, bool pause);
+/* Has the peer disconnected? Also true if it has sent bytes before that are not read yet. */
+bool conn_peer_gone(const struct conn *c);
+
+struct splice;
+/* Copy the bytes of each of two connections to the other, until one of them ends. One side is read
+ * only while the other side accepts the bytes: the queue of a side has at most SPLICE_QUEUE_MAX and
+ * one read. Takes a and b, also on failure. When both are closed, the splice calls done() and frees
+ * itself. NULL = no memory. */
+struct splice *splice_new(struct loop *l, struct conn *a, struct conn *b,
+                          void (*done)(struct splice *s, void *arg), void *arg);
+void splice_close(struct splice *s); /* closes both at once, without done(); NULL is accepted */
+/* Bytes that went from a to b, and from b to a. */
+void splice_count(const struct splice *s, uint64_t *out_ab, uint64_t *out_ba);
+enum { SPLICE_QUEUE_MAX = 256 << 10 };
 
 /* Listen on a unix socket with mode 0600. If the file exists, it is replaced: the caller must hold
  * a lock that shows that its owner is dead.

@@ -76,6 +76,13 @@ static void refuse(struct peer *p, int num, const char *message, const char *hin
     peer_gone(p);
 }
 
+struct conn *peer_detach(struct peer *p)
+{
+    struct conn *conn = p->conn;
+    peer_gone(p);
+    return conn;
+}
+
 void peer_refuse(struct peer *p, int num, const char *message)
 {
     refuse(p, num, message, "");
@@ -436,6 +443,8 @@ static bool is_allowed(const char *identity, const Tony__Frame *f)
         return true;
     if (f->body_case == TONY__FRAME__BODY_EXECUTOR_HELLO)
         return proved && str_eq(proved, f->executor_hello->container_id);
+    if (f->body_case == TONY__FRAME__BODY_STREAM_HELLO)
+        return proved && str_eq(proved, f->stream_hello->container_id);
     return str_eq(identity, JOB_KEY_CLIENT) ||
            (str_eq(identity, RESIZE_KEY_ARBITER) && is_of_arbiter(f));
 }
@@ -488,6 +497,17 @@ static void on_frame(struct conn *c, const Tony__Frame *f, void *arg)
     case TONY__FRAME__BODY_READ_LOG:
         p->kind = PEER_CLIENT;
         logs_ask(p, f->read_log);
+        break;
+    case TONY__FRAME__BODY_OPEN_STREAM:
+        p->kind = PEER_CLIENT;
+        if (is_this_job(p, f->open_stream->application_id))
+            streams_open(p, f->open_stream);
+        break;
+    case TONY__FRAME__BODY_STREAM_HELLO:
+        if (p->kind == PEER_NEW)
+            streams_hello(p, f->stream_hello);
+        else
+            peer_refuse(p, EPROTO, "a client cannot become a stream on the same connection");
         break;
     default:
         peer_refuse(p, EPROTO, "the first frame must be a hello");

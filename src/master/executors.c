@@ -324,6 +324,9 @@ void executor_frame(struct peer *p, const Tony__Frame *f)
     case TONY__FRAME__BODY_LOG_DATA:
         logs_answer(p, f->log_data);
         break;
+    case TONY__FRAME__BODY_STREAM_REFUSED:
+        streams_refused(m, p->slot, f->stream_refused);
+        break;
     case TONY__FRAME__BODY_RANK_ABORTS:
         on_rank_aborts(p, f->rank_aborts);
         break;

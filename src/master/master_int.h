@@ -14,6 +14,7 @@
  *   blocked.c       waits for a full disk
  *   compact.c       replaces the journal by a snapshot
  *   metrics.c       the metrics of the tasks, and their file
+ *   streams.c       connects clients with tasks: exec, forward, cp
  *   shutdown.c      reports the verdict and exits
  *
  * Used only by a master on a cluster:
@@ -61,11 +62,15 @@ struct sched_config;
 struct sched_container;
 struct sched_event;
 typedef struct Tony__Beat Tony__Beat;
+struct stream;
 typedef struct Tony__Frame Tony__Frame;
 typedef struct Tony__LogData Tony__LogData;
 typedef struct Tony__ReadLog Tony__ReadLog;
 typedef struct Tony__ResizeJob Tony__ResizeJob;
 typedef struct Tony__SizeWish Tony__SizeWish;
+typedef struct Tony__OpenStream Tony__OpenStream;
+typedef struct Tony__StreamHello Tony__StreamHello;
+typedef struct Tony__StreamRefused Tony__StreamRefused;
 
 enum master_phase {
     MP_NONE = 0,
@@ -221,6 +226,10 @@ struct master {
     VEC(struct log_question) log_questions;
     uint32_t last_log_question; /* the last executor_number */
 
+    struct stream *streams; /* streams.c */
+    unsigned n_streams;
+    uint32_t last_stream; /* the last id of a stream */
+
     /* Of a master on a cluster only: */
     const struct master_remote *remote;
     struct tls_key client_key;
@@ -372,6 +381,8 @@ void clients_listen_again(void *master);
 /* Send Refused, and close the connection. message NULL: only close it. Frees p. */
 void peer_refuse(struct peer *p, int num, const char *message);
 void peers_close(struct master *m);
+/* Take the connection of a peer, which is not one any more. Frees p. */
+struct conn *peer_detach(struct peer *p);
 /* Make a peer of an open connection. On a cluster its TLS handshake has proved a key of the job. */
 void peer_new(struct master *m, struct conn *c);
 /* Send an update to all followers, if one is due. Sets notify_timer if it is too early. */
@@ -384,6 +395,14 @@ void clients_send_final_update(struct master *m);
 void clients_disconnect_followers(struct master *m); /* those that have received all updates */
 /* Bytes that the kernel has not accepted yet. */
 size_t clients_unsent_bytes(const struct master *m);
+
+/* ---- streams.c ---- */
+/* A client wants a stream to a task. Frees p. */
+void streams_open(struct peer *p, const Tony__OpenStream *o);
+/* The process of a stream has connected. Frees p. */
+void streams_hello(struct peer *p, const Tony__StreamHello *h);
+void streams_refused(struct master *m, uint32_t slot, const Tony__StreamRefused *r);
+void streams_close(struct master *m);
 
 /* ---- share.c: answers to an arbiter ---- */
 /* Append the answer to SHARE (docs/json.md "share"). 0 or -ENOMEM. */

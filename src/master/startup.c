@@ -315,6 +315,7 @@ void master_close(struct master *m)
     loop_on_flush(m->loop, NULL, NULL);
     peers_close(m);
     metrics_close(m);
+    streams_close(m);
     listener_close(m->listener);
     page_close(m);
     archive_free(m->archive);
