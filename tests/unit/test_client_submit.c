@@ -27,6 +27,7 @@
 #include "hadoop/token.h"
 #include "hadoop/yarn.h"
 #include "hadoop_server.h"
+#include "loop/http.h"
 #include "loop/loop.h"
 #include "torture.h"
 
@@ -69,6 +70,7 @@ static void report(struct server *s, int32_t id, struct script *k)
     r.has_yarn_application_state = true;
     r.yarn_application_state = (Hadoop__YarnApplicationState)state;
     r.diagnostics = (char *)"no such\nqueue";
+    r.user = (char *)"ada";
     Hadoop__GetApplicationReportResponse a = HADOOP__GET_APPLICATION_REPORT_RESPONSE__INIT;
     a.application_report = &r;
     answer(s, id, &a.base);
@@ -329,6 +331,113 @@ static void test_the_resourcemanager_has_forgotten_the_job(void **state)
     client_job_done(&job);
 }
 
+/* ---- the history of a job ---- */
+
+struct kept { /* status.json, as the NameNode has it */
+    const char *author, *id, *user;
+    char note[600];
+};
+
+static int serve_status(const char *path, const char *query, struct http_answer *a, void *arg,
+                        struct err *e)
+{
+    const struct kept *k = arg;
+    (void)path;
+    (void)e;
+    a->type = "application/json";
+    if (strstr(query, "op=GETFILESTATUS"))
+        return buf_addf(
+            &a->body,
+            "{\"FileStatus\":{\"type\":\"FILE\",\"pathSuffix\":\"\",\"permission\":\"640\","
+            "\"length\":1,\"owner\":\"%s\",\"group\":\"g\"}}",
+            k->author);
+    return buf_addf(&a->body,
+                    "{\"format\":1,\"version\":\"x\",\"application_id\":\"%s\",\"user\":\"%s\","
+                    "\"state\":\"SUCCEEDED\",\"exit_code\":0}",
+                    k->id, k->user);
+}
+
+static void keep_note(const char *text, void *arg)
+{
+    struct kept *k = arg;
+    (void)str_copy(k->note, sizeof k->note, text);
+}
+
+#define JOB "application_1700000000000_0007"
+
+/* In a shared directory of histories anybody may have written status.json. It counts only if the
+ * user of the job has. */
+static void test_forged_history(void **state)
+{
+    (void)state;
+    static const struct {
+        struct kept kept;
+        int rm;           /* what the ResourceManager knows: the job is of ada, or nothing */
+        const char *note; /* NULL = it is believed */
+    } rows[] = {
+        { { "ada", JOB, "ada" }, FORGOTTEN, NULL },
+        { { "ada", "application_1700000000000_0008", "ada" },
+          FORGOTTEN,
+          "it is about another job" },
+        { { "mallory", JOB, "ada" },
+          HADOOP__YARN_APPLICATION_STATE__FAILED,
+          "'mallory' has written it, and the job is of 'ada'" },
+        { { "mallory", JOB, "mallory" },
+          HADOOP__YARN_APPLICATION_STATE__FAILED,
+          "'mallory' has written it, and the job is of 'ada'" },
+        { { "mallory", JOB, "ada" },
+          FORGOTTEN,
+          "'mallory' has written it, and the job is of 'ada'" },
+        { { "bob", JOB, "bob" },
+          FORGOTTEN,
+          NULL }, /* a job of bob, whom nobody else can claim to be */
+    };
+    static const struct http_page pages[] = { { "/webhdfs/v1/h/" JOB "/status.json",
+                                                serve_status } };
+    struct cluster_job job;
+    struct rm rm;
+    job_init(&job);
+    rm_open(&rm);
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct kept kept = rows[i].kept;
+        struct cluster_host host = { .version = "test", .note = keep_note, .arg = &kept };
+        struct handing h = { .rm = &rm, .job = &job };
+        struct yarn y;
+        struct http_server *nn = NULL;
+        char at[40];
+        const char *const nodes[] = { at };
+        json_t *doc = NULL;
+        rm_script(&rm, &rows[i].rm, 1);
+        assert_int_equal(yarn_init(&y, &host, &h, &h.e), 0);
+        assert_int_equal(http_server_open(y.loop, "127.0.0.1", 0, pages, 1, &kept, &nn, &h.e), 0);
+        (void)snprintf(at, sizeof at, "127.0.0.1:%u", http_server_port(nn));
+        const struct webhdfs_config cfg = {
+            .namenodes = nodes, .n_namenodes = 1, .user = "ada", .try_ms = -1
+        };
+        assert_int_equal(webhdfs_new(y.loop, &cfg, &y.fs, &h.e), 0);
+        y.home = str_dup("/user/ada");
+        y.dir = str_dup("/user/ada/.tony");
+        y.history = str_dup("/h");
+        int rc = yarn_history((struct cluster *)(void *)&y, JOB, &doc, &h.e);
+        if ((rc == 0) != (rows[i].note == NULL) || (doc != NULL) != (rc == 0))
+            fail_msg("row %zu: %d %s", i, rc, h.e.msg);
+        if (rows[i].note && !strstr(kept.note, rows[i].note))
+            fail_msg("row %zu: '%s'", i, kept.note);
+        json_decref(doc);
+        webhdfs_free(y.fs);
+        http_server_close(nn);
+        rpc_client_free(y.rpc);
+        site_addresses_done(&y.rm);
+        site_free(y.site);
+        free(y.home);
+        free(y.dir);
+        free(y.history);
+        loop_free(host.loop);
+    }
+    rm_close(&rm);
+    client_job_done(&job);
+}
+
 static const char *env_of(const Hadoop__ContainerLaunchContext *l, const char *name)
 {
     for (size_t i = 0; i < l->n_environment; i++)
@@ -476,6 +585,7 @@ int main(void)
         cmocka_unit_test(test_the_resourcemanager_has_forgotten_the_job),
         cmocka_unit_test(test_context),
         cmocka_unit_test(test_max_attempts),
+        cmocka_unit_test(test_forged_history),
         cmocka_unit_test(test_torture),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

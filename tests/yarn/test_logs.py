@@ -56,3 +56,11 @@ def test_a_nodemanager_deletes_twice_by_itself(tony, cluster):
         assert time.monotonic() < deadline, deleted
         time.sleep(0.1)
         deleted = {app: deleted_twice(cluster, mark, app) for app in (theirs, ours)}
+
+
+@pytest.mark.takes(15)
+def test_a_large_log_of_a_finished_task(tony, cluster):
+    """More than the client would keep in memory."""
+    app = APP.search(tony.ok("run", tony.workers("head -c 75000000 /dev/zero | tr '\\0' 'x'; echo; echo last"))).group()
+    assert tony.ok("logs", app, "worker:0", "-n", "1", "--stdout") == "last\n"
+    assert len(tony.ok("logs", app, "worker:0", "--stdout")) == 75000000 + len("\nlast\n")

@@ -345,3 +345,23 @@ def test_docker_without_an_image(original, cluster):
     r = original("--executes", "env.py", keys={"tony.worker.instances": 1, "tony.docker.enabled": "true"})
     assert r.returncode == 0 and "tony.docker.worker.image" in r.stderr, r.stderr
     assert "YARN_CONTAINER_RUNTIME_TYPE" not in environments(cluster, r.app)["worker:0"]
+
+
+def test_a_forged_result_is_not_believed(tony, cluster):
+    """In a shared directory of histories another user has put a result in the place of the job's own."""
+    (tony.base / "site/tony-site.yaml").write_text(
+        "conf: {tony.application.num-client-rm-connect-retries: 60, tony.history.location: /shared/histories}\n")
+    r = tony.run("run", tony.workers("exit 3"))
+    assert r.returncode == 1, r.stdout
+    app = APP.search(r.stdout).group()
+    path = f"/shared/histories/{app}/status.json"
+    status = cluster.exists(path)
+    assert status and status["permission"] == "640", (status, r.stdout, cluster.ls("/shared/histories"), cluster.container_log(app, "stderr"))
+    forged = {**cluster.read(path), "state": "SUCCEEDED", "exit_code": 0, "message": "forged"}
+    cluster.hdfs("DELETE", path, "DELETE")
+    cluster.put(path, json.dumps(forged).encode())
+    cluster.hdfs("SETOWNER", path, "PUT", owner="mallory")
+    r = tony.run("status", app, "--json")
+    doc = json.loads(r.stdout)
+    assert (doc["state"], doc["exit_code"]) == ("FAILED", 1), r.stdout
+    assert "is not believed: 'mallory' has written it" in r.stderr, r.stderr

@@ -152,6 +152,33 @@ int yarn_read(struct yarn *y, const char *path, size_t max, struct buf *out, str
     return -o.join.e.num;
 }
 
+struct owner {
+    struct yarn_join join;
+    char *name;
+};
+
+static void on_owner(const struct files_result *r, const struct err *e, void *arg)
+{
+    struct owner *o = arg;
+    struct err err = *e;
+    if (r && !(o->name = str_dup(r->stats[0].owner ? r->stats[0].owner : "")))
+        (void)err_set(&err, ENOMEM, "cannot keep what was read: %m");
+    yarn_join_end(&o->join, &err);
+}
+
+int yarn_owner(struct yarn *y, const char *path, char **out, struct err *e)
+{
+    struct owner o = { .join = { .loop = y->loop, .n = 1 } };
+    int rc = webhdfs_stat(y->fs, path, on_owner, &o, NULL, e);
+    if (rc < 0)
+        return rc;
+    yarn_join_wait(&o.join);
+    if (o.join.e.num && e)
+        *e = o.join.e;
+    *out = o.name;
+    return -o.join.e.num;
+}
+
 static void changed(const struct files_result *r, const struct err *e, void *arg)
 {
     struct one *o = arg;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the ResourceManager knows of applications: reports, lists, the end of a job. The history is in
- * HDFS.
+ * What the ResourceManager knows of applications: reports, lists, the end of a job. The history is
+ * in HDFS.
  */
 #include <errno.h>
 
@@ -65,19 +65,19 @@ int yarn_cluster_report(const struct yarn *y, const struct yarn_report *r,
     char line[400];
     struct span tail = master_stderr(r);
     yarn_first_line(r->diagnostics, line, sizeof line);
-    *out = (struct cluster_report){ .phase = phase_of(r),
-                                    .at = { .host = str_dup(r->host),
-                                            .port = (uint16_t)r->rpc_port,
-                                            .attempt = r->attempt },
-                                    .user = str_dup(r->user),
-                                    .queue = str_dup(r->queue),
-                                    .name = str_dup(r->name),
-                                    .own = str_eq(r->user, y->user),
-                                    .message = str_dup(line),
-                                    .url = str_dup(r->url),
-                                    .submitted_ms = r->submitted_ms,
-                                    .started_ms = r->started_ms,
-                                    .ended_ms = r->finished_ms };
+    *out = (struct cluster_report){
+        .phase = phase_of(r),
+        .at = { .host = str_dup(r->host), .port = (uint16_t)r->rpc_port, .attempt = r->attempt },
+        .user = str_dup(r->user),
+        .queue = str_dup(r->queue),
+        .name = str_dup(r->name),
+        .own = str_eq(r->user, y->user),
+        .message = str_dup(line),
+        .url = str_dup(r->url),
+        .submitted_ms = r->submitted_ms,
+        .started_ms = r->started_ms,
+        .ended_ms = r->finished_ms
+    };
     (void)str_copy(out->id, sizeof out->id, r->id);
     (void)str_copy(out->state, sizeof out->state, yarn_app_state_name(r->state));
     out->why = out->phase == CLUSTER_WAITING ? why_waiting(r) : NULL;
@@ -102,10 +102,45 @@ int yarn_ops_report(struct cluster *k, const char *id, struct cluster_report *ou
 
 /* ---- the end of a job ---- */
 
+/* The user who submitted the job, as the ResourceManager knows; if it has forgotten the job, the
+ * user that the document names. */
+static char *owner_of_job(struct yarn *y, const char *id, const json_t *doc)
+{
+    struct yarn_report r = { 0 };
+    struct err e = { 0 };
+    int rc = yarn_report(y, id, &r, &e);
+    char *name = rc == 0 ? TAKE(r.user) : rc == -ENOENT ? str_dup(json_str(doc, "user", "")) : NULL;
+    yarn_report_done(&r);
+    return name;
+}
+
+/* A directory of histories may be one in which others can write, too. So believe a document only if
+ * the user of the job has written it, and if it is about this job. */
+static int check_author(struct yarn *y, const char *path, const char *id, const json_t *doc,
+                        struct err *e)
+{
+    AUTO(free_p) char *author = NULL;
+    AUTO(free_p) char *owner = NULL;
+    int rc = yarn_owner(y, path, &author, e);
+    if (rc < 0)
+        return rc;
+    if (!str_eq(author, y->user) && !(owner = owner_of_job(y, id, doc)))
+        return err_set(e, EIO, "the user of job '%s' is not known", id);
+    if (owner && !str_eq(owner, author))
+        rc = err_set(e, EACCES, "'%s' is not believed: '%s' has written it, and the job is of '%s'",
+                     path, author, owner);
+    else if (!str_eq(json_str(doc, "application_id", id), id))
+        rc = err_set(e, EACCES, "'%s' is not believed: it is about another job", path);
+    if (rc < 0)
+        host_note(y->host, "%s", e->msg);
+    return rc;
+}
+
 /* The master writes this file before it ends. */
 int yarn_history(struct cluster *k, const char *id, json_t **out, struct err *e)
 {
     struct yarn *y = yarn_of(k);
+    json_t *doc = NULL;
     if (yarn_home(y, e) < 0)
         return -e->num;
     AUTO(free_p) char *path = str_printf("%s/%s/status.json", y->history, id);
@@ -113,7 +148,12 @@ int yarn_history(struct cluster *k, const char *id, json_t **out, struct err *e)
     if (!path)
         return err_set(e, ENOMEM, "cannot read the history of job '%s': %m", id);
     int rc = yarn_read(y, path, JOB_STATUS_MAX, &text, e);
-    return rc < 0 ? rc : history_status_parse(buf_span(&text), out, e);
+    if (rc == 0)
+        rc = history_status_parse(buf_span(&text), &doc, e);
+    if (rc == 0 && (rc = check_author(y, path, id, doc, e)) < 0)
+        json_decref(TAKE(doc));
+    *out = doc;
+    return rc;
 }
 
 void yarn_clear_staging(struct yarn *y, const char *id)

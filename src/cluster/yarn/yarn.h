@@ -122,6 +122,8 @@ int yarn_read(struct yarn *y, const char *path, size_t max, struct buf *out, str
  * -errno. */
 int yarn_get(struct yarn *y, const char *url, int (*fn)(const char *p, size_t n, void *arg),
              void *arg, int *out_status, struct err *e);
+int yarn_owner(struct yarn *y, const char *path, char **out,
+               struct err *e);                                    /* the caller frees *out */
 int yarn_remove(struct yarn *y, const char *path, struct err *e); /* path may be missing */
 /* Write a small file, which must not exist. 0 or -errno. */
 int yarn_write(struct yarn *y, const char *path, struct span text, struct err *e);
