@@ -442,7 +442,8 @@ static void begin_attempt(struct job *j, struct slot *s)
     s->ready = false;
     j->gates_moved = true;
     s->generation = j->generation;
-    if (s->attempts_before > s->attempt) { /* these attempts of the task were those of another slot */
+    if (s->attempts_before >
+        s->attempt) { /* these attempts of the task were those of another slot */
         s->elsewhere += s->attempts_before - s->attempt;
         s->attempt = s->attempts_before;
     }

@@ -119,10 +119,10 @@ struct slot {
     enum slot_state state;
     enum slot_result result; /* RES_NONE until settled */
     enum end_reason reason;
-    bool connected;      /* its executor has a connection to this master */
-    bool suspect;        /* its executor was silent for JOB_SUSPECT_BEATS beats */
-    bool seen;           /* the scheduler knew its container when this master resynced */
-    bool ready;          /* its attempt has reported that it is ready; stays set until a restart */
+    bool connected; /* its executor has a connection to this master */
+    bool suspect;   /* its executor was silent for JOB_SUSPECT_BEATS beats */
+    bool seen;      /* the scheduler knew its container when this master resynced */
+    bool ready;     /* its attempt has reported that it is ready; stays set until a restart */
     /* How often LIMIT_STOP expired since it entered its state. In a slot that was abandoned because
      * its end was not confirmed: JOB_STOP_TRIES. */
     uint32_t stop_tries;
@@ -149,10 +149,11 @@ struct slot {
     int32_t node;                       /* index of its container's node; -1 = this machine */
     int32_t quick[RESTART_QUICK_NODES]; /* nodes on which it failed at once; -1 = none */
     uint32_t lent_to;                   /* of a spare: the slot that has its container */
-    bool moved; /* its executor was told another index, or has the container of a spare */
-    bool renumbered;          /* a resize has changed its index */
-    uint32_t attempts_before; /* its next attempt gets a larger number: see renumber() in resize.c */
-    uint32_t elsewhere;       /* number of its attempts that ran in other containers */
+    bool moved;      /* its executor was told another index, or has the container of a spare */
+    bool renumbered; /* a resize has changed its index */
+    /* Its next attempt gets a larger number than this: see renumber() in resize.c. */
+    uint32_t attempts_before;
+    uint32_t elsewhere; /* number of its attempts that ran in other containers */
     /* The scheduler reports nothing more about the container, but an attempt may still run in it:
      * its node was lost (END_NODE_LOST), or its end was never confirmed (decision 0008). */
     bool given_up;

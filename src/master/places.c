@@ -44,7 +44,8 @@ int places_check(const Tony__SizeWish *w, uint32_t most, struct err *e)
         if (x->n_containers == 0)
             return err_set(e, EINVAL, "the request names a node without containers");
         if (x->n_containers > left)
-            return err_set(e, EINVAL, "the nodes of the request have more than %u containers", most);
+            return err_set(e, EINVAL, "the nodes of the request have more than %u containers",
+                           most);
         left -= x->n_containers;
     }
     return 0;

@@ -97,9 +97,7 @@ static int take_result(const struct problem *p, const struct part_decision *d,
         free(next);
         return -ENOMEM;
     }
-    *out = (struct part_division){
-        .jobs = targets, .n = n, .places = next, .metrics = d->metrics
-    };
+    *out = (struct part_division){ .jobs = targets, .n = n, .places = next, .metrics = d->metrics };
     for (size_t k = 0; k < n; k++) {
         struct part_target *t = &targets[p->order[k]];
         const struct part_share *s = &d->jobs[k];

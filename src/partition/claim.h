@@ -43,8 +43,8 @@ struct part_claim {
 struct part_target {
     enum part_verdict verdict;
     enum part_because because;
-    uint32_t n;             /* containers; 0 = the job waits */
-    uint32_t ideal;         /* the number of containers that would be its fair share */
+    uint32_t n;     /* containers; 0 = the job waits */
+    uint32_t ideal; /* the number of containers that would be its fair share */
     /* The nodes of its n containers, in the order of the nodes; owned by the division. A waiting
      * job has its fixed part in them, spread over all its containers. */
     const struct part_place *at;

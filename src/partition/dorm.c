@@ -7,7 +7,7 @@
 
 #include "base/util.h"
 
-/* Limits in steps for the parts of a search; all parts together take about 20 ms. */
+/* Limits in steps for the parts of a search (struct dorm_work). */
 enum {
     STEPS_ALL = 2000000,
     /* all parts, for few jobs on few nodes, where the result should be proved */

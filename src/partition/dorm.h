@@ -172,7 +172,7 @@ struct dorm_prices {
      * class */
     double *node;
     double loss;
-    double enough;   /* input: stop when the bound is below this */
+    double enough; /* input: stop when the bound is below this */
     /* Input: NULL, or the jobs that change beside the loose ones. The bound then holds for
      * allocations that change only these. */
     const bool *picked;
@@ -328,8 +328,8 @@ struct dorm_search {
 };
 
 int dorm_search_init(struct dorm_problem *p, struct dorm_search *s);
-/* Place containers by these prices (s->prices or s->local) from now on. Call it again after a change
- * of the prices. */
+/* Place containers by these prices (s->prices or s->local) from now on. Call it again after a
+ * change of the prices. */
 void dorm_price_places(struct dorm_search *s, const struct dorm_prices *guide);
 /* Place up to n more containers of the job. Returns how many were placed. */
 uint32_t dorm_place(struct dorm_search *s, uint32_t job, uint32_t n);

@@ -9,6 +9,22 @@
  * utilization, whatever the prices are. The prices change step by step so that this bound falls: a
  * price rises where the jobs want more than the capacity, else it falls (subgradient method). The
  * limit on adjustments remains a constraint: only the jobs that gain most change.
+ *
+ * With price[g][k] for the whole capacity of type k in the cluster, as it is seen in class g, and
+ * mu for the loss:
+ *
+ *   cost[i][g]   one container of job i in class g: sum over k of price[g][k] * dn[i][k]
+ *   value of n containers in the classes x[g], with n = sum of x[g]:
+ *                u * n - mu * D * |n - ideal| - sum over g of cost[i][g] * x[g]
+ *   best         n is at most the number of containers in classes with cost < u - mu * D above the
+ *                ideal count, or with cost < u + mu * D below it, cheapest classes first
+ *   gain         best value - value of the present containers
+ *   bound        sum of the values (best of the jobs that change, present of the others)
+ *                + mu * loss_bound + sum over g and k of price[g][k] * share[g][k]
+ *   step         price -= step * (free part of the class), mu -= step * (free part of the bound on
+ *                the loss), both at least 0, with
+ *                step = (bound - least bound so far + delta * least bound) / (sum of the squares of
+ *                all these free parts)
  */
 #include "partition/dorm.h"
 

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Prepares the problem of `dorm` (struct dorm_problem in dorm.h): the types, the classes of nodes,
+ * the jobs that can run with their limits, and the bounds B (loss) and Q (adjustments). Also counts
+ * the work of the search.
+ */
 #include "partition/dorm.h"
 
 #include <errno.h>

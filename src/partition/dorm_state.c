@@ -1,4 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One division of the cluster, which the search changes container by container: struct dorm_state
+ * in dorm.h. Each change keeps the sums (utilization, loss, adjusted jobs) up to date and is
+ * written to a log, so that any number of changes can be undone.
+ *
+ * With many nodes, nodes of a class with equal free amounts form a group. The search looks at
+ * groups instead of nodes.
+ */
 #include "partition/dorm.h"
 
 #include <errno.h>

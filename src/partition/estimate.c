@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Runs a policy forward in simulated time: decide, carry the decision out, go on to the next end of
+ * a job, decide again. n containers do n times the work of one. A start takes no time; a job that
+ * is resized does no work for its resize_s.
+ */
 #include "partition/estimate.h"
 
 #include <errno.h>

@@ -4,6 +4,17 @@
  * divisible machines, and each machine is shared in proportion to the bids on it. Each user in turn
  * answers the others' bids with the best bids of its own, until the bids no longer change.
  *
+ * User i bids x[i][j] >= 0 on machine j; all bids of a user add up to its budget.
+ *
+ *   price of a machine    Y[j] = reserve + sum of x[i][j] over all users i
+ *   share of a user       r[i][j] = x[i][j] / Y[j]
+ *   utility of a user     U[i] = sum of weight[i][j] * r[i][j] over the machines j; with `parallel`
+ *                         only over that many machines, those of the largest products
+ *
+ * In the equilibrium no user gains by other bids. Then weight[i][j] * (Y[j] - x[i][j]) / Y[j]^2,
+ * the gain by a little more money, is the same for all machines on which user i bids, and not
+ * larger for the others.
+ *
  * The best answers can repeat in a cycle. So from round 21 on, a user takes the mean of its old and
  * its new bids. After MARKET_ROUNDS_MAX rounds the last bids are the result.
  */

@@ -114,10 +114,10 @@ struct part_options {
      * (worth.h). 0: ignore the costs. */
     double payback_s;
 
-    /* drf, market, srtf-elastic: if the places of running jobs leave no node with room for a container of a job
-     * that should start, move containers (repack.c). If that does not help, drf divides the
-     * resources as if this job did not exist. false: the job waits until other jobs end or
-     * shrink, and nobody gets its share. */
+    /* drf, market, srtf-elastic: if the places of running jobs leave no node with room for a
+     * container of a job that should start, move containers (repack.c). If that does not help, drf
+     * divides the resources as if this job did not exist. false: the job waits until other jobs end
+     * or shrink, and nobody gets its share. */
     bool repack;
 
     /* For simulations, where the caller knows that its inputs are right and needs only `verdict`,
@@ -215,7 +215,8 @@ struct part_policy {
                   const struct part_options *o, struct part_decision *out);
 };
 
-/* static, fifo, backfill, drf, dorm, market, las, srtf, srtf-elastic; then one with the name NULL. */
+/* static, fifo, backfill, drf, dorm, market, las, srtf, srtf-elastic; then one with the name NULL.
+ */
 extern const struct part_policy part_policies[];
 
 /* NULL: there is none of that name. */

@@ -146,20 +146,28 @@ static void test_slots_that_should_leave(void **state)
         { "worker*4/restart", "go shrink-leave:2=1", "worker:0=2.2 worker:1=2.2", { 0, 3 } },
         { "worker*4/restart", "go shrink-leave:2=1,2", "worker:0=2.2 worker:1=2.2", { 0, 3 } },
         { "worker*4/restart", "go shrink-leave:2=3,2", "worker:0=2.2 worker:1=2.2", { 0, 1 } },
-        { "worker*4/restart", "go shrink-leave:3=2,1", "worker:0=2.2 worker:1=2.2 worker:2=2.2",
+        { "worker*4/restart",
+          "go shrink-leave:3=2,1",
+          "worker:0=2.2 worker:1=2.2 worker:2=2.2",
           { 0, 1, 3 } },
         /* index 0 stays; names of no member are passed over */
-        { "worker*4/restart", "go shrink-leave:2=0,9,x,,1,1", "worker:0=2.2 worker:1=2.2",
+        { "worker*4/restart",
+          "go shrink-leave:2=0,9,x,,1,1",
+          "worker:0=2.2 worker:1=2.2",
           { 0, 3 } },
         /* a task that continues keeps its index */
         { "worker*4/live", "go shrink-leave:2=1", "worker:0=1.1 worker:1=1.1", { 0, 1 } },
         /* the next master knows the new indices */
         { "worker*4/restart", "go shrink-leave:2=1 master", "worker:0=2.2 worker:1=2.2", { 0, 3 } },
         /* the slots that left come back with the indices that they have now */
-        { "worker*3/restart", "go shrink-leave:2=1 resize:worker=3",
-          "worker:0=3.3 worker:1=3.3 worker:2=3.2", { 0, 2, 1 } },
+        { "worker*3/restart",
+          "go shrink-leave:2=1 resize:worker=3",
+          "worker:0=3.3 worker:1=3.3 worker:2=3.2",
+          { 0, 2, 1 } },
         /* another resize names nobody */
-        { "worker*4/restart", "go shrink-leave:3=1 resize:worker=2", "worker:0=3.3 worker:1=3.3",
+        { "worker*4/restart",
+          "go shrink-leave:3=1 resize:worker=2",
+          "worker:0=3.3 worker:1=3.3",
           { 0, 3 } },
     };
     (void)state;

@@ -322,9 +322,9 @@ static void no_key(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_share), cmocka_unit_test(a_job_without_bounds),
-        cmocka_unit_test(sizes),     cmocka_unit_test(nothing_else),
-        cmocka_unit_test(no_key),    cmocka_unit_test(hostile_wishes),
+        cmocka_unit_test(the_share),       cmocka_unit_test(a_job_without_bounds),
+        cmocka_unit_test(sizes),           cmocka_unit_test(nothing_else),
+        cmocka_unit_test(no_key),          cmocka_unit_test(hostile_wishes),
         cmocka_unit_test(nodes_of_a_wish),
     };
     return cmocka_run_group_tests_name("master_share", tests, NULL, NULL);

@@ -307,7 +307,8 @@ static void shortest_first_but_nobody_stops(void **state)
     for (size_t i = 0; i < ARRAY_LEN(jobs); i++)
         assert_int_equal(d.jobs[i].n, n[i]);
     part_why(&d, &one, jobs, 0, why);
-    assert_string_equal(why, "it shrinks from 8 to 2 containers: job 'middle' has a higher priority");
+    assert_string_equal(why,
+                        "it shrinks from 8 to 2 containers: job 'middle' has a higher priority");
     part_why(&d, &one, jobs, 1, why);
     assert_string_equal(why, "it starts with 4 containers: this is its largest size");
     part_why(&d, &one, jobs, 3, why);

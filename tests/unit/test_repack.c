@@ -108,7 +108,8 @@ static void a_share_that_nobody_can_use(void **state)
     assert_string_equal(why, "it grows from 4 to 8 containers: its fair share is 8 containers");
     part_why(&d, &two, jobs, 2, why);
     assert_string_equal(
-        why, "it waits: there is no room for it now, and job 'pinned' holds most of the memory_gib");
+        why,
+        "it waits: there is no room for it now, and job 'pinned' holds most of the memory_gib");
 }
 
 /* With all fair counts the large job does not fit. It gets its min, and another job one container

@@ -53,9 +53,9 @@ extern struct world {
     struct rpc_call *first;
     struct sched *s;
     char dir[64];
-    struct buf said; /* the back-end's events, in order */
+    struct buf said;      /* the back-end's events, in order */
     struct buf node_asks; /* a line "SLOT NODE CONTAINERS" for each entry that names a node */
-    struct strv ids; /* ids of the granted containers */
+    struct strv ids;      /* ids of the granted containers */
 
     bool want[BOXES_MAX], grants, launches;
     uint32_t far_slot; /* the one requested slot that `want` has no room for; 0 = none */

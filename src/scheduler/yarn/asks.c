@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The asks of an allocate call. YARN lets a request name places: any node, racks, single nodes. tony
- * never insists on a place (relaxed locality), so YARN may choose another node at once or after a
- * short delay (yarn.scheduler.capacity.node-locality-delay).
+ * The asks of an allocate call. YARN lets a request name places: any node, racks, single nodes.
+ * tony never insists on a place (relaxed locality), so YARN may choose another node at once or
+ * after a short delay (yarn.scheduler.capacity.node-locality-delay).
  */
 #include <errno.h>
 #include <string.h>
