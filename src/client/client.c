@@ -35,10 +35,11 @@ static int unknown_command(const char *name)
 static int check_args(const struct client *c, struct err *e)
 {
     const struct command *cmd = c->cmd;
-    if (c->o.n_args < cmd->min_args)
+    size_t n_args = cmd->takes_command ? c->o.n_before : c->o.n_args;
+    if (n_args < cmd->min_args)
         err_set(e, EINVAL, "tony %s needs %s", cmd->name,
                 cmd->words ? "a subcommand" : "an argument");
-    else if (c->o.n_args > cmd->max_args)
+    else if (n_args > cmd->max_args)
         err_set(e, EINVAL, "tony %s does not understand '%s'", cmd->name, c->o.args[cmd->max_args]);
     else
         return 0;

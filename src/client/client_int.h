@@ -37,6 +37,7 @@ struct command {
     const char *examples; /* example command lines; --help prints them first */
     option_mask options;
     size_t min_args, max_args;
+    bool takes_command; /* what stands behind a "--" does not count as arguments */
     const char *words; /* the possible first arguments, separated by blanks; may be NULL */
     int (*fn)(struct client *c); /* returns an exit code */
 };

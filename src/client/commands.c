@@ -18,6 +18,8 @@
      OPT_BIT(OPT_TASK_PARAMS) | OPT_BIT(OPT_SRC_DIR) | OPT_BIT(OPT_PYTHON_VENV) |                  \
      OPT_BIT(OPT_PYTHON_BINARY) | OPT_BIT(OPT_SHELL_ENV) | OPT_BIT(OPT_CONTAINER_ENV) |            \
      OPT_BIT(OPT_HDFS_CLASSPATH) | OPT_BIT(OPT_TENSORBOARD) | OPT_BIT(OPT_DEBUG) |                 \
+     OPT_BIT(OPT_INSTANCES) | OPT_BIT(OPT_GPUS) | OPT_BIT(OPT_MEMORY) | OPT_BIT(OPT_FRAMEWORK) |   \
+     OPT_BIT(OPT_JOB_NAME) | OPT_BIT(OPT_ENV) | OPT_BIT(OPT_SET) |                                     \
      OPT_BIT(OPT_NO_CHECKS) | OPT_BIT(OPT_VERBOSE))
 
 /* The options of commands about one existing job. */
@@ -27,26 +29,33 @@
 
 static const struct command table[] = {
     { .name = "run",
-      .usage = "run [JOBFILE] [options]",
+      .usage = "run [JOBFILE] [options], or run [-n N] [options] -- COMMAND [ARGUMENT ...]",
       .summary = "submit a job, follow it to its end",
       .examples =
           "  tony run job.yaml\n"
-          "  tony run job.yaml --conf tony.worker.instances=4\n"
+          "  tony run -n 4 --memory 4g -- python3 train.py --lr 0.1\n"
+          "  tony run job.yaml --worker.instances 4 --set roles.worker.memory=2g\n"
           "  tony run --src_dir . --executes 'python3 train.py' --conf tony.worker.instances=2\n",
-      .text = "Without JOBFILE and --conf_file, ./tony.xml is used when it is there. Ctrl-C asks "
+      .text = "A COMMAND behind -- needs no job file: its tasks are those of the role worker. If it "
+              "names a file of the current\n"
+              "directory, this directory is shipped. The framework is then generic unless "
+              "--framework names another.\n"
+              "Without JOBFILE and --conf_file, ./tony.xml is used when it is there. Ctrl-C asks "
               "the job to stop; a second\n"
               "one stops waiting for that. The exit code is the job's: 0 succeeded, 1 failed, 3 "
               "killed or out of its time.\n",
       .options = JOB_OPTIONS | OPT_BIT(OPT_JSON),
       .max_args = 1,
+      .takes_command = true,
       .fn = cmd_run },
     { .name = "submit",
-      .usage = "submit [JOBFILE] [options]",
+      .usage = "submit [JOBFILE] [options] [-- COMMAND ...]",
       .summary = "submit a job, print its application id, return",
       .examples = "  APP=$(tony submit job.yaml) && tony wait $APP\n",
       .text = "When the id is printed, the job is on disk. It then runs without this command.\n",
       .options = JOB_OPTIONS | OPT_BIT(OPT_JSON),
       .max_args = 1,
+      .takes_command = true,
       .fn = cmd_submit },
     { .name = "list",
       .usage = "list [options]",
@@ -211,11 +220,12 @@ static const struct command table[] = {
       .max_args = 3,
       .fn = cmd_cp },
     { .name = "plan",
-      .usage = "plan [JOBFILE] [options]",
+      .usage = "plan [JOBFILE] [options] [-- COMMAND ...]",
       .summary = "what a job would ask for, run and ship, without doing it",
       .examples = "  tony plan job.yaml\n  tony plan job.yaml --when\n",
       .options = JOB_OPTIONS | OPT_BIT(OPT_JSON) | OPT_BIT(OPT_WHEN),
       .max_args = 1,
+      .takes_command = true,
       .fn = cmd_plan },
     { .name = "pool",
       .usage = "pool status|start|stop|set|why [options] [KEY=VALUE]...",

@@ -57,6 +57,21 @@ static int unknown_option(const char *typed, struct span name, option_mask allow
     return rc;
 }
 
+/* --worker.memory 2g is the same as --set roles.worker.memory=2g. */
+static int parse_role_key(int argc, char *const *argv, int *i, struct span name, const char *value,
+                          struct options *out, struct err *e)
+{
+    if (!value && *i + 1 >= argc)
+        return err_set(e, EINVAL, "option '%s' needs a value", argv[*i]);
+    if (!value)
+        value = argv[++*i];
+    struct option_value v = { OPT_SET, NULL };
+    if (strv_pushf(&out->made, "roles.%.*s=%s", (int)name.len, name.p, value) == 0)
+        v.value = out->made.v[out->made.n - 1];
+    return v.value && vec_push(out, v) == 0 ? 0
+                                            : err_set(e, ENOMEM, "cannot read the command line: %m");
+}
+
 /* Parse the option at argv[*i], which begins with a dash. */
 static int parse_one(int argc, char *const *argv, int *i, option_mask allowed, struct options *out,
                      struct err *e)
@@ -84,6 +99,8 @@ static int parse_one(int argc, char *const *argv, int *i, option_mask allowed, s
             value = rest.p + 1;
         }
     }
+    if (found < 0 && allowed & OPT_BIT(OPT_SET) && memchr(name.p, '.', name.len))
+        return parse_role_key(argc, argv, i, name, value, out, e);
     if (found < 0)
         return unknown_option(typed, name, allowed, e);
 
@@ -110,6 +127,7 @@ int options_parse(int argc, char *const *argv, option_mask allowed, struct optio
     for (int i = 0; i < argc; i++) {
         if (!ended && str_eq(argv[i], "--")) {
             ended = true;
+            out->n_before = out->n_args;
         } else if (!ended && argv[i][0] == '-' && argv[i][1]) {
             int rc = parse_one(argc, argv, &i, allowed, out, e);
             if (rc < 0)
@@ -121,6 +139,8 @@ int options_parse(int argc, char *const *argv, option_mask allowed, struct optio
             out->args[out->n_args++] = argv[i];
         }
     }
+    if (!ended)
+        out->n_before = out->n_args;
     return 0;
 }
 
@@ -128,6 +148,7 @@ void options_done(struct options *o)
 {
     free(o->v);
     free(o->args);
+    strv_done(&o->made);
     *o = (struct options){ 0 };
 }
 

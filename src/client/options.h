@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/vec.h"
+
 struct err;
 struct buf;
 
@@ -91,6 +93,14 @@ struct buf;
       "list every configuration key, what it does here, and its default")                          \
     X(OPT_NO_CHECKS, "no-checks", 0, NULL, false,                                                  \
       "on YARN: submit the job although the cluster could never run it")                           \
+    X(OPT_INSTANCES, "instances", 'n', "N", false, "how many tasks of the role worker")             \
+    X(OPT_GPUS, "gpus", 0, "N", false, "GPUs of each task of the role worker")                     \
+    X(OPT_MEMORY, "memory", 0, "SIZE", false, "memory of each task of the role worker: 4g, 512m")  \
+    X(OPT_FRAMEWORK, "framework", 0, "NAME", false, "pytorch, tensorflow, ... (docs/frameworks.md)") \
+    X(OPT_JOB_NAME, "name", 0, "NAME", false, "the job's name in lists")                            \
+    X(OPT_ENV, "env", 0, "KEY=VALUE", true, "the same as --shell_env")                             \
+    X(OPT_SET, "set", 0, "NAME=VALUE", true,                                                       \
+      "set any value by its name in job files: roles.worker.memory=2g; also --worker.memory 2g")   \
     X(OPT_TTY, "tty", 't', NULL, false, "give the command a terminal")                             \
     X(OPT_INPUT, "interactive", 'i', NULL, false, "send standard input to the command")            \
     X(OPT_IT, "it", 0, NULL, false, "-i and -t: for a shell or another interactive program")       \
@@ -118,6 +128,8 @@ struct options {
     size_t n, cap;
     const char **args; /* the other arguments, in their order */
     size_t n_args, cap_args;
+    size_t n_before;  /* so many of them stand before a "--"; all if there is none */
+    struct strv made; /* values that are not in argv */
 };
 
 /* argv: without the program and the command. allowed: OPT_BITs. -EINVAL: e has a sentence with the

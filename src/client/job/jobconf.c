@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/job/jobconf.h"
+#include "client/job/quick.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -41,7 +42,7 @@ static char *from_cwd(const char *path)
 /* --shell_env and --container_env: each gives one pair NAME=VALUE. The value may contain commas. */
 static int set_env(struct conf *conf, enum option_id id, const char *pair, struct err *e)
 {
-    const char *key = id == OPT_SHELL_ENV ? "tony.execution.envs" : "tony.containers.envs";
+    const char *key = id == OPT_CONTAINER_ENV ? "tony.containers.envs" : "tony.execution.envs";
     struct span value = span_of(pair), name;
     AUTO(buf_done) struct buf list = { 0 };
     (void)span_split(&value, '=', &name); /* without '=' the value is empty, as in TonY */
@@ -57,7 +58,7 @@ static int set_env(struct conf *conf, enum option_id id, const char *pair, struc
 
 static int set_option(struct conf *conf, enum option_id id, const char *value, struct err *e)
 {
-    if (id == OPT_SHELL_ENV || id == OPT_CONTAINER_ENV)
+    if (id == OPT_SHELL_ENV || id == OPT_ENV || id == OPT_CONTAINER_ENV)
         return set_env(conf, id, value, e);
     for (size_t i = 0; i < ARRAY_LEN(plain_options); i++) {
         if (plain_options[i].id != id)
@@ -137,14 +138,14 @@ static const struct cluster_ops *reads(const char *url)
 static const char *job_file(struct client *c, int *rc, struct err *e)
 {
     const char *option = options_get(&c->o, OPT_CONF_FILE),
-               *arg = c->o.n_args ? c->o.args[0] : NULL;
+               *arg = c->o.n_before ? c->o.args[0] : NULL;
     *rc = 0;
     if (option && arg) {
         *rc = err_set(e, EINVAL, "two job files are given, '%s' and '%s'", arg, option);
         return NULL;
     }
     const char *path = option ? option : arg;
-    if (!path && access("tony.xml", F_OK) == 0)
+    if (!path && !quick_has_command(c) && access("tony.xml", F_OK) == 0)
         path = "tony.xml";
     if (path && str_starts(path, "file://"))
         path += strlen("file://");
@@ -236,10 +237,13 @@ static int load_layers(struct client *c, struct conf *conf, struct err *e)
         return rc;
     if (path)
         rc = load_job_file(c, conf, path, e);
-    else if (!options_has(&c->o, OPT_EXECUTES) && !options_has(&c->o, OPT_CONF))
+    else if (!options_has(&c->o, OPT_EXECUTES) && !options_has(&c->o, OPT_CONF) &&
+             !options_has(&c->o, OPT_SET) && !quick_has_command(c))
         rc = (err_set(e, EINVAL, "no job is given"),
               err_hint(e, "name a job file (tony %s job.yaml), or a command with --executes",
                        c->cmd->name));
+    if (rc == 0)
+        rc = quick_apply(c, conf, e);
     for (size_t i = 0; rc == 0 && i < c->o.n; i++)
         rc = set_option(conf, c->o.v[i].id, c->o.v[i].value, e);
     if (rc == 0)
@@ -247,6 +251,8 @@ static int load_layers(struct client *c, struct conf *conf, struct err *e)
     for (size_t i = 0; rc == 0 && i < c->o.n; i++)
         if (c->o.v[i].id == OPT_CONF)
             rc = set_conf_option(conf, c->o.v[i].value, e);
+        else if (c->o.v[i].id == OPT_SET)
+            rc = quick_set(conf, c->o.v[i].value, e);
     return rc < 0 ? rc : default_name(conf, path, e);
 }
 

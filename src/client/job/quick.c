@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/job/quick.h"
+
+#include <errno.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "client/client_int.h"
+#include "conf/conf.h"
+
+static const char role[] = "worker";
+
+bool quick_has_command(const struct client *c)
+{
+    return c->o.n_before < c->o.n_args;
+}
+
+/* ---- the command ---- */
+
+static bool is_plain(const char *word)
+{
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+                                "_@%+=:,./-";
+    return *word && word[strspn(word, plain)] == '\0';
+}
+
+/* Write a word so that a shell reads it as this one word. */
+static int add_word(struct buf *out, const char *word)
+{
+    int rc = out->len ? buf_addc(out, ' ') : 0;
+    if (is_plain(word))
+        return rc < 0 ? rc : buf_adds(out, word);
+    if (rc == 0)
+        rc = buf_addc(out, '\'');
+    for (const char *p = word; *p && rc == 0; p++)
+        rc = *p == '\'' ? buf_adds(out, "'\\''") : buf_addc(out, *p);
+    return rc < 0 ? rc : buf_addc(out, '\'');
+}
+
+/* A relative path of a file or directory here, such as the train.py of "python3 train.py". */
+static bool is_here(const char *word)
+{
+    struct stat st;
+    return word[0] != '/' && word[0] != '-' && stat(word, &st) == 0;
+}
+
+/* The name of the job: that of the script without its suffix, else of the program. */
+static int set_name(struct conf *conf, const char *word, struct err *e)
+{
+    static const char key[] = "tony.application.name";
+    const char *slash = strrchr(word, '/');
+    AUTO(free_p) char *name = str_dup(slash ? slash + 1 : word);
+    char *dot = name ? strrchr(name, '.') : NULL;
+    if (dot && dot > name)
+        *dot = '\0';
+    if (!str_eq(conf_origin(conf, key), "default") || !name || !*name ||
+        !span_utf8(span_of(name), NULL) || span_has_control(span_of(name)))
+        return 0;
+    return conf_set(conf, CL_DEFAULT, key, name, "the command", false, e);
+}
+
+static int set_role(struct conf *conf, const char *key, const char *value, const char *origin,
+                    struct err *e)
+{
+    AUTO(free_p) char *name = str_printf("tony.%s.%s", role, key);
+    return name ? conf_set(conf, CL_OPTION, name, value, origin, false, e)
+                : err_set(e, ENOMEM, "cannot read the command line: %m");
+}
+
+/* If the command names a file of this directory, the directory is shipped. */
+static int set_src(struct client *c, struct conf *conf, const char *const *words, size_t n,
+                   const char **out_script, struct err *e)
+{
+    AUTO(free_p) char *here = realpath(".", NULL);
+    const char *home = getenv("HOME");
+    for (size_t i = 0; i < n && !*out_script; i++)
+        if (is_here(words[i]))
+            *out_script = words[i];
+    if (!*out_script || options_has(&c->o, OPT_SRC_DIR))
+        return 0;
+    if (!here || str_eq(here, "/") || str_eq(here, home)) {
+        (void)err_set(e, EINVAL, "'%s' would be shipped with all that is in '%s'", *out_script,
+                      here ? here : ".");
+        return err_hint(e, "put it into a directory of its own, or name one with --src_dir");
+    }
+    return conf_set(conf, CL_OPTION, "tony.application.src-dir", here, "the command", false, e);
+}
+
+static int set_command(struct client *c, struct conf *conf, struct err *e)
+{
+    const char *const *words = c->o.args + c->o.n_before;
+    size_t n = c->o.n_args - c->o.n_before;
+    AUTO(buf_done) struct buf text = { 0 };
+    const char *script = NULL;
+    int rc = 0;
+    if (c->o.n_before || options_has(&c->o, OPT_CONF_FILE) || options_has(&c->o, OPT_EXECUTES)) {
+        (void)err_set(e, EINVAL, "a job file (or --executes) and a command behind '--' are given");
+        return err_hint(e, "the command of a job file is changed by --set command='...'");
+    }
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = add_word(&text, words[i]);
+    if (rc < 0)
+        return err_set(e, -rc, "cannot read the command: %m");
+    rc = set_role(conf, "command", buf_cstr(&text), "the command", e);
+    if (rc == 0)
+        rc = set_src(c, conf, words, n, &script, e);
+    if (rc == 0)
+        rc = set_name(conf, script ? script : words[0], e);
+    if (rc == 0 && !options_has(&c->o, OPT_INSTANCES))
+        rc = set_role(conf, "instances", "1", "the command", e);
+    if (rc == 0)
+        rc = conf_set(conf, CL_OPTION, "tony.application.framework", "generic", "the command",
+                      false, e);
+    return rc;
+}
+
+/* ---- options ---- */
+
+int quick_apply(struct client *c, struct conf *conf, struct err *e)
+{
+    static const struct {
+        enum option_id id;
+        const char *key; /* of the role */
+    } of_role[] = { { OPT_INSTANCES, "instances" }, { OPT_GPUS, "gpus" }, { OPT_MEMORY, "memory" } };
+    int rc = quick_has_command(c) ? set_command(c, conf, e) : 0;
+    for (size_t i = 0; i < ARRAY_LEN(of_role) && rc == 0; i++) {
+        const char *value = options_get(&c->o, of_role[i].id);
+        if (value)
+            rc = set_role(conf, of_role[i].key, value, option_name(of_role[i].id), e);
+    }
+    const char *framework = options_get(&c->o, OPT_FRAMEWORK), *name = options_get(&c->o, OPT_JOB_NAME);
+    if (rc == 0 && framework)
+        rc = conf_set(conf, CL_OPTION, "tony.application.framework", framework,
+                      option_name(OPT_FRAMEWORK), false, e);
+    if (rc == 0 && name)
+        rc = conf_set(conf, CL_OPTION, "tony.application.name", name, option_name(OPT_JOB_NAME), false,
+                      e);
+    return rc;
+}
+
+/* The key of a name of job files: "roles.worker.memory", "framework". The caller frees it; NULL: no
+ * memory, or with *out_unknown no such name. */
+static char *key_of(const char *name, bool *out_unknown)
+{
+    static const char *const top[][2] = {
+        { "name", "tony.application.name" },       { "framework", "tony.application.framework" },
+        { "cluster", "tony.cluster" },             { "weight", "tony.application.weight" },
+        { "budget", "tony.application.budget" },   { "command", "tony.containers.command" },
+        { "env", "tony.execution.envs" },          { "resources", "tony.containers.resources" },
+        { "src", "tony.application.src-dir" },     { "venv", "tony.application.python-venv" },
+    };
+    *out_unknown = false;
+    if (str_starts(name, "tony."))
+        return str_dup(name);
+    if (str_starts(name, "conf."))
+        return str_dup(name + strlen("conf."));
+    if (str_starts(name, "roles."))
+        return str_printf("tony.%s", name + strlen("roles."));
+    for (size_t i = 0; i < ARRAY_LEN(top); i++)
+        if (str_eq(name, top[i][0]))
+            return str_dup(top[i][1]);
+    *out_unknown = true;
+    return NULL;
+}
+
+int quick_set(struct conf *conf, const char *pair, struct err *e)
+{
+    struct span rest = span_of(pair), name;
+    bool unknown = false;
+    if (!strchr(pair, '='))
+        return err_set(e, EINVAL, "option '--set' needs NAME=VALUE, not '%s'", pair);
+    (void)span_split(&rest, '=', &name);
+    AUTO(free_p) char *typed = span_dup(span_trim(name));
+    AUTO(free_p) char *value = rest.p ? span_dup(span_trim(rest)) : str_dup("");
+    AUTO(free_p) char *key = typed ? key_of(typed, &unknown) : NULL;
+    if (unknown) {
+        (void)err_set(e, EINVAL, "--set %s: job files have no such name", typed);
+        return err_hint(e, "as in: --set roles.worker.memory=2g, or --set framework=pytorch");
+    }
+    if (!typed || !value || !key)
+        return err_set(e, ENOMEM, "cannot read '--set %s': %m", pair);
+    return conf_set(conf, CL_CONF, key, value, "--set", false, e);
+}
