@@ -355,6 +355,11 @@ static void shakes_add(struct shakes *s, struct conn *c)
     s->n++;
 }
 
+static int64_t patience_ms(const struct loop *l, int64_t dflt)
+{
+    return l->handshake_ms ? l->handshake_ms : dflt;
+}
+
 /* The first message of a peer has arrived. A peer that has proved its identity always goes on. */
 static int heard(struct conn *c, struct err *e)
 {
@@ -364,6 +369,7 @@ static int heard(struct conn *c, struct err *e)
     if (tls_claim(t->tls, &number) && tls_seen_add(&s->guard->seen, number)) {
         shakes_remove(c);
         shakes_add(s->proved, c);
+        loop_timer_set(t->timer, clock_mono_ms() + patience_ms(c->object.loop, CONN_PROVED_MS));
         if (is_crowded(c))
             return shake_elsewhere(c, NULL, 0, e);
     } else if (!strangers_admit(&s->guard->strangers, t->from, clock_mono_ms())) {
@@ -501,8 +507,8 @@ int shake_begin(struct loop *l, struct shakes *s, int fd, struct err *e)
     struct conn *c = conn_new(l, true, e);
     if (!c)
         return -ENOMEM;
-    int64_t patience_ms = l->handshake_ms ? l->handshake_ms : CONN_HANDSHAKE_MS;
-    int rc = line_new(c, clock_mono_ms() + patience_ms, on_shake_late, e);
+    int64_t due_ms = clock_mono_ms() + patience_ms(l, CONN_HANDSHAKE_MS);
+    int rc = line_new(c, due_ms, on_shake_late, e);
     if (rc == 0 && (rc = uv_tcp_open(&c->io.tcp, mine)) < 0)
         (void)err_set(e, -rc, "cannot watch a connection: %m");
     if (rc < 0) {

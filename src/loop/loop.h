@@ -156,6 +156,9 @@ void listener_close(struct listener *s); /* also unlinks a unix socket; NULL is 
 
 enum {
     CONN_HANDSHAKE_MS = 10000, /* a peer that has not proved its key by then is disconnected */
+    /* The same for a peer that has proved its identity: with a thousand peers at once, the
+     * handshakes themselves may take that long on a busy machine. */
+    CONN_PROVED_MS = 60000,
     /* Connections to one listener whose peers have not proved an identity yet. If there are more,
      * the oldest one of the address that has most is disconnected. */
     CONN_HANDSHAKES_MAX = 1024,
