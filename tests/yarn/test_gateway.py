@@ -4,6 +4,7 @@
 import re
 
 import pytest
+from lib_cluster import wait_until
 from lib_gateway import can_gateway, gateway
 
 
@@ -23,10 +24,14 @@ def test_a_client_that_reaches_no_master(tony, cluster, base):
     assert re.search(r"127\.0\.0\.1:\d+", r.stderr) and "job RUNNING" in r.stderr, r.stderr
 
 
-def test_the_ports_of_a_master(tony, cluster):
-    p, app, _ = tony.gated(conf={"tony.port-range": "28200-28299"})
+def test_what_the_resourcemanager_knows_of_a_master(tony, cluster):
+    """Its port is in tony.port-range. Its LIFETIME counts from its start, 2 minutes more than the job's own limit."""
+    p, app, _ = tony.gated(conf={"tony.port-range": "28200-28299", "tony.application.timeout": 3600000})
     try:
         doc = cluster.app(app)
         assert 28200 <= int(doc["amRPCAddress"].rpartition(":")[2]) <= 28299, doc
+        limit, = wait_until(lambda: [t for t in cluster.rm(f"apps/{app}/timeouts")["timeouts"]["timeout"]
+                                     if t["type"] == "LIFETIME" and t["expiryTime"] != "UNLIMITED"], "its LIFETIME")
+        assert 3600 < limit["remainingTimeInSeconds"] <= 3720, limit
     finally:
         tony.let_go(p)
