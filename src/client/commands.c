@@ -8,6 +8,7 @@
 #include "client/arbiter/arbiter.h"
 #include "client/client_int.h"
 #include "client/monitor/metrics_cmd.h"
+#include "client/monitor/top.h"
 #include "client/policy/allocate.h"
 #include "client/policy/simulate.h"
 #include "client/show/resize.h"
@@ -96,6 +97,18 @@ static const struct command table[] = {
       .min_args = 1,
       .max_args = 1000,
       .fn = cmd_metrics },
+    { .name = "top",
+      .usage = "top [APP]",
+      .summary = "live: what jobs, or the tasks of one, use and do",
+      .examples = "  tony top\n  tony top last\n  tony top last > table.txt\n",
+      .text = APP_TEXT "On a terminal the table is renewed each 2 s: arrows choose, Enter shows the tasks of a "
+                       "job, Esc goes back,\n"
+                       "n t s c m g sort by name, state, step, CPU, memory or GPU, r reverses, q quits. "
+                       "Elsewhere it is printed once.\n"
+                       "CPU is in percent of a core, GPU the mean of the GPUs.\n",
+      .options = WHERE_OPTIONS,
+      .max_args = 1,
+      .fn = cmd_top },
     { .name = "why",
       .usage = "why APP [--json]",
       .summary = "what went wrong first, and what to do; or what a job waits for",

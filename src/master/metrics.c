@@ -39,8 +39,8 @@ struct task_state {
     uint32_t attempt; /* 0 = not known, after a restart of the master */
     bool live;
     struct metrics_summary summary;
-    double cpu_ms, cpu_percent; /* percent of one core, between the last two measurements; -1 = unknown */
-    int64_t cpu_at_ms;          /* monotonic; 0 = no measurement yet */
+    double cpu_ms, cpu_percent; /* percent of one core, between the last two changes; -1 = unknown */
+    int64_t cpu_at_ms;          /* of the last change, monotonic; 0 = no measurement yet */
 };
 
 /* The work of the thread. The master may be closed before it ends. */
@@ -493,6 +493,22 @@ int metrics_file_text(struct master *m, struct buf *out, struct err *e)
 
 /* ---- the status document ---- */
 
+/* -1 = not known. Executors send only changes: a task whose CPU time does not change uses none. */
+static double cpu_percent(const struct master *m, const struct task_state *s)
+{
+    int64_t interval = m->spec->metrics_ms;
+    if (!s->live || !s->cpu_at_ms)
+        return -1;
+    return clock_mono_ms() - s->cpu_at_ms > 2 * interval ? 0 : s->cpu_percent;
+}
+
+/* What the job file allows the task; 0 = not limited. */
+static uint64_t memory_limit(const struct master *m, uint32_t slot)
+{
+    const struct role_spec *role = job_slot_role(m->job, slot);
+    return role ? role->memory_mib << 20 : 0;
+}
+
 void metrics_task_members(const struct master *m, uint32_t slot, struct buf *out)
 {
     uint32_t task;
@@ -509,15 +525,19 @@ void metrics_task_members(const struct master *m, uint32_t slot, struct buf *out
             (void)buf_addf(out, "%s\"%s\":%.15g", shown++ ? "," : "",
                            metrics_name_text(m->metrics->table, v[i].name), v[i].value);
     (void)buf_addc(out, '}');
-    if (s->live && s->cpu_percent >= 0)
-        (void)buf_addf(out, ",\"cpu_percent\":%.1f", s->cpu_percent);
+    double cpu = cpu_percent(m, s);
+    if (cpu >= 0)
+        (void)buf_addf(out, ",\"cpu_percent\":%.1f", cpu);
+    uint64_t limit = memory_limit(m, slot);
+    if (limit)
+        (void)buf_addf(out, ",\"memory_limit_bytes\":%llu", (unsigned long long)limit);
 }
 
 /* The sums over the running tasks. */
 void metrics_job_members(const struct master *m, struct buf *out)
 {
     const struct master_metrics *x = m->metrics;
-    double memory = 0, cpu = 0, gpu = 0;
+    double memory = 0, limit = 0, cpu = 0, gpu = 0;
     unsigned n = 0, n_gpus = 0;
     for (size_t i = 0; x && i < x->tasks.n; i++) {
         size_t n_cells;
@@ -525,7 +545,8 @@ void metrics_job_members(const struct master *m, struct buf *out)
         if (!x->tasks.v[i].live)
             continue;
         n++;
-        cpu += MAX(x->tasks.v[i].cpu_percent, 0.0);
+        cpu += MAX(cpu_percent(m, &x->tasks.v[i]), 0.0);
+        limit += (double)memory_limit(m, x->tasks.v[i].slot);
         for (size_t k = 0; k < n_cells; k++) {
             struct span name = span_of(metrics_name_text(x->table, v[k].name));
             unsigned device;
@@ -537,8 +558,9 @@ void metrics_job_members(const struct master *m, struct buf *out)
         }
     }
     if (n)
-        (void)buf_addf(out, ",\"usage\":{\"tasks\":%u,\"memory_bytes\":%.0f,\"cpu_percent\":%.1f", n,
-                       memory, cpu);
+        (void)buf_addf(out, ",\"usage\":{\"tasks\":%u,\"memory_bytes\":%.0f,"
+                            "\"memory_limit_bytes\":%.0f,\"cpu_percent\":%.1f",
+                       n, memory, limit, cpu);
     if (n && n_gpus)
         (void)buf_addf(out, ",\"gpus\":%u,\"gpu_percent\":%.1f", n_gpus, gpu / n_gpus);
     if (n)

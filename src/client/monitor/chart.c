@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Charts of characters. */
+#include <langinfo.h>
+#include <locale.h>
 #include <math.h>
 
 #include "base/base.h"
@@ -7,6 +9,14 @@
 #include "client/monitor/series.h"
 
 enum { LEVELS = 8, COLS_MAX = 400, LABEL = 11 };
+
+bool chart_unicode(void)
+{
+    (void)setlocale(LC_CTYPE, "");
+    bool yes = str_eq(nl_langinfo(CODESET), "UTF-8");
+    (void)setlocale(LC_CTYPE, "C");
+    return yes;
+}
 
 static void range_of(const double *v, size_t n, double *least, double *most)
 {

@@ -5,8 +5,6 @@
 #include "client/monitor/metrics_cmd.h"
 
 #include <errno.h>
-#include <langinfo.h>
-#include <locale.h>
 #include <math.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -24,14 +22,6 @@ enum {
 };
 
 /* ---- output ---- */
-
-static bool has_unicode(void)
-{
-    (void)setlocale(LC_CTYPE, "");
-    bool yes = str_eq(nl_langinfo(CODESET), "UTF-8");
-    (void)setlocale(LC_CTYPE, "C");
-    return yes;
-}
 
 static int print_csv(const struct series_set *set)
 {
@@ -77,7 +67,7 @@ static int print_json(const char *id, const struct series_set *set)
 
 static int print_table(const struct series_set *set)
 {
-    bool unicode = has_unicode();
+    bool unicode = chart_unicode();
     struct table t = { .n_cols = 7 };
     table_add(&t, "TASK", "NAME", "LAST", "LEAST", "MOST", "MEAN", "HISTORY", NULL);
     for (size_t i = 0; i < set->n; i++) {
@@ -119,7 +109,7 @@ static unsigned terminal_cols(void)
 
 static int print_plots(const struct series_set *set)
 {
-    bool unicode = has_unicode();
+    bool unicode = chart_unicode();
     for (size_t i = 0; i < set->n && i < CHARTS_MAX; i++) {
         AUTO(buf_done) struct buf out = { 0 };
         chart_draw(&set->v[i], set->first_ms, set->last_ms, terminal_cols() - 1, CHART_ROWS, unicode,

@@ -61,6 +61,8 @@ void series_format(const struct series *s, double value, char *out, size_t n);
 
 /* ---- chart.c ---- */
 
+bool chart_unicode(void); /* does the locale of the user have UTF-8? */
+
 /* A bar of one character for each value, as high as the value between least and most; a blank for NaN.
  * unicode: else digits are used. */
 void chart_bar(const double *v, size_t n, bool unicode, struct buf *out);
