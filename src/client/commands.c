@@ -218,6 +218,18 @@ static const struct command table[] = {
       .min_args = 3,
       .max_args = 2 + FORWARDS_MAX,
       .fn = cmd_forward },
+    { .name = "open",
+      .usage = "open APP [TASK] [--no-browser] [--logdir DIR]",
+      .summary = "the TensorBoard, or another page, that a task has announced",
+      .examples = "  tony open last\n  tony open 12 --logdir /data/run12\n",
+      .text = APP_TEXT "Forwards the port, prints the URL, and opens a browser where there is one; "
+                       "Ctrl-C ends it. For a finished job it\n"
+                       "starts TensorBoard over the directory that the job file names as "
+                       "tony.application.tensorboard-log-dir, or DIR.\n",
+      .options = WHERE_OPTIONS | OPT_BIT(OPT_NO_BROWSER) | OPT_BIT(OPT_LOGDIR),
+      .min_args = 1,
+      .max_args = 2,
+      .fn = cmd_open },
     { .name = "cp",
       .usage = "cp APP TASK:PATH LOCAL, or cp APP LOCAL TASK:PATH",
       .summary = "copy files and directories from a task, or to it",
