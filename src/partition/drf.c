@@ -233,21 +233,44 @@ static int want_counts(const struct part_cluster *c, const struct part_job *jobs
     return rc;
 }
 
-/* Find places for the jobs that part_apply() left out. The share of those that cannot be placed at
- * all goes to the others. */
-static int repack(const struct part_cluster *c, const struct part_job *jobs, size_t n,
-                  const uint32_t *caps, uint32_t *want, struct part_decision *out)
+static size_t count_running(const struct part_decision *out)
 {
-    uint32_t *possible = part_alloc(out, n * sizeof *possible + 1);
-    int rc = possible ? part_repack(c, jobs, n, caps, want, out) : -ENOMEM;
-    if (rc < 0 || !part_leaves_out(jobs, n, caps, want, out, possible))
-        return rc;
-    rc = want_counts(c, jobs, n, possible, want);
+    size_t n = 0;
+    for (size_t i = 0; i < out->n; i++)
+        n += out->jobs[i].n > 0;
+    return n;
+}
+
+/* Divide again as if the jobs that part_apply() left out did not exist: their share goes to the
+ * others. */
+static int divide_without(const struct part_cluster *c, const struct part_job *jobs, size_t n,
+                          const uint32_t *caps, const uint32_t *possible, uint32_t *want,
+                          struct part_decision *out)
+{
+    int rc = want_counts(c, jobs, n, possible, want);
     for (size_t i = 0; i < n && rc == 0; i++)
         out->jobs[i].ideal = want[i];
     if (rc == 0)
         rc = part_apply(c, jobs, n, caps, want, PART_BECAUSE_FAIR, out);
     return rc < 0 ? rc : part_repack(c, jobs, n, caps, want, out);
+}
+
+/* Find places for the jobs that part_apply() left out. The share of those that cannot be placed at
+ * all goes to the others, unless fewer jobs run then: larger shares may be harder to place, too. */
+static int repack(const struct part_cluster *c, const struct part_job *jobs, size_t n,
+                  const uint32_t *caps, uint32_t *want, struct part_decision *out)
+{
+    uint32_t *possible = part_alloc(out, n * sizeof *possible + 1);
+    struct part_share *before = part_alloc(out, n * sizeof *before + 1);
+    int rc = possible && before ? part_repack(c, jobs, n, caps, want, out) : -ENOMEM;
+    if (rc < 0 || !part_leaves_out(jobs, n, caps, want, out, possible))
+        return rc;
+    size_t n_running = count_running(out);
+    memcpy(before, out->jobs, n * sizeof *before);
+    rc = divide_without(c, jobs, n, caps, possible, want, out);
+    if (rc == 0 && count_running(out) < n_running)
+        memcpy(out->jobs, before, n * sizeof *before);
+    return rc;
 }
 
 int drf_decide(const struct part_cluster *c, const struct part_job *jobs, size_t n,

@@ -476,6 +476,29 @@ static void check_costs(struct world *w, const struct part_policy *p,
     w->o.payback_s = 0;
 }
 
+/* ---- other places (repack) ---- */
+
+static size_t count_running(const struct part_decision *d)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < d->n; i++)
+        n += d->jobs[i].n > 0;
+    return n;
+}
+
+/* base: the decision without repack. Moving containers lets more jobs run, or as many. */
+static void check_repack(struct world *w, const struct part_policy *p,
+                         const struct part_decision *base, struct part_decision *out)
+{
+    w->o.repack = true;
+    decide(p, w, out);
+    check_all(w, p, out);
+    HOLDS(count_running(out) >= count_running(base));
+    for (size_t i = 0; i < w->n; i++)
+        HOLDS(!w->jobs[i].pinned || out->jobs[i].verdict == PART_KEEPS);
+    w->o.repack = false;
+}
+
 static void all_policies(void **state)
 {
     (void)state;
@@ -493,6 +516,8 @@ static void all_policies(void **state)
             check_all(&w, p, &d);
             if (p->resizes)
                 check_costs(&w, p, &d, &other);
+            if (p->resizes)
+                check_repack(&w, p, &d, &other);
             if (str_eq(p->name, "static"))
                 check_static(&w, &d);
             if (str_eq(p->name, "fifo"))
