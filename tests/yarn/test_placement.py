@@ -33,12 +33,17 @@ def test_gpus_and_resource_types(tony, cluster):
 
 @pytest.mark.parametrize("role, conf, wanted", [
     ({"gpus": 3}, {}, r"3 of yarn\.io/gpu.* 2\b"),
-    ({"instances": 5, "gpus": 1}, {}, r"5 of yarn\.io/gpu at once.* 4\b"),
     ({}, {"tony.worker.resource-types": "example.com/license=1"}, r"did you mean 'example\.com/licence'"),
 ])
 def test_more_of_a_resource_than_the_cluster_has(tony, cluster, role, conf, wanted):
     r = tony.run("run", tony.workers("true", role=role, conf=conf))
     assert r.returncode == 2 and re.search(wanted, r.stderr, re.S) and not APP.search(r.stderr), r.stderr
+
+
+def test_more_of_a_resource_than_all_nodes_have_now(tony):
+    """Only a note: further nodes may come."""
+    r = tony.run("plan", tony.workers("true", role={"instances": 5, "gpus": 1}))
+    assert r.returncode == 0 and re.search(r"5 of yarn\.io/gpu at once.* 4 now", r.stderr), r.stdout + r.stderr
 
 
 @pytest.mark.slow
