@@ -258,6 +258,17 @@ typedef void cluster_finding_fn(const char *name, enum cluster_finding f, const 
 
 /* ---- the table ---- */
 
+struct cluster_question {          /* to a pool */
+    int what;                      /* a Tony__ClientAsk__What of proto/tony.proto */
+    const char *id;                /* of a job; NULL = none */
+    const char *const *settings;   /* "KEY=VALUE" */
+    size_t n_settings;
+    bool start;                    /* start a pool if none runs */
+    bool force;
+    bool once;                     /* the question may not be repeated if the pool dies */
+    int64_t wait_ms;               /* timeout; 0 = 30 s */
+};
+
 struct cluster_node { /* for simulations */
     int64_t memory_mib, gpus;
 };
@@ -435,6 +446,12 @@ struct cluster_ops {
     int (*history_file)(struct cluster *k, const char *id, const char *name, struct buf *out,
                         struct err *e);
     int (*nodes)(struct cluster *k, struct cluster_nodes *out, struct err *e); /* NULL: this machine */
+    /* Ask the pool of this cluster, which tony itself runs, for `tony pool` and what only a pool can
+     * tell. 1: *out is the answer; 0: no pool runs, and q->start is false; or -errno. *out_refused:
+     * *e is the refusal of the pool, and no error of the connection. NULL: the cluster has no pool.
+     */
+    int (*ask_pool)(struct cluster_host *h, const struct cluster_question *q, json_t **out,
+                    bool *out_refused, struct err *e);
     /* Add what `tony doctor` says about this cluster. conf: of the site. NULL = nothing. */
     void (*doctor)(struct cluster_host *h, const struct conf *conf, cluster_finding_fn *add,
                    void *arg);

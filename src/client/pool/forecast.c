@@ -8,9 +8,9 @@
 
 #include "base/base.h"
 #include "client/client_int.h"
+#include "client/pool/ask.h"
 #include "client/pool/forecast_int.h"
 #include "client/pool/pool_policy.h"
-#include "cluster/local/pool.h"
 #include "conf/conf.h"
 #include "proto/tony.pb-c.h"
 
@@ -256,11 +256,10 @@ static int build(struct forecast *f)
 
 static json_t *ask_queue(struct client *c)
 {
-    struct answer a = { .wait_ms = POOL_POLICY_MS };
-    int rc = link_ask_pool(&c->host, false, TONY__CLIENT_ASK__WHAT__QUEUE, "", false, &a, NULL);
-    json_t *doc = rc == 0 && a.json.len ? json_loadb(a.json.p, a.json.len, 0, NULL) : NULL;
-    answer_done(&a);
-    return doc;
+    const struct cluster_question q = { .what = TONY__CLIENT_ASK__WHAT__QUEUE,
+                                        .wait_ms = POOL_POLICY_MS };
+    json_t *doc = NULL;
+    return pool_ask(c, &q, &doc, NULL, NULL) == 1 ? doc : NULL;
 }
 
 struct forecast *forecast_load(struct client *c)

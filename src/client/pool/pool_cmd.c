@@ -10,10 +10,12 @@
 
 #include "base/base.h"
 #include "client/client_int.h"
+#include "client/pool/ask.h"
 #include "client/pool/pool_policy.h"
-#include "cluster/local/pool.h"
 #include "loop/loop.h"
 #include "proto/tony.pb-c.h"
+
+enum { END_MS = 30000 }; /* for a pool to end */
 
 static int fail_rc(struct err *e)
 {
@@ -23,17 +25,8 @@ static int fail_rc(struct err *e)
 /* 1: the pool has answered; 0: no pool runs. */
 static int ask_pool(struct client *c, bool start, int what, bool force, json_t **out, struct err *e)
 {
-    struct answer a = { 0 };
-    int rc = link_ask_pool(&c->host, start, what, "", force, &a, e);
-    bool absent = !start && !a.refused && (rc == -ENOENT || rc == -ECONNREFUSED);
-    if (rc == 0) {
-        *out = a.json.len ? json_loadb(a.json.p, a.json.len, JSON_REJECT_DUPLICATES, NULL)
-                          : json_object();
-        if (!*out)
-            rc = err_set(e, EBADMSG, "the pool's answer is not valid");
-    }
-    answer_done(&a);
-    return absent ? 0 : rc < 0 ? rc : 1;
+    const struct cluster_question q = { .what = what, .start = start, .force = force };
+    return pool_ask(c, &q, out, NULL, e);
 }
 
 static void size_cell(const json_t *obj, char *out, size_t n)
@@ -97,9 +90,9 @@ static int status(struct client *c, bool start)
 
 static bool answers(struct client *c)
 {
-    struct conn *pool = NULL;
-    bool yes = link_dial_pool(&c->host, false, &pool, NULL) == 0;
-    conn_close(pool);
+    json_t *doc = NULL;
+    bool yes = ask_pool(c, false, TONY__CLIENT_ASK__WHAT__POOL_STATUS, false, &doc, NULL) == 1;
+    json_decref(doc);
     return yes;
 }
 
@@ -115,7 +108,7 @@ static bool holds_its_lock(const struct client *c)
  * TONY_HOME. If a pool answers after a silence, the old one has ended and this is a new one. */
 static int await_end(struct client *c, struct err *e)
 {
-    int64_t deadline = clock_mono_ms() + ANSWER_MS;
+    int64_t deadline = clock_mono_ms() + END_MS;
     bool silent = false;
     for (int pause = 1; clock_mono_ms() < deadline; pause = MIN(pause * 2, 50)) {
         bool there = answers(c);
@@ -125,14 +118,14 @@ static int await_end(struct client *c, struct err *e)
         (void)poll(NULL, 0, pause);
     }
     return err_set(e, ETIMEDOUT, "the pool announced its end, but still answers after %d s",
-                   ANSWER_MS / 1000);
+                   END_MS / 1000);
 }
 
 /* Ask the pool to stop. A pool that is starting holds its lock before it listens: wait and ask
  * again. 0: no pool runs; 1: the pool has the request. */
 static int ask_to_stop(struct client *c, json_t **out, struct err *e)
 {
-    int64_t deadline = clock_mono_ms() + ANSWER_MS;
+    int64_t deadline = clock_mono_ms() + END_MS;
     for (;;) {
         bool force = options_has(&c->o, OPT_FORCE);
         int rc = ask_pool(c, false, TONY__CLIENT_ASK__WHAT__POOL_STOP, force, out, e);
@@ -140,7 +133,7 @@ static int ask_to_stop(struct client *c, json_t **out, struct err *e)
             return rc;
         if (clock_mono_ms() >= deadline)
             return err_set(e, ETIMEDOUT, "a pool has been starting or ending for %d s",
-                           ANSWER_MS / 1000);
+                           END_MS / 1000);
         (void)poll(NULL, 0, 10);
     }
 }

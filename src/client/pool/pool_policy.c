@@ -9,42 +9,17 @@
 
 #include "base/base.h"
 #include "client/client_int.h"
+#include "client/pool/ask.h"
 #include "client/pool/forecast.h"
-#include "cluster/local/pool.h"
-#include "loop/loop.h"
 #include "proto/tony.pb-c.h"
 
-/* 0, or -errno. */
-static int parse(struct answer *a, json_t **out, struct err *e)
+static int fail(bool refused, struct err *e)
 {
-    *out = json_loadb(a->json.p, a->json.len, JSON_REJECT_DUPLICATES, NULL);
-    return *out ? 0 : err_set(e, EBADMSG, "the pool's answer is not valid");
-}
-
-static int fail(const struct answer *a, struct err *e)
-{
-    bool wrong = a->refused && (e->num == EINVAL || e->num == ERANGE);
+    bool wrong = refused && (e->num == EINVAL || e->num == ERANGE);
     return client_fail(wrong ? EXIT_MISUSE : EXIT_CLUSTER, e);
 }
 
 /* ---- pool set ---- */
-
-static int ask_set(struct client *c, struct answer *a, struct err *e)
-{
-    Tony__ClientAsk ask = TONY__CLIENT_ASK__INIT;
-    Tony__Frame f = TONY__FRAME__INIT;
-    struct conn *pool = NULL;
-    int rc = link_dial_pool(&c->host, true, &pool, e);
-    ask.what = TONY__CLIENT_ASK__WHAT__POLICY_SET;
-    ask.settings = (char **)(uintptr_t)&c->o.args[1];
-    ask.n_settings = c->o.n_args - 1;
-    f.body_case = TONY__FRAME__BODY_CLIENT_ASK;
-    f.client_ask = &ask;
-    if (rc == 0)
-        rc = link_ask(&c->host, &pool, &f, a, e);
-    conn_close(pool);
-    return rc;
-}
 
 static void print_settings(const json_t *doc)
 {
@@ -65,15 +40,15 @@ static void print_settings(const json_t *doc)
 int pool_set(struct client *c)
 {
     struct err e = { 0 };
-    struct answer a = { 0 };
     json_t *doc = NULL;
-    int rc = ask_set(c, &a, &e);
-    if (rc == 0)
-        rc = parse(&a, &doc, &e);
-    int code = rc < 0 ? fail(&a, &e) : EXIT_DONE;
-    answer_done(&a);
-    if (rc < 0)
-        return code;
+    bool refused = false;
+    const struct cluster_question q = { .what = TONY__CLIENT_ASK__WHAT__POLICY_SET,
+                                        .settings = &c->o.args[1],
+                                        .n_settings = c->o.n_args - 1,
+                                        .start = true,
+                                        .once = true };
+    if (pool_ask(c, &q, &doc, &refused, &e) < 0)
+        return fail(refused, &e);
     if (options_has(&c->o, OPT_JSON))
         return client_print_json(doc);
     print_settings(doc);
@@ -155,19 +130,16 @@ static void print_why(const json_t *doc)
 int pool_why(struct client *c)
 {
     struct err e = { 0 };
-    struct answer a = { 0 };
     json_t *doc = NULL;
-    const char *id = c->o.n_args > 1 ? c->o.args[1] : "";
-    int rc = link_ask_pool(&c->host, false, TONY__CLIENT_ASK__WHAT__POLICY_WHY, id, false, &a, &e);
-    if (rc == 0)
-        rc = parse(&a, &doc, &e);
-    bool absent = !a.refused && (rc == -ENOENT || rc == -ECONNREFUSED);
-    int code = rc < 0 && !absent ? fail(&a, &e) : EXIT_DONE;
-    answer_done(&a);
+    bool refused = false;
+    const struct cluster_question q = { .what = TONY__CLIENT_ASK__WHAT__POLICY_WHY,
+                                        .id = c->o.n_args > 1 ? c->o.args[1] : NULL };
+    int rc = pool_ask(c, &q, &doc, &refused, &e);
+    bool absent = rc == 0;
+    if (rc < 0)
+        return fail(refused, &e);
     if (absent)
         doc = json_pack("{s:s, s:n}", "policy", "fifo", "decision");
-    else if (rc < 0)
-        return code;
     struct forecast *f = absent ? NULL : forecast_load(c);
     if (f)
         add_expected(doc, f);
@@ -184,18 +156,23 @@ int pool_why(struct client *c)
 
 /* ---- for other commands ---- */
 
+/* The last decision of the pool, about one job or about all (id NULL). */
+static json_t *ask_why(struct client *c, const char *id)
+{
+    const struct cluster_question q = { .what = TONY__CLIENT_ASK__WHAT__POLICY_WHY,
+                                        .id = id,
+                                        .wait_ms = POOL_POLICY_MS };
+    json_t *doc = NULL;
+    return pool_ask(c, &q, &doc, NULL, NULL) == 1 ? doc : NULL;
+}
+
 void pool_policy_add(struct client *c, json_t *doc)
 {
-    struct answer a = { .wait_ms = POOL_POLICY_MS };
     json_t *why = NULL, *job;
     size_t i;
     if (!str_eq(doc_str(doc, "state"), "RUNNING") ||
-        link_ask_pool(&c->host, false, TONY__CLIENT_ASK__WHAT__POLICY_WHY, doc_str(doc, "application_id"),
-                      false, &a, NULL) < 0 ||
-        parse(&a, &why, NULL) < 0) {
-        answer_done(&a);
+        !(why = ask_why(c, doc_str(doc, "application_id"))))
         return;
-    }
     const json_t *d = json_object_get(why, "decision");
     json_array_foreach(json_object_get(d, "jobs"), i, job)
     {
@@ -206,14 +183,9 @@ void pool_policy_add(struct client *c, json_t *doc)
                                                 "word", job)); /* on failure, doc lacks it */
     }
     json_decref(why);
-    answer_done(&a);
 }
 
 json_t *pool_reasons(struct client *c)
 {
-    struct answer a = { .wait_ms = POOL_POLICY_MS };
-    (void)link_ask_pool(&c->host, false, TONY__CLIENT_ASK__WHAT__POLICY_WHY, "", false, &a, NULL);
-    json_t *doc = a.json.len ? json_loadb(a.json.p, a.json.len, 0, NULL) : NULL;
-    answer_done(&a);
-    return doc;
+    return ask_why(c, NULL);
 }

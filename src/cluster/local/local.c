@@ -244,6 +244,7 @@ const struct cluster_ops cluster_local = {
     .settle = settle,
     .logs = local_logs,
     .resize_waiting = resize_waiting,
+    .ask_pool = local_ask_pool,
     .history_list = history_rows,
     .history_file = history_file,
 };

@@ -14,12 +14,14 @@
 #include "base/base.h"
 #include "cluster/cluster.h"
 #include "loop/loop.h"
+#include "proto/tony.pb-c.h"
 #include "storage/alive.h"
 
 enum {
     RENEW_MS = 3000,        /* for keeper and master to make their sockets again */
     RENEW_PAUSE_MS = 5,     /* between two attempts to connect meanwhile */
     RENEW_AGAIN_MS = 10000, /* a client asks for that at most once in this time */
+    TRIES = 5,              /* questions to pools, if they die */
     MASTER_START_S = 5,     /* no longer is a master without a socket after its start */
 };
 
@@ -259,7 +261,6 @@ int link_dial_pool(struct cluster_host *h, bool start, struct conn **out, struct
 int link_ask_pool(struct cluster_host *h, bool start, int what, const char *application_id, bool force,
                   struct answer *out, struct err *e)
 {
-    enum { TRIES = 5 };
     int rc = 0;
     for (int i = 0; i < TRIES; i++) {
         struct conn *pool = NULL;
@@ -273,4 +274,46 @@ int link_ask_pool(struct cluster_host *h, bool start, int what, const char *appl
         answer_done(out);
     }
     return rc;
+}
+
+static int ask_once(struct cluster_host *h, const struct cluster_question *q, struct answer *a,
+                    struct err *e)
+{
+    Tony__ClientAsk ask = TONY__CLIENT_ASK__INIT;
+    Tony__Frame f = TONY__FRAME__INIT;
+    struct conn *pool = NULL;
+    int rc = link_dial_pool(h, q->start, &pool, e);
+    ask.what = (Tony__ClientAsk__What)q->what;
+    ask.application_id = (char *)(uintptr_t)(q->id ? q->id : "");
+    ask.force = q->force;
+    ask.settings = (char **)(uintptr_t)q->settings;
+    ask.n_settings = q->n_settings;
+    f.body_case = TONY__FRAME__BODY_CLIENT_ASK;
+    f.client_ask = &ask;
+    if (rc == 0)
+        rc = link_ask(h, &pool, &f, a, e);
+    conn_close(pool);
+    return rc;
+}
+
+int local_ask_pool(struct cluster_host *h, const struct cluster_question *q, json_t **out,
+                   bool *out_refused, struct err *e)
+{
+    AUTO(answer_done) struct answer a = { .wait_ms = q->wait_ms };
+    struct err unread = { 0 };
+    struct err *why = e ? e : &unread;
+    int rc = ask_once(h, q, &a, why);
+    for (int i = 1; i < TRIES && !q->once && !a.refused && link_broke(rc); i++) {
+        answer_done(&a);
+        a.wait_ms = q->wait_ms;
+        rc = ask_once(h, q, &a, why);
+    }
+    *out_refused = a.refused;
+    if (!q->start && !a.refused && (rc == -ENOENT || rc == -ECONNREFUSED))
+        return 0;
+    if (rc < 0)
+        return rc;
+    *out = a.json.len ? json_loadb(a.json.p, a.json.len, JSON_REJECT_DUPLICATES, NULL)
+                      : json_object();
+    return *out ? 1 : err_set(why, EBADMSG, "the pool's answer is not valid");
 }

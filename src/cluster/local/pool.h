@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 
+#include "cluster/cluster.h"
 #include "cluster/link.h"
 
 /* Connect to the master of a job of this home. If the system has removed the job's sockets, ask the
@@ -21,5 +22,9 @@ int link_dial_pool(struct cluster_host *h, bool start, struct conn **out, struct
  * repeated. start: start a pool if none runs; otherwise -ENOENT or -ECONNREFUSED. */
 int link_ask_pool(struct cluster_host *h, bool start, int what, const char *application_id, bool force,
                   struct answer *out, struct err *e);
+
+/* struct cluster_ops, ask_pool */
+int local_ask_pool(struct cluster_host *h, const struct cluster_question *q, json_t **out,
+                   bool *out_refused, struct err *e);
 
 #endif
