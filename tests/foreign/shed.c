@@ -139,6 +139,8 @@ static int submit(struct cluster *k, struct cluster_job *j, bool owned,
     pid_t pid = fork();
     if (pid == 0)
         run(dir, j->spec->am.command);
+    if (pid > 0) /* as the child does: whoever is later fails, and the group exists now */
+        (void)setpgid(pid, pid);
     if (pid == -1 || buf_addf(&pid_text, "%d", (int)pid) < 0 ||
         fs_write_atomic(AT_FDCWD, file, buf_span(&pid_text), 0600, false, e) < 0)
         return no_memory(e);
