@@ -60,6 +60,7 @@ int cmd_shell(struct client *c);
 int cmd_forward(struct client *c);
 int cmd_cp(struct client *c);
 int cmd_open(struct client *c);
+int cmd_notebook(struct client *c);
 int cmd_plan(struct client *c);
 int cmd_pool(struct client *c);
 int cmd_doctor(struct client *c);

@@ -244,6 +244,20 @@ static const struct command table[] = {
       .min_args = 3,
       .max_args = 3,
       .fn = cmd_cp },
+    { .name = "notebook",
+      .usage = "notebook [--gpus N] [--memory SIZE] [--src_dir DIR] [--python_venv PATH] [--idle TIME] [options]",
+      .summary = "JupyterLab in a container of the cluster",
+      .examples = "  tony notebook --memory 8g --gpus 1\n"
+                  "  tony notebook --src_dir . --python_venv ~/venv --idle 30m\n",
+      .text = "Runs JupyterLab as a job without roles, forwards its port, and prints the URL with "
+              "its token. Jupyter must be\n"
+              "installed there, or in the virtual environment. Ctrl-C ends the job. It also ends "
+              "after --idle without a kernel\n"
+              "at work. Save what you want to keep outside of the working directory.\n",
+      .options = (JOB_OPTIONS & ~(OPT_BIT(OPT_INSTANCES) | OPT_BIT(OPT_EXECUTES) |
+                                  OPT_BIT(OPT_TASK_PARAMS) | OPT_BIT(OPT_CONF_FILE))) |
+                 OPT_BIT(OPT_IDLE),
+      .fn = cmd_notebook },
     { .name = "plan",
       .usage = "plan [JOBFILE] [options] [-- COMMAND ...]",
       .summary = "what a job would ask for, run and ship, without doing it",

@@ -103,6 +103,8 @@ struct buf;
       "set any value by its name in job files: roles.worker.memory=2g; also --worker.memory 2g")   \
     X(OPT_LOGDIR, "logdir", 0, "DIR", false, "of a finished job: where its TensorBoard events are") \
     X(OPT_NO_BROWSER, "no-browser", 0, NULL, false, "only print the URL")                          \
+    X(OPT_IDLE, "idle", 0, "TIME", false,                                                          \
+      "end after this time without a kernel at work: 30m, 2h; default is 2h")                      \
     X(OPT_TTY, "tty", 't', NULL, false, "give the command a terminal")                             \
     X(OPT_INPUT, "interactive", 'i', NULL, false, "send standard input to the command")            \
     X(OPT_IT, "it", 0, NULL, false, "-i and -t: for a shell or another interactive program")       \

@@ -62,6 +62,17 @@ int stream_job_open(struct client *c, const char *word, struct stream_job *out, 
     return rc;
 }
 
+int stream_job_of(struct client *c, struct cluster *k, const char *id, struct stream_job *out,
+                  struct err *e)
+{
+    *out = (struct stream_job){ .c = c, .loop = host_loop(&c->host, e), .cluster = k };
+    (void)str_copy(out->id, sizeof out->id, id);
+    int rc = out->loop ? find_master(out, e) : -EXIT_CLUSTER;
+    if (rc < 0)
+        stream_job_done(out);
+    return rc;
+}
+
 void stream_job_done(struct stream_job *j)
 {
     cluster_report_done(&j->report);

@@ -24,6 +24,9 @@ struct stream_job {
 };
 /* word: an application id, a number, or "last". Returns 0, or minus the exit code. */
 int stream_job_open(struct client *c, const char *word, struct stream_job *out, struct err *e);
+/* The same for a job whose cluster is open and whose whole id is known. */
+int stream_job_of(struct client *c, struct cluster *k, const char *id, struct stream_job *out,
+                  struct err *e);
 void stream_job_done(struct stream_job *j);
 
 struct stream;
