@@ -40,7 +40,7 @@ def with_argument(text):
 @pytest.mark.takes(20)
 def test_streams_on_yarn(tony, base):
     app = tony.submit(tony.workers("sleep 600", n=2))
-    wait_until(lambda: {t["state"] for t in tony.json("tasks", app)["tasks"]} == {"running"}, "both tasks run", 120, 0.2)
+    wait_until(lambda: {t["state"] for t in tony.json("tasks", app)["tasks"] or []} == {"running"}, "both tasks run", 120, 0.2)
     code, out, err = run(tony, "exec", app, "worker:1", "--", "sh", "-c", 'echo "$TONY_TASK"; echo err >&2; exit 7')
     assert (code, out, err) == (7, b"worker:1\n", b"err\n")
 
