@@ -21,8 +21,20 @@ def said(t, app):
     out = {}
     for command in (["status", app], ["status", app, "--json"], ["why", app], ["why", app, "--json"], ["list"], ["list", "--json"]):
         r = t.run(*command)
-        out[" ".join(command)] = (r.returncode, r.stdout)
+        text = r.stdout
+        if command == ["status", app, "--json"]:
+            doc = json.loads(text)
+            for task in doc["tasks"]:
+                task.pop("memory_limit_bytes", None)  # stands beside the metrics
+                task.pop("metrics", None)  # no record of the journal has them; they are also in the file `metrics`
+            text = json.dumps(doc)
+        out[" ".join(command)] = (r.returncode, text)
     return out
+
+
+def test_the_final_status_has_the_metrics(ended):
+    t, app, _ = ended
+    assert all("MAX_MEMORY_BYTES" in task["metrics"] for task in t.json("status", app)["tasks"])
 
 
 def test_the_journal_is_not_read(ended):
