@@ -146,6 +146,43 @@ static void a_new_segment(void **state)
     sim_close(it);
 }
 
+/* Which records an older set has, while the newest file or set is not stored yet: a task may start
+ * if the grant of its container is among them. */
+static void the_last_record_that_is_stored(void **state)
+{
+    (void)state;
+    it = sim_open(1);
+    sim_add(it, 3);
+    run_ops(9);
+    assert_int_equal(copies_stored_n(it->c), UINT64_MAX);
+    f.hang = 1;
+    sim_add(it, 1);
+    run_ops(1);
+    assert_false(copies_stored(it->c));
+    assert_int_equal(copies_stored_n(it->c), 4); /* the header, and three events */
+    sim_segment(it);
+    assert_false(copies_stored(it->c));
+    assert_int_equal(copies_stored_n(it->c), 4);
+    f.hang = 0;
+    loop_timer_set(f.timer, clock_mono_ms());
+    run_ops(9);
+    assert_int_equal(copies_stored_n(it->c), UINT64_MAX);
+    sim_close(it);
+    fetch(2);
+    assert_int_equal(got.why.num, 0);
+    it = sim_open(2);
+    uint64_t last_n = it->j.next_n - 1;
+    assert_int_equal(copies_stored_n(it->c), UINT64_MAX);
+    f.hang = 1;
+    sim_add(it, 1);
+    run_ops(1);
+    assert_int_equal(copies_stored_n(it->c), last_n); /* this master has read them */
+    f.hang = 0;
+    loop_timer_set(f.timer, clock_mono_ms());
+    run_ops(9);
+    sim_close(it);
+}
+
 /* Masters die in the middle of operations, and segments change: there are never more than 8
  * files. */
 static void at_most_eight_files(void **state)
@@ -534,6 +571,7 @@ int main(void)
         CASE(the_plan),
         CASE(many_bursts),
         CASE(a_new_segment),
+        CASE(the_last_record_that_is_stored),
         CASE(at_most_eight_files),
         CASE(removing_fails),
         CASE(a_put_that_never_ends_does_not_block_the_job),
