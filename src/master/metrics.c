@@ -533,6 +533,113 @@ void metrics_task_members(const struct master *m, uint32_t slot, struct buf *out
         (void)buf_addf(out, ",\"memory_limit_bytes\":%llu", (unsigned long long)limit);
 }
 
+/* ---- OpenMetrics ---- */
+
+/* A family of samples: one for each task, or one for each GPU of each task. */
+struct family {
+    const char *name, *type, *help;
+    const char *metric; /* of the table, without "gpu<N>_" */
+    double unit;        /* the value is multiplied with this */
+    bool of_gpu;
+};
+
+static const struct family families[] = {
+    { "tony_task_memory_bytes", "gauge", "Resident memory of all processes of the task.",
+      "memory_bytes", 1, false },
+    { "tony_task_memory_peak_bytes", "gauge", "Largest resident memory so far.",
+      "memory_peak_bytes", 1, false },
+    { "tony_task_cpu_seconds", "counter", "CPU time of all processes of the attempt.", "cpu_ms",
+      0.001, false },
+    { "tony_task_read_bytes", "counter", "Bytes read from disks.", "read_bytes", 1, false },
+    { "tony_task_written_bytes", "counter", "Bytes written to disks.", "written_bytes", 1, false },
+    { "tony_task_threads", "gauge", "Threads of all processes.", "threads", 1, false },
+    { "tony_task_step", "gauge", "Last step that the task has reported.", "step", 1, false },
+    { "tony_task_gpu_utilization_ratio", "gauge", "Share of the time in which a kernel ran.",
+      "percent", 0.01, true },
+    { "tony_task_gpu_memory_bytes", "gauge", "Memory of the GPU in use.", "memory_bytes", 1, true },
+    { "tony_task_gpu_power_watts", "gauge", "Power of the GPU.", "power_watts", 1, true },
+    { "tony_task_gpu_temperature_celsius", "gauge", "Temperature of the GPU.",
+      "temperature_celsius", 1, true },
+};
+
+enum { OWN_NAMES_MAX = 64 }; /* different names of programs that are shown: labels must be bounded */
+
+static void add_family(const struct master *m, const struct family *f, struct buf *out)
+{
+    const struct master_metrics *x = m->metrics;
+    bool counter = str_eq(f->type, "counter");
+    (void)buf_addf(out, "# TYPE %s %s\n# HELP %s %s\n", f->name, f->type, f->name, f->help);
+    for (size_t i = 0; i < x->tasks.n; i++) {
+        size_t n;
+        const struct metrics_cell *v = metrics_cells(x->table, (uint32_t)i, &n);
+        for (size_t k = 0; x->tasks.v[i].live && k < n; k++) {
+            struct span name = span_of(metrics_name_text(x->table, v[k].name));
+            unsigned gpu;
+            enum metric_gpu which;
+            bool of_gpu = metric_is_gpu(name, &gpu, &which);
+            if (!v[k].live || of_gpu != f->of_gpu ||
+                !(of_gpu ? str_eq(metric_of_gpu[which].name, f->metric) : span_eqs(name, f->metric)))
+                continue;
+            (void)buf_addf(out, "%s%s{application_id=\"%s\",task=\"%s\"", f->name,
+                           counter ? "_total" : "", m->application_id,
+                           metrics_task_label(x->table, (uint32_t)i));
+            if (of_gpu)
+                (void)buf_addf(out, ",gpu=\"%u\"", gpu);
+            (void)buf_addf(out, "} %.15g\n", v[k].value * f->unit);
+        }
+    }
+}
+
+static bool is_own(struct span name)
+{
+    return metric_name_check(name, NULL) == 0;
+}
+
+static void add_own(const struct master *m, struct buf *out)
+{
+    const struct master_metrics *x = m->metrics;
+    unsigned n_shown = 0;
+    (void)buf_adds(out, "# TYPE tony_task_value gauge\n"
+                        "# HELP tony_task_value A number that the program of the task reports.\n");
+    for (uint32_t name = 0; name < metrics_n_names(x->table) && n_shown < OWN_NAMES_MAX; name++) {
+        const char *text = metrics_name_text(x->table, name);
+        if (!is_own(span_of(text)))
+            continue;
+        n_shown++;
+        for (size_t i = 0; i < x->tasks.n; i++) {
+            const struct metrics_cell *c = metrics_find(x->table, (uint32_t)i, text);
+            if (c && c->live)
+                (void)buf_addf(out,
+                               "tony_task_value{application_id=\"%s\",task=\"%s\",name=\"%s\"} "
+                               "%.15g\n",
+                               m->application_id, metrics_task_label(x->table, (uint32_t)i), text,
+                               c->value);
+        }
+    }
+}
+
+int metrics_text(const struct master *m, struct buf *out)
+{
+    uint32_t running = 0;
+    for (uint32_t i = 0; i < job_n_slots(m->job); i++) {
+        struct slot_view v;
+        job_slot(m->job, i, &v);
+        running += v.state == SLOT_RUNNING && !v.spare;
+    }
+    (void)buf_addf(out,
+                   "# TYPE tony_job_tasks gauge\n# HELP tony_job_tasks Tasks of the job now.\n"
+                   "tony_job_tasks{application_id=\"%s\"} %u\n"
+                   "# TYPE tony_job_tasks_running gauge\n"
+                   "# HELP tony_job_tasks_running Tasks that run.\n"
+                   "tony_job_tasks_running{application_id=\"%s\"} %u\n",
+                   m->application_id, job_n_tasks(m->job), m->application_id, running);
+    for (size_t i = 0; m->metrics && i < ARRAY_LEN(families); i++)
+        add_family(m, &families[i], out);
+    if (m->metrics)
+        add_own(m, out);
+    return buf_adds(out, "# EOF\n");
+}
+
 /* The sums over the running tasks. */
 void metrics_job_members(const struct master *m, struct buf *out)
 {

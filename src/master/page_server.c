@@ -27,9 +27,20 @@ static int answer_status(const char *path, const char *query, struct http_answer
                : 0;
 }
 
+static int answer_metrics(const char *path, const char *query, struct http_answer *a, void *arg,
+                          struct err *e)
+{
+    (void)path;
+    (void)query;
+    a->type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    a->body.max = JOB_STATUS_MAX;
+    return metrics_text(arg, &a->body) < 0 ? err_set(e, ENOMEM, "no memory for the metrics") : 0;
+}
+
 static const struct http_page pages[] = {
     { "/", answer_page },
     { "/status.json", answer_status },
+    { "/metrics", answer_metrics },
 };
 
 static int open_at(struct master *m, uint16_t port, struct err *e)

@@ -535,7 +535,7 @@ static struct {
     int status;
     char type[80];
     struct buf body;
-} got[3];
+} got[4];
 
 static void on_got(struct http_call *c, const struct http_response *r, const struct err *e,
                    void *arg)
@@ -552,7 +552,7 @@ static void on_got(struct http_call *c, const struct http_response *r, const str
 
 static void browse(struct world *w)
 {
-    static const char *const paths[] = { "/", "/status.json", "/journal" };
+    static const char *const paths[] = { "/", "/status.json", "/journal", "/metrics" };
     struct err e = { 0 };
     web = http_new(w->loop, &e);
     for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
@@ -581,6 +581,11 @@ static void the_page_is_served(void **state)
     assert_string_equal(got[1].type, "application/json");
     assert_non_null(strstr(buf_cstr(&got[1].body), "\"tasks\":["));
     assert_int_equal(got[2].status, 404);
+    assert_int_equal(got[3].status, 200);
+    assert_string_equal(got[3].type, "application/openmetrics-text; version=1.0.0; charset=utf-8");
+    assert_non_null(strstr(buf_cstr(&got[3].body),
+                           "\ntony_job_tasks{application_id=\"application_1700000000000_0001\"} 2\n"));
+    assert_true(str_ends(buf_cstr(&got[3].body), "\n# EOF\n"));
     for (size_t i = 0; i < ARRAY_LEN(got); i++)
         buf_done(&got[i].body);
     world_done(&w);

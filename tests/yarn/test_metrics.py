@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics of tasks on a cluster: from the master while the job runs, from the history afterwards."""
+
+import json
+import pathlib
+import re
+import urllib.request
+
+from lib_cluster import wait_until
+from lib_tony import ROOT
+
+
+def check_openmetrics(url, app):
+    """Families are whole and have a type, samples are well-formed, and the text ends with EOF."""
+    with urllib.request.urlopen(url + "metrics", timeout=30) as answer:
+        assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
+        text = answer.read().decode()
+    assert text.endswith("# EOF\n")
+    family, seen, values = "", set(), {}
+    for line in text.splitlines()[:-1]:
+        if line.startswith("# TYPE "):
+            family, kind = line.split()[2:]
+            assert family not in seen and kind in ("gauge", "counter")
+            seen.add(family)
+        elif not line.startswith(f"# HELP {family} "):
+            name, labels, value = re.fullmatch(r'(\w+)\{((?:\w+="[^"\\\n]*",?)+)\} (-?[0-9.e+-]+)', line).groups()
+            assert name == family + ("_total" if kind == "counter" else "")
+            assert f'application_id="{app}"' in labels
+            values.setdefault(name, []).append(float(value))
+    assert values["tony_job_tasks_running"] == [2] and values["tony_task_value"] == [0.25, 0.25]
+    assert len(values["tony_task_memory_bytes"]) == len(values["tony_task_cpu_seconds_total"]) == 2
+
+
+def test_metrics_while_it_runs_and_from_the_history(tony, cluster, base):
+    command = (f"/usr/bin/python3 {ROOT}/clients/python/tony_task.py metrics loss=0.25; "
+               f"while [ ! -e {base}/go ]; do sleep 0.1; done")
+    app = tony.submit(tony.workers(command, n=2, conf={"tony.task.metrics-interval-ms": "500"}))
+
+    def series(name):
+        r = tony.run("metrics", app, "--name", name, "--json")
+        return {s["task"]: s["points"] for s in json.loads(r.stdout)["series"]} if r.returncode == 0 else {}
+
+    wait_until(lambda: set(series("loss")) == set(series("memory_bytes")) == {"worker:0", "worker:1"}, "the master has both tasks")
+    assert [p[1] for p in series("loss")["worker:1"]] == [0.25]
+    check_openmetrics(tony.json("status", app)["tracking_url"], app)
+    lines = tony.ok("top", app).splitlines()
+    assert [line.split()[:2] for line in lines[1:]] == [["worker:0", "running"], ["worker:1", "running"]]
+    pathlib.Path(base, "go").touch()
+    tony.ok("wait", app)
+    cluster.await_app(app, "FINISHED")
+    points = series("loss")["worker:0"]
+    assert points[0][1] == 0.25 and points[-1][1] is None
+    doc = tony.json("status", app)
+    for task in doc["tasks"]:
+        assert task["metrics"]["loss"] == 0.25 and task["metrics"]["MAX_MEMORY_BYTES"] > 1 << 20
+        assert task["metrics"]["MAX_GPU_UTILIZATION"] == -1
