@@ -61,9 +61,11 @@ static const struct command table[] = {
     { .name = "list",
       .usage = "list [options]",
       .summary = "live and finished jobs, newest first",
-      .examples = "  tony list\n  tony list --all --json\n",
+      .examples = "  tony list\n  tony list --all --json\n"
+                  "  tony list --state failed,killed --since 2d --name 'train*'\n",
       .text = "The last 20 without -n or --all.\n",
-      .options = OPT_BIT(OPT_JSON) | OPT_BIT(OPT_N) | OPT_BIT(OPT_ALL) | WHERE_OPTIONS,
+      .options = OPT_BIT(OPT_STATE) | OPT_BIT(OPT_NAME) | OPT_BIT(OPT_USER) | OPT_BIT(OPT_SINCE) |
+                 OPT_BIT(OPT_JSON) | OPT_BIT(OPT_N) | OPT_BIT(OPT_ALL) | WHERE_OPTIONS,
       .fn = cmd_list },
     { .name = "status",
       .usage = "status APP [--json]",

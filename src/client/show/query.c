@@ -8,6 +8,7 @@
 #include "client/client_int.h"
 #include "client/pool/forecast.h"
 #include "client/pool/pool_policy.h"
+#include "client/show/list_filter.h"
 #include "client/show/render.h"
 
 enum { LIST_DEFAULT = 20, LIST_MAX = 1000000 };
@@ -164,23 +165,27 @@ int cmd_list(struct client *c)
     int64_t dflt = options_has(&c->o, OPT_ALL) ? 0 : LIST_DEFAULT;
     bool chosen = options_has(&c->o, OPT_CLUSTER), more = false, unknown = false;
     struct cluster *k = NULL;
-    if (options_int(&c->o, OPT_N, 1, LIST_MAX, dflt, &n, &e) < 0)
+    struct list_filter filter;
+    if (options_int(&c->o, OPT_N, 1, LIST_MAX, dflt, &n, &e) < 0 ||
+        list_filter_open(c, &filter, &e) < 0)
         return client_fail(EXIT_MISUSE, &e);
+    size_t most = filter.any ? 0 : (size_t)n; /* of one cluster; 0 = all */
     const struct cluster_ops *ops = client_wanted(c);
     if (!ops) {
         int rc = client_open_wanted(c, &k, &e); /* for its error */
         return client_fail(-rc, &e);
     }
     json_t *all = json_array(), *rows = json_array();
-    int rc = add_jobs(c, ops, (size_t)n, all, &more, &e);
+    int rc = add_jobs(c, ops, most, all, &more, &e);
     if (rc < 0 && ops->remote && !chosen) { /* show the jobs of this machine nevertheless */
         unknown = true;
         client_note("the cluster's jobs are not known: %s", e.msg);
     }
     if (ops->remote && !chosen)
-        rc = add_jobs_here(c, (size_t)n, all, &more, &e);
+        rc = add_jobs_here(c, most, all, &more, &e);
     int code = rc < 0 ? client_fail(-rc, &e) : EXIT_DONE;
     if (rc == 0) {
+        list_filter_apply(&filter, all);
         more = list_newest(all, (size_t)n, rows) || more;
         if (!ops->remote)
             add_waiting(c, rows);
