@@ -10,11 +10,12 @@
 
 #include "base/base.h"
 #include "cluster/local/local.h"
+#include "cluster/slurm/slurm.h"
 #include "cluster/yarn/table.h"
 #include "conf/conf.h"
 
 /* The first one is the default. */
-static const struct cluster_ops *const table[] = { &cluster_local, &cluster_yarn };
+static const struct cluster_ops *const table[] = { &cluster_local, &cluster_yarn, &cluster_slurm };
 
 const struct cluster_ops *cluster_at(size_t i)
 {

@@ -46,6 +46,7 @@ enum conf_effect {
     CE_NONE = 0,
     CE_ACTS,  /* the key has its effect */
     CE_YARN,  /* effect only with --cluster yarn; elsewhere known and validated */
+    CE_SLURM, /* effect only with --cluster slurm; elsewhere known and validated */
     CE_LATER, /* known and validated, but without effect in this release */
     /* Accepted without effect, mostly about the JVM or the portal of TonY; `help` says why. */
     CE_JVM,

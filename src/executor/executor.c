@@ -402,9 +402,14 @@ static void on_term(struct executor *x, const struct signalfd_siginfo *si)
                      : x->role                                    ? x->role->kill_grace_ms
                                                                   : GRACE_DEFAULT_MS;
     if (executor_has_keeper(x)) {
-        if (getppid() != x->cfg->keeper)
-            grace = 0; /* the keeper has died, so no process can report the end */
-        leave(x, grace, "the container was stopped");
+        /* If the keeper has died, no process can report the end of the container. */
+        bool orphaned = getppid() != x->cfg->keeper;
+        x->leaving = true;
+        /* A cluster sends TERM to all processes of the job. The master gets it, too, and says why. */
+        if (x->cfg->remote && !orphaned && si->ssi_signo == SIGTERM && si->ssi_code != SI_QUEUE)
+            x->node_reports_end = x->node_reports_end || attempt_undecided(&x->a);
+        attempt_stop(x, orphaned ? 0 : grace, orphaned ? END_UNKNOWN : END_KILLED_BY_MASTER,
+                     orphaned ? "its keeper has died" : "the container was stopped");
         return;
     }
     x->leaving = true;

@@ -341,6 +341,9 @@ static int tell_completed(struct keeper *k, struct peer *p)
 
 void master_tell_ends(struct keeper *k)
 {
+    /* The cluster ends all processes of the job. The master got the same signal, and says why. */
+    if (k->kind == KEEPER_OF_NODE && k->state == KEEPER_TAKING_DOWN)
+        return;
     struct peer *p = keeper_peer(k, PEER_REGISTERING);
     if (p)
         tell_parts(k, p);

@@ -188,7 +188,7 @@ def test_doctor_keys(tony):
     assert keys["tony.yarn.queue"]["effect"] == "yarn"
     assert keys["tony.task.executor.jvm.opts"]["effect"] == "ignored"
     for key in keys.values():
-        assert key["help"] and key["effect"] in ("acts", "yarn", "later", "ignored", "refused")
+        assert key["help"] and key["effect"] in ("acts", "yarn", "slurm", "later", "ignored", "refused")
     text = tony.ok("doctor", "--keys")
     for name in keys:
         assert name in text

@@ -22,7 +22,7 @@ CONF = {
     "MpiDefault": "none", "SwitchType": "switch/none", "ProctrackType": "proctrack/linuxproc", "TaskPlugin": "task/none",
     "JobAcctGatherType": "jobacct_gather/none", "AccountingStorageType": "accounting_storage/none",
     "SelectType": "select/cons_tres", "SelectTypeParameters": "CR_Core_Memory", "SlurmdParameters": "config_overrides",
-    "GresTypes": "gpu", "MaxTasksPerNode": "4096", "ReturnToService": "2", "SlurmctldTimeout": "10", "SlurmdTimeout": "15",
+    "GresTypes": "gpu", "MaxTasksPerNode": "4096", "ReturnToService": "2", "SlurmctldTimeout": "10", "SlurmdTimeout": "8",
     "BatchStartTimeout": "10", "MessageTimeout": "10", "KillWait": "5", "MinJobAge": "30", "InactiveLimit": "0",
     "SchedulerParameters": "batch_sched_delay=0", "MailProg": "/bin/true",
 }
@@ -116,7 +116,7 @@ class Slurm:
         self.launch("slurmctld", "slurmctld", "-D", "-f", str(self.dir / "slurm.conf"))
 
     def controller_off(self):
-        self.end("slurmctld")
+        self.end("slurmctld", signal.SIGTERM)  # it saves its state: after a KILL it would not know a job of the last seconds
 
     def start(self):
         m = self.dir / "munge"
@@ -135,6 +135,15 @@ class Slurm:
         self.end("slurmctld", signal.SIGTERM)
         self.end("munged", signal.SIGTERM)
 
+    def repair(self):
+        """All daemons run again, and all nodes take jobs."""
+        if "slurmctld" not in self.procs:
+            self.controller_on()
+        for node in self.names:
+            if node not in self.procs:
+                self.power_on(node)
+        wait_until(lambda: not self.jobs() and self.is_idle(), f"all nodes are idle; see {self.dir}/*.log")
+
     # ---- questions ----
 
     def run(self, *argv, user=None, **kw):
@@ -151,9 +160,9 @@ class Slurm:
         """A field of `squeue`; "" if Slurm has forgotten the job."""
         return self.run("squeue", "-h", "-t", "all", "-j", str(number), "-o", what).stdout.strip()
 
-    def jobs(self):
-        """The numbers of the jobs that have not ended."""
-        return self.run("squeue", "-h", "-o", "%i").stdout.split()
+    def jobs(self, *states):
+        """The numbers of the jobs that have not ended, or of those in these states."""
+        return self.run("squeue", "-h", *(["-t", ",".join(states)] if states else []), "-o", "%i").stdout.split()
 
     def processes(self, node):
         """The pids of all processes of a node, as this namespace sees them."""

@@ -233,7 +233,7 @@ static void check_site(json_t *checks)
 static const char *effect_word(enum conf_effect f)
 {
     static const char *const words[CE_COUNT] = {
-        [CE_ACTS] = "acts",   [CE_YARN] = "yarn",       [CE_LATER] = "later",
+        [CE_ACTS] = "acts",   [CE_YARN] = "yarn",       [CE_SLURM] = "slurm", [CE_LATER] = "later",
         [CE_JVM] = "ignored", [CE_REFUSED] = "refused",
     };
     return f > CE_NONE && f < CE_COUNT ? words[f] : "?";

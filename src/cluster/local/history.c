@@ -3,6 +3,7 @@
  * What the directories of TONY_HOME know of jobs: their verdicts, and the list of them.
  */
 #include <errno.h>
+#include <unistd.h>
 
 #include "base/base.h"
 #include "cluster/local/job_keeper.h"
@@ -81,31 +82,80 @@ static int ask_master(struct cluster_host *h, const struct history_row *r, json_
     return 0;
 }
 
-int local_list(struct cluster *k, size_t max, json_t *rows, bool *out_more, struct err *e)
+bool local_is_of_slurm(const struct paths *p, const char *id)
 {
-    struct cluster_host *h = cluster_head(k)->cfg.host;
+    struct err unread = { 0 };
+    AUTO(free_p) char *dir = NULL;
+    bool live;
+    if (paths_find_job(p, id, &dir, &live, &unread) < 0)
+        return false;
+    AUTO(free_p) char *mark = fs_join(dir, "slurm.json");
+    return mark && access(mark, F_OK) == 0;
+}
+
+/* Move the jobs of the pool, or those on Slurm, before the others. Returns how many there are. */
+static size_t select_rows(const struct cluster_host *h, struct history_rows *rows, bool slurm)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < rows->n; i++) {
+        struct history_row row = rows->v[i];
+        if (local_is_of_slurm(&h->paths, row.application_id) != slurm)
+            continue;
+        rows->v[i] = rows->v[n];
+        rows->v[n++] = row;
+    }
+    return n;
+}
+
+/* Read one more row than requested, to learn whether there are more. *out_n: the rows that are
+ * wanted; they come first. */
+static int read_rows(struct cluster_host *h, size_t max, bool slurm, struct history_rows *out,
+                     size_t *out_n, struct err *e)
+{
+    int rc = host_look_paths(h, e);
+    if (rc == 0)
+        rc = history_list(&h->paths, max ? max + 1 : 0, out, e);
+    if (rc < 0)
+        return rc;
+    *out_n = select_rows(h, out, slurm);
+    if (!max || *out_n > max || out->n <= max)
+        return 0;
+    history_rows_done(out); /* some of them were of the other cluster: read all */
+    rc = history_list(&h->paths, 0, out, e);
+    *out_n = rc == 0 ? select_rows(h, out, slurm) : 0;
+    return rc;
+}
+
+int local_rows(struct cluster_host *h, size_t max, bool slurm, json_t *rows, bool *out_more,
+               struct err *e)
+{
     struct history_rows found = { 0 };
-    /* Read one more row than requested, to learn whether there are more. */
-    if (host_look_paths(h, e) < 0 || history_list(&h->paths, max ? max + 1 : 0, &found, e) < 0)
+    size_t n_found = 0;
+    if (read_rows(h, max, slurm, &found, &n_found, e) < 0)
         return -EXIT_CLUSTER;
     /* The home could not be opened: report that instead of an empty list. */
     if (found.n == 0 && h->looks_only) {
         *e = h->not_opened;
         return -EXIT_CLUSTER;
     }
-    *out_more = max && found.n > max;
-    size_t n = *out_more ? max : found.n;
+    *out_more = max && n_found > max;
+    size_t n = *out_more ? max : n_found;
     int asked = 0;
     for (size_t i = 0; i < n; i++) {
         json_t *row = row_json(&found.v[i]);
         /* After the first timeout, ask no further master. */
-        if (row && asked != -ETIMEDOUT)
+        if (row && asked != -ETIMEDOUT && !slurm)
             asked = ask_master(h, &found.v[i], row);
         (void)json_array_append_new(rows, row);
     }
-    for (size_t i = 0; i < found.n; i++)
+    for (size_t i = 0; i < n_found && !slurm; i++)
         if (found.v[i].live && start_pool_if_orphaned(h, found.v[i].application_id))
             break; /* the pool that this call started takes care of all jobs */
     history_rows_done(&found);
     return 0;
+}
+
+int local_list(struct cluster *k, size_t max, json_t *rows, bool *out_more, struct err *e)
+{
+    return local_rows(cluster_head(k)->cfg.host, max, false, rows, out_more, e);
 }

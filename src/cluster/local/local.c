@@ -112,7 +112,9 @@ static bool knows(struct cluster_host *h, const char *word)
 {
     char id[APP_ID_MAX];
     struct err unread = { 0 };
-    return local_find_app(h, word, id, &unread) == 0 || unread.num != ENOENT;
+    if (local_find_app(h, word, id, &unread) == 0)
+        return !local_is_of_slurm(&h->paths, id);
+    return unread.num != ENOENT;
 }
 
 static int find(struct cluster *k, const char *word, char out[APP_ID_MAX], struct err *e)

@@ -23,6 +23,11 @@ int local_find_app(struct cluster_host *h, const char *word, char out[APP_ID_MAX
 /* The verdict of a job from its directory. 0 or -errno; -EBUSY: there is none yet; -ENOENT: no such
  * job. */
 int local_verdict(struct cluster_host *h, const char *id, json_t **out, struct err *e);
+/* Is this a job on Slurm? Such jobs are in the same directories (decision 0019). */
+bool local_is_of_slurm(const struct paths *p, const char *id);
+/* The newest jobs of the pool, or those on Slurm, which are in the same directories. */
+int local_rows(struct cluster_host *h, size_t max, bool slurm, json_t *rows, bool *out_more,
+               struct err *e);
 int local_list(struct cluster *k, size_t max, json_t *rows, bool *out_more, struct err *e);
 
 /* ---- watch.c ---- */

@@ -294,6 +294,7 @@ static void slurm_close(struct sched *sched)
     loop_timer_free(s->turn);
     loop_timer_free(s->tick);
     loop_timer_free(s->finish);
+    loop_timer_free(s->fate);
     for (size_t i = 0; i < s->holds.n; i++)
         free(s->holds.v[i].id);
     vec_done(&s->holds);
@@ -482,6 +483,32 @@ static int slurm_resize(struct sched *sched, const struct sched_ask *whole, size
 
 /* ---- the end ---- */
 
+static void on_fate(void *arg)
+{
+    struct slurm *s = arg;
+    s->fate_done(true, NULL,
+                 "Slurm has ended the job: it was cancelled, its time limit was over, or its nodes "
+                 "were needed for another job",
+                 s->cfg.arg);
+}
+
+/* Slurm sends TERM to all processes of a job that it ends, and starts no other master. */
+static int slurm_fate(struct sched *sched, int64_t within_ms,
+                      void (*done)(bool over, const char *who, const char *text, void *arg),
+                      void *arg)
+{
+    struct slurm *s = slurm_of(sched);
+    (void)within_ms;
+    (void)arg; /* the same as that of the events */
+    if (!s->fate)
+        s->fate = loop_timer_new(s->cfg.loop, on_fate, s);
+    if (!s->fate)
+        return -ENOMEM;
+    s->fate_done = done;
+    loop_timer_set(s->fate, clock_mono_ms());
+    return 0;
+}
+
 static bool nodes_are_gone(const struct slurm *s)
 {
     for (size_t i = 0; i < s->nodes.n; i++)
@@ -545,6 +572,7 @@ const struct sched_ops sched_slurm = {
     .stop = slurm_stop,
     .avoid = slurm_avoid,
     .resize = slurm_resize,
+    .fate = slurm_fate,
     .finish = slurm_finish,
     .close = slurm_close,
 };

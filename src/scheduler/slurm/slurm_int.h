@@ -76,6 +76,8 @@ struct slurm {
     struct loop_timer *turn;   /* place containers, and send what is due, in the next turn */
     struct loop_timer *tick;   /* once a second */
     struct loop_timer *finish; /* after slurm_finish() */
+    struct loop_timer *fate;   /* after slurm_fate() */
+    void (*fate_done)(bool over, const char *who, const char *text, void *arg);
     uint32_t n_nodes;          /* of the allocation */
     VEC(struct node *) nodes;
     VEC(struct hold) holds; /* sorted by slot */

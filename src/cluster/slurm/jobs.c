@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What squeue and the files in TONY_HOME say about a job. */
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "cluster/local/local.h"
+#include "cluster/remote.h"
+#include "cluster/slurm/slurm.h"
+#include "cluster/slurm/slurm_int.h"
+#include "codec/json.h"
+#include "history/history.h"
+#include "job/event.h"
+#include "loop/loop.h"
+#include "storage/jobkey.h"
+
+enum {
+    SQUEUE_MS = 20000,
+    FILE_MAX = 64 << 10,
+    CONNECT_MS = 2000,
+};
+
+/* ---- files ---- */
+
+static json_t *read_json(const char *dir, const char *name)
+{
+    AUTO(free_p) char *path = fs_join(dir, name);
+    AUTO(buf_done) struct buf text = { .max = FILE_MAX };
+    if (!path || fs_read(AT_FDCWD, path, &text, NULL) < 0 || text.len == 0)
+        return NULL;
+    return json_loadb(text.p, text.len, JSON_REJECT_DUPLICATES, NULL);
+}
+
+static bool is_number(struct span text)
+{
+    for (size_t i = 0; i < text.len; i++)
+        if (text.p[i] < '0' || text.p[i] > '9')
+            return false;
+    return text.len > 0 && text.len < 32;
+}
+
+void slurm_number(const char *dir, char out[static 32])
+{
+    AUTO(free_p) char *path = fs_join(dir, "slurm_id");
+    AUTO(buf_done) struct buf text = { .max = 100 };
+    json_t *doc = read_json(dir, "slurm.json");
+    struct span id = span_of(json_string_value(json_object_get(doc, "job")));
+    if (!is_number(id) && path && fs_read(AT_FDCWD, path, &text, NULL) == 0)
+        id = span_trim(buf_span(&text)); /* the client died before it wrote the number */
+    (void)snprintf(out, 32, "%.*s", is_number(id) ? (int)id.len : 0, id.p ? id.p : "");
+    json_decref(doc);
+}
+
+bool slurm_master(const char *dir, struct cluster_master *out)
+{
+    json_t *doc = read_json(dir, "master.json");
+    const char *host = json_string_value(json_object_get(doc, "host"));
+    int64_t port = json_int(doc, "port", 0);
+    bool there = host && *host && port > 0 && port < 65536;
+    if (there) {
+        free(out->host);
+        out->host = str_dup(host);
+        out->port = (uint16_t)port;
+        out->attempt = (int32_t)json_int(doc, "epoch", 0);
+    }
+    json_decref(doc);
+    return there && out->host;
+}
+
+/* ---- squeue ---- */
+
+/* One job number, all states: without -t all, squeue shows nothing for a job that has ended. */
+int slurm_ask(const char *number, struct slurm_state *out, struct err *e)
+{
+    const char *const argv[] = { "squeue", "-h", "-t", "all", "-j", number, "-o", "%T|%r", NULL };
+    struct slurm_answer a;
+    *out = (struct slurm_state){ 0 };
+    int rc = slurm_run(argv, NULL, SQUEUE_MS, &a, e);
+    if (rc == 0 && a.status != 0) {
+        AUTO(free_p) char *words = slurm_words(&a);
+        /* Slurm forgets jobs that have ended; that is no failure */
+        if (!words || !strstr(words, "Invalid job id"))
+            rc = err_set(e, EIO, "Slurm does not answer: %s",
+                         words && *words ? words : "squeue failed");
+    } else if (rc == 0) {
+        struct span rest = buf_span(&a.out), line = { 0 }, state = { 0 };
+        if (rest.len && span_split(&rest, '\n', &line) && span_split(&line, '|', &state)) {
+            (void)snprintf(out->state, sizeof out->state, "%.*s", (int)MIN(state.len, (size_t)23),
+                           state.p);
+            (void)snprintf(out->reason, sizeof out->reason, "%.*s", (int)MIN(line.len, (size_t)79),
+                           line.p ? line.p : "");
+        }
+    }
+    slurm_answer_done(&a);
+    return rc;
+}
+
+bool slurm_state_is_over(const char *state)
+{
+    static const char *const live[] = { "PENDING",    "CONFIGURING", "RUNNING",  "COMPLETING",
+                                        "SUSPENDED",  "REQUEUED",    "RESIZING", "SIGNALING",
+                                        "STAGE_OUT",  "STOPPED",     "REQUEUE_HOLD",
+                                        "REQUEUE_FED", "SPECIAL_EXIT" };
+    for (size_t i = 0; i < ARRAY_LEN(live); i++)
+        if (str_eq(state, live[i]))
+            return false;
+    return true;
+}
+
+int slurm_exit_code(const char *state)
+{
+    static const struct {
+        const char *state;
+        int code;
+    } codes[] = {
+        { "COMPLETED", EXIT_DONE },       { "FAILED", EXIT_JOB_FAILED },
+        { "CANCELLED", EXIT_STOPPED },    { "TIMEOUT", EXIT_STOPPED },
+        { "DEADLINE", EXIT_STOPPED },     { "OUT_OF_MEMORY", EXIT_JOB_FAILED },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(codes); i++)
+        if (str_eq(state, codes[i].state))
+            return codes[i].code;
+    return EXIT_CLUSTER; /* NODE_FAIL, BOOT_FAIL, PREEMPTED, REVOKED; or Slurm has forgotten it */
+}
+
+char *slurm_why(const struct slurm_state *s, bool *out_never)
+{
+    static const struct {
+        const char *reason, *text;
+        bool never;
+    } words[] = {
+        { "Priority", "other jobs have a higher priority", false },
+        { "Resources", "it waits for free nodes", false },
+        { "None", "Slurm has not looked at it yet", false },
+        { "BeginTime", "its start time has not come", false },
+        { "Dependency", "it waits for another job", false },
+        { "JobHeldUser", "it is held; scontrol release lets it go", false },
+        { "JobHeldAdmin", "an administrator holds it", false },
+        { "Reservation", "it waits for its reservation", false },
+        { "Licenses", "it waits for licences", false },
+        { "ReqNodeNotAvail", "a node that it asks for is not available", false },
+        { "PartitionDown", "the partition is down", false },
+        { "PartitionInactive", "the partition is inactive", false },
+        { "NodeDown", "a node that it needs is down", false },
+        { "PartitionNodeLimit", "it asks for more nodes than the partition has or gives", true },
+        { "PartitionTimeLimit", "its time limit is above that of the partition", true },
+        { "PartitionConfig", "the partition does not allow what it asks for", true },
+        { "BadConstraints", "no node satisfies what it asks for", true },
+        { "DependencyNeverSatisfied", "the job that it waits for has failed", true },
+        { "AccountNotAllowed", "its account may not use the partition", true },
+        { "QOSNotAllowed", "the partition does not allow its QOS", true },
+        { "InvalidAccount", "its account does not exist", true },
+        { "InvalidQOS", "its QOS does not exist", true },
+    };
+    *out_never = false;
+    for (size_t i = 0; i < ARRAY_LEN(words); i++) {
+        size_t n = strlen(words[i].reason);
+        if (strncmp(s->reason, words[i].reason, n) != 0 || strchr(", (", s->reason[n]) == NULL)
+            continue;
+        *out_never = words[i].never;
+        return str_printf("%s (%s)", words[i].text, s->reason);
+    }
+    return s->reason[0] ? str_dup(s->reason) : str_dup("it waits in the queue of Slurm");
+}
+
+/* ---- a job that ended without a verdict ---- */
+
+int slurm_settle(struct cluster_host *h, const char *id, const struct slurm_state *s,
+                 struct err *e)
+{
+    AUTO(free_p) char *dir = paths_job(&h->paths, id);
+    AUTO(free_p) char *why = NULL;
+    bool killed = slurm_exit_code(s->state) == EXIT_STOPPED;
+    if (!dir || access(dir, F_OK) == -1)
+        return 0;
+    if (str_eq(s->state, "TIMEOUT"))
+        why = str_dup("the time limit of its job in Slurm was over");
+    else if (killed)
+        why = str_dup("its job in Slurm was cancelled");
+    else if (s->state[0])
+        why = str_printf("its job in Slurm ended as %s%s%s%s; batch.log and keeper.log in the job's "
+                         "directory may say more",
+                         s->state, s->reason[0] ? " (" : "", s->reason, s->reason[0] ? ")" : "");
+    else
+        why = str_dup("Slurm does not know its job any more");
+    if (!why)
+        return err_set(e, ENOMEM, "no memory to end the job");
+    struct job_event ev = { .type = killed ? EV_STOP : EV_LAUNCH_FAILED_JOB };
+    if (killed)
+        ev.stop = (struct ev_stop){ .who = "Slurm", .why = why };
+    else
+        ev.launch_failed_job.why = why;
+    return history_abort(&h->paths, id, &ev, e);
+}
+
+/* ---- the report ---- */
+
+struct probe {
+    struct loop *loop;
+    bool there, over;
+};
+
+static void probe_end(struct probe *p, bool there)
+{
+    p->there = there;
+    p->over = true;
+    loop_stop(p->loop);
+}
+
+static void on_open(struct conn *c, void *arg)
+{
+    (void)c;
+    probe_end(arg, true);
+}
+
+static void on_frame(struct conn *c, const Tony__Frame *f, void *arg)
+{
+    (void)c;
+    (void)f;
+    (void)arg;
+}
+
+static void on_close(struct conn *c, const struct err *e, void *arg)
+{
+    (void)c; /* the loop frees it */
+    (void)e;
+    probe_end(arg, false);
+}
+
+/* Does the master answer? Then Slurm need not be asked. */
+static bool master_answers(struct cluster *k, const char *id, const struct cluster_master *m)
+{
+    static const struct conn_ops ops = { .on_open = on_open,
+                                         .on_frame = on_frame,
+                                         .on_close = on_close };
+    struct err unread = { 0 };
+    struct tls_key key;
+    struct conn *conn = NULL;
+    struct probe p = { .loop = host_loop(slurm_host(k), &unread) };
+    if (!p.loop || cluster_slurm.key(k, id, &key, &unread) < 0)
+        return false;
+    const struct conn_target to = { .host = m->host,
+                                    .port = m->port,
+                                    .identity = JOB_KEY_CLIENT,
+                                    .key = &key,
+                                    .deadline_ms = clock_mono_ms() + CONNECT_MS };
+    int rc = conn_dial_tls(p.loop, &to, &ops, &p, &conn, &unread);
+    job_key_wipe(&key, sizeof key);
+    while (rc == 0 && !p.over)
+        (void)loop_run(p.loop);
+    if (p.there)
+        conn_close(conn);
+    return p.there;
+}
+
+static void from_squeue(const char *dir, struct cluster_report *out, struct slurm_state *s,
+                        struct err *e)
+{
+    char number[32];
+    bool never;
+    slurm_number(dir, number);
+    if (!number[0]) { /* its client is about to submit it */
+        out->phase = CLUSTER_WAITING;
+        (void)str_copy(out->state, sizeof out->state, "NEW");
+        return;
+    }
+    if (slurm_ask(number, s, e) < 0) {
+        out->phase = out->at.host ? CLUSTER_RUNNING : CLUSTER_UNKNOWN;
+        return;
+    }
+    (void)str_copy(out->state, sizeof out->state, s->state[0] ? s->state : "FORGOTTEN");
+    if (slurm_state_is_over(s->state))
+        out->phase = CLUSTER_OVER;
+    else if (str_eq(s->state, "PENDING"))
+        out->phase = CLUSTER_WAITING;
+    else
+        out->phase = out->at.host ? CLUSTER_RUNNING : CLUSTER_STARTING;
+    if (out->phase == CLUSTER_WAITING)
+        out->why = slurm_why(s, &never);
+    out->exit_code = slurm_exit_code(s->state);
+}
+
+static int from_history(struct cluster_host *h, const char *id, struct cluster_report *out,
+                        struct err *e)
+{
+    json_t *doc = NULL;
+    int rc = local_verdict(h, id, &doc, e);
+    if (rc < 0)
+        return rc;
+    out->phase = CLUSTER_OVER;
+    out->exit_code = (int)json_int(doc, "exit_code", EXIT_JOB_FAILED);
+    (void)str_copy(out->state, sizeof out->state, json_str(doc, "state", ""));
+    out->summary = doc;
+    return 0;
+}
+
+int slurm_report(struct cluster *k, const char *id, struct cluster_report *out, struct err *e)
+{
+    struct cluster_host *h = slurm_host(k);
+    struct slurm_state s = { 0 };
+    struct err why = { 0 };
+    *out = (struct cluster_report){ .own = true };
+    (void)str_copy(out->id, sizeof out->id, id);
+    int rc = from_history(h, id, out, e);
+    if (rc != -EBUSY)
+        return rc;
+    err_clear(e);
+    AUTO(free_p) char *dir = paths_job(&h->paths, id);
+    if (!dir)
+        return err_set(e, ENOMEM, "no memory to look for job '%s'", id);
+    if (slurm_master(dir, &out->at) && master_answers(k, id, &out->at)) {
+        out->phase = CLUSTER_RUNNING;
+        (void)str_copy(out->state, sizeof out->state, "RUNNING");
+        return 0;
+    }
+    from_squeue(dir, out, &s, &why);
+    if (out->phase != CLUSTER_OVER)
+        return why.num ? err_set(e, why.num, "%s", why.msg) : 0;
+    rc = slurm_settle(h, id, &s, e);
+    return rc < 0 ? rc : from_history(h, id, out, e);
+}
+
+/* ---- the list ---- */
+
+/* One question for all jobs of the user. */
+static json_t *ask_all(struct err *e)
+{
+    const char *const argv[] = { "squeue", "-h", "--me", "-o", "%i|%T|%r", NULL };
+    struct slurm_answer a;
+    json_t *jobs = json_object();
+    if (slurm_run(argv, NULL, SQUEUE_MS, &a, e) == 0 && a.status == 0) {
+        struct span rest = buf_span(&a.out), line, id, state;
+        while (rest.len && span_split(&rest, '\n', &line))
+            if (span_split(&line, '|', &id) && span_split(&line, '|', &state))
+                (void)json_object_setn_new(jobs, id.p, id.len, json_stringn(state.p, state.len));
+    } else {
+        json_decref(jobs);
+        jobs = NULL;
+    }
+    slurm_answer_done(&a);
+    return jobs;
+}
+
+/* A job without a master: its state is that of squeue. */
+static void add_queue_state(struct cluster_host *h, const json_t *jobs, json_t *row)
+{
+    char number[32];
+    const char *id = json_str(row, "application_id", "");
+    AUTO(free_p) char *dir = paths_job(&h->paths, id);
+    if (!json_is_true(json_object_get(row, "live")) || !dir)
+        return;
+    slurm_number(dir, number);
+    const char *state = json_string_value(json_object_get(jobs, number));
+    if (number[0])
+        (void)json_object_set_new(row, "slurm_job", json_string(number));
+    if (state)
+        (void)json_object_set_new(row, "slurm_state", json_string(state));
+    if (str_eq(state, "PENDING"))
+        (void)json_object_set_new(row, "state", json_string("WAITING"));
+}
+
+int slurm_list(struct cluster *k, size_t max, json_t *rows, bool *out_more, struct err *e)
+{
+    struct cluster_host *h = slurm_host(k);
+    struct err unread = { 0 };
+    int rc = local_rows(h, max, true, rows, out_more, e);
+    json_t *jobs = rc == 0 ? ask_all(&unread) : NULL;
+    size_t i;
+    json_t *row;
+    json_array_foreach(rows, i, row) add_queue_state(h, jobs, row);
+    json_decref(jobs);
+    return rc;
+}

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The batch script. `tony plan` shows it, and sbatch gets it on its standard input.
+ *
+ * It starts the keepers of all nodes by one srun, and the head keeper beside it. A keeper that a
+ * signal has killed is restarted. The script ends when the head keeper does, with its exit code.
+ */
+#include <errno.h>
+
+#include "base/base.h"
+#include "cluster/slurm/slurm_int.h"
+#include "conf/conf.h"
+
+enum { MINUTE_MS = 60000 };
+
+/* ---- the options of sbatch ---- */
+
+/* A newline would begin another line of the script. */
+static void add_option(struct buf *out, const char *name, const char *value)
+{
+    if (!value || !*value || strpbrk(value, "\n\r"))
+        return;
+    (void)buf_addf(out, "#SBATCH %s=%s\n", name, value);
+}
+
+static const char *set_value(const struct conf *c, const char *key)
+{
+    const char *v = conf_get(c, key);
+    return v && *v ? v : NULL;
+}
+
+static bool is_default(const struct conf *c, const char *key)
+{
+    const char *origin = conf_origin(c, key);
+    return !origin || str_eq(origin, "default");
+}
+
+static void add_keys(const struct conf *c, struct buf *out)
+{
+    static const struct {
+        const char *key, *option;
+    } plain[] = {
+        { "tony.slurm.account", "--account" },         { "tony.slurm.qos", "--qos" },
+        { "tony.slurm.nodelist", "--nodelist" },       { "tony.slurm.exclude", "--exclude" },
+        { "tony.slurm.reservation", "--reservation" }, { "tony.slurm.licenses", "--licenses" },
+    };
+    const char *partition = set_value(c, "tony.slurm.partition");
+    const char *constraint = set_value(c, "tony.slurm.constraint");
+    if (!partition && !is_default(c, "tony.yarn.queue"))
+        partition = set_value(c, "tony.yarn.queue");
+    if (!constraint)
+        constraint = set_value(c, "tony.application.node-label");
+    add_option(out, "--partition", partition);
+    add_option(out, "--constraint", constraint);
+    for (size_t i = 0; i < ARRAY_LEN(plain); i++)
+        add_option(out, plain[i].option, set_value(c, plain[i].key));
+    int64_t limit_ms = conf_int(c, "tony.slurm.time-limit");
+    if (limit_ms)
+        (void)buf_addf(out, "#SBATCH --time=%lld\n",
+                       (long long)((limit_ms + MINUTE_MS - 1) / MINUTE_MS));
+    int64_t nice = conf_int(c, "tony.slurm.nice"), priority =
+                                                       conf_int(c, "tony.application.priority");
+    if (nice == 0 && priority < 0)
+        nice = -priority;
+    if (nice)
+        (void)buf_addf(out, "#SBATCH --nice=%lld\n", (long long)nice);
+}
+
+static void add_extra(const struct conf *c, struct buf *out)
+{
+    struct strv list = { 0 };
+    const char *text = set_value(c, "tony.slurm.extra-arguments");
+    if (text && conf_list_parse(span_of(text), &list) < 0)
+        out->failed = true;
+    for (size_t i = 0; i < list.n; i++)
+        if (!strpbrk(list.v[i], "\n\r"))
+            (void)buf_addf(out, "#SBATCH %s\n", list.v[i]);
+    strv_done(&list);
+}
+
+static void add_size(const struct conf *c, const struct slurm_shape *shape, struct buf *out)
+{
+    (void)buf_addf(out,
+                   "#SBATCH --nodes=%u\n#SBATCH --ntasks-per-node=1\n#SBATCH --cpus-per-task=%u\n"
+                   "#SBATCH --mem=%lluM\n",
+                   shape->nodes, shape->vcores,
+                   (unsigned long long)(shape->memory_mib + shape->overhead_mib));
+    const char *type = set_value(c, "tony.slurm.gpu-type");
+    if (shape->gpus && type)
+        (void)buf_addf(out, "#SBATCH --gres=gpu:%s:%u\n", type, shape->gpus);
+    else if (shape->gpus)
+        (void)buf_addf(out, "#SBATCH --gres=gpu:%u\n", shape->gpus);
+}
+
+/* Letters, digits and a few others of the job's name. */
+static void add_name(const char *name, struct buf *out)
+{
+    (void)buf_adds(out, "#SBATCH --job-name=tony-");
+    for (size_t i = 0; name[i] && i < 60; i++) {
+        bool plain = (name[i] >= 'a' && name[i] <= 'z') || (name[i] >= 'A' && name[i] <= 'Z') ||
+                     (name[i] >= '0' && name[i] <= '9') || strchr("._-", name[i]);
+        (void)buf_addc(out, plain ? name[i] : '_');
+    }
+    (void)buf_addc(out, '\n');
+}
+
+/* ---- the rest of the script ---- */
+
+/* A word for the shell. */
+static void add_quoted(struct buf *out, const char *word)
+{
+    (void)buf_addc(out, '\'');
+    for (; *word; word++) {
+        if (*word == '\'')
+            (void)buf_adds(out, "'\\''");
+        else
+            (void)buf_addc(out, *word);
+    }
+    (void)buf_addc(out, '\'');
+}
+
+static void add_variable(struct buf *out, const char *name, const char *value)
+{
+    if (!value)
+        return;
+    (void)buf_addf(out, "export %s=", name);
+    add_quoted(out, value);
+    (void)buf_addc(out, '\n');
+}
+
+/* The variables that tasks get on the pool, too. Slurm sets HOME, USER and SHELL. */
+static void add_environment(struct buf *out)
+{
+    static const char *const names[] = { "PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH" };
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        add_variable(out, names[i], getenv(names[i]));
+}
+
+/* Both keepers need a directory of this node for their sockets and locks. */
+static const char runtime_dir[] = "TONY_RUNTIME_DIR=$(mktemp -d /tmp/tony-XXXXXX) || exit 1\n"
+                                  "export TONY_RUNTIME_DIR\n";
+
+static void add_node_part(const struct slurm_shape *shape, struct buf *out)
+{
+    (void)buf_addf(out,
+                   "\n# the keeper of a node; restarted if a signal kills it\nnode() {\n"
+                   "    %s    trap : TERM\n    rc=129\n    while [ $rc -gt 128 ]; do\n"
+                   "        \"$programs/tony-executor\" --keeper \"$id\" --node \"$SLURM_NODEID\" \\\n"
+                   "            --node-name \"$SLURMD_NODENAME\" --master-host "
+                   "\"$SLURM_LAUNCH_NODE_IPADDR\" \\\n"
+                   "            --memory-mib %llu --vcores %u%s\n"
+                   "        rc=$?\n    done\n    rm -rf \"$TONY_RUNTIME_DIR\"\n    exit $rc\n}\n"
+                   "[ \"${1:-}\" != node ] || node\n",
+                   "TONY_RUNTIME_DIR=$(mktemp -d /tmp/tony-XXXXXX) || exit 1\n"
+                   "    export TONY_RUNTIME_DIR\n",
+                   (unsigned long long)shape->memory_mib, shape->vcores,
+                   shape->gpus ? " ${CUDA_VISIBLE_DEVICES:+--gpus \"$CUDA_VISIBLE_DEVICES\"}" : "");
+}
+
+static const char batch_part[] =
+    "\n# the batch step: the keepers of all nodes, and the head keeper with the master\n"
+    "[ -r \"$job/key\" ] || { echo \"$job cannot be read on $(hostname)\" >&2; exit 1; }\n"
+    "echo \"$SLURM_JOB_ID\" > \"$job/slurm_id\"\n"
+    "cp \"$0\" \"$job/batch.sh\"\n"
+    "trap 'kill -USR1 $head' USR1\n"
+    "trap : TERM\n"
+    "srun --no-kill --kill-on-bad-exit=0 --wait=0 --mpi=none --input=none --overlap \\\n"
+    "    --cpu-bind=none --mem=0 --nodes=\"$SLURM_JOB_NUM_NODES\" \\\n"
+    "    --ntasks=\"$SLURM_JOB_NUM_NODES\" --ntasks-per-node=1 \\\n"
+    "    --output=\"$job/nodes/%t.log\" /bin/sh \"$job/batch.sh\" node &\n"
+    "step=$!\n"
+    "rc=129\n"
+    "while [ $rc -gt 128 ]; do\n"
+    "    \"$programs/tony-executor\" --keeper \"$id\" --head >> \"$job/keeper.log\" 2>&1 &\n"
+    "    head=$!\n"
+    "    wait $head\n"
+    "    rc=$?\n"
+    "    while kill -0 $head 2> /dev/null; do # a signal has ended the wait\n"
+    "        wait $head\n"
+    "        rc=$?\n"
+    "    done\n"
+    "done\n"
+    "n=0\n"
+    "while kill -0 $step 2> /dev/null && [ $n -lt 40 ]; do\n"
+    "    sleep 0.05\n"
+    "    n=$((n + 1))\n"
+    "done\n"
+    "rm -rf \"$TONY_RUNTIME_DIR\"\n"
+    "[ $rc -eq 0 ] || exit 1\n";
+
+int slurm_script(const struct conf *c, const struct job_spec *s, const struct slurm_shape *shape,
+                 const char *id, const char *home, const char *programs, struct buf *out)
+{
+    AUTO(free_p) char *dir = str_printf("%s/jobs/%s", home, id);
+    if (!dir)
+        return -ENOMEM;
+    (void)buf_adds(out, "#!/bin/sh\n");
+    add_name(s->name ? s->name : "job", out);
+    add_size(c, shape, out);
+    (void)buf_addf(out,
+                   "#SBATCH --no-kill\n#SBATCH --no-requeue\n#SBATCH --export=NIL\n"
+                   "#SBATCH --chdir=/\n#SBATCH --open-mode=append\n#SBATCH --output=%s/batch.log\n",
+                   dir);
+    add_keys(c, out);
+    add_extra(c, out);
+    (void)buf_adds(out, "unset SLURM_EXPORT_ENV\n");
+    add_variable(out, "TONY_HOME", home);
+    add_environment(out);
+    add_variable(out, "id", id);
+    add_variable(out, "job", dir);
+    add_variable(out, "programs", programs);
+    add_node_part(shape, out);
+    (void)buf_adds(out, runtime_dir);
+    (void)buf_adds(out, batch_part);
+    return out->failed ? -ENOMEM : 0;
+}

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The size of the allocation: how many nodes, and how much of each.
+ *
+ * Slurm gives all nodes of an allocation the same share. So the tasks are packed into equal boxes,
+ * the largest task first. For each kind of node of the partition, a box as large as the node is
+ * tried. The kind that needs the fewest nodes wins, and each node is asked only for as much as the
+ * fullest box holds.
+ */
+#include <errno.h>
+
+#include "base/base.h"
+#include "cluster/slurm/slurm_int.h"
+#include "conf/conf.h"
+
+enum {
+    OVERHEAD_MIB = 96,      /* of head keeper, master, srun and the keeper of a node */
+    OVERHEAD_TASK_MIB = 8,  /* of an executor */
+    SHAPES_MAX = 64,
+};
+
+/* ---- the nodes of a partition ---- */
+
+/* "gpu:a100:4(S:0-1),gpu:2" -> 6 */
+static uint32_t count_gpus(struct span gres)
+{
+    struct span item;
+    uint32_t n = 0;
+    while (span_split(&gres, ',', &item)) {
+        int64_t count = 1;
+        item = span_trim(item);
+        const char *paren = item.len ? memchr(item.p, '(', item.len) : NULL;
+        if (paren)
+            item.len = (size_t)(paren - item.p);
+        if (!span_eqs(item, "gpu") && !span_starts(item, "gpu:"))
+            continue;
+        const char *colon = memrchr(item.p, ':', item.len);
+        if (colon && str_i64(span_mem(colon + 1, (size_t)(item.p + item.len - colon - 1)), 0,
+                             1 << 20, "gres", &count, NULL) < 0)
+            count = 1; /* "gpu:a100": one of that type */
+        n += (uint32_t)count;
+    }
+    return n;
+}
+
+/* "64+": at least 64. */
+static bool read_number(struct span text, int64_t *out)
+{
+    text = span_trim(text);
+    if (text.len && text.p[text.len - 1] == '+')
+        text.len--;
+    return str_i64(text, 0, INT64_MAX >> 20, "number", out, NULL) == 0;
+}
+
+/* May a node in this state run jobs, now or later? "idle", "mix", "alloc", "comp", "resv", ... */
+static bool is_usable(struct span state)
+{
+    static const char *const out[] = { "down", "drain", "drng", "fail", "inval", "unk", "boot" };
+    for (size_t i = 0; i < ARRAY_LEN(out); i++)
+        if (span_starts(state, out[i]))
+            return false;
+    return true;
+}
+
+int slurm_parse_nodes(struct span text, slurm_nodes *out)
+{
+    struct span line;
+    while (text.len && span_split(&text, '\n', &line)) {
+        struct span cpus, memory, gres, state;
+        int64_t vcores, mib;
+        if (!span_split(&line, '|', &cpus) || !span_split(&line, '|', &memory) ||
+            !span_split(&line, '|', &gres) || !span_split(&line, '|', &state) ||
+            !read_number(cpus, &vcores) || !read_number(memory, &mib) ||
+            !is_usable(span_trim(state)))
+            continue;
+        struct slurm_node n = { 1, (uint64_t)mib, (uint32_t)MIN(vcores, (int64_t)1 << 20),
+                                count_gpus(gres) };
+        size_t i = 0;
+        while (i < out->n && (out->v[i].memory_mib != n.memory_mib || out->v[i].gpus != n.gpus ||
+                              out->v[i].vcores != n.vcores))
+            i++;
+        if (i < out->n)
+            out->v[i].n++;
+        else if (out->n < SHAPES_MAX && vec_push(out, n) < 0)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+/* ---- packing ---- */
+
+struct task {
+    uint64_t memory_mib;
+    uint32_t vcores, gpus;
+};
+typedef VEC(struct task) tasks;
+
+static int larger_first(const void *a, const void *b)
+{
+    const struct task *x = a, *y = b;
+    if (x->gpus != y->gpus)
+        return x->gpus > y->gpus ? -1 : 1;
+    if (x->memory_mib != y->memory_mib)
+        return x->memory_mib > y->memory_mib ? -1 : 1;
+    return x->vcores == y->vcores ? 0 : x->vcores > y->vcores ? -1 : 1;
+}
+
+/* All containers that the job may hold at the same time. */
+static int list_tasks(const struct job_spec *s, tasks *out)
+{
+    AUTO(free_p) uint32_t *instances = calloc(s->n_roles + 1, sizeof *instances);
+    AUTO(free_p) bool *counts = calloc(s->n_roles + 1, sizeof *counts);
+    if (!instances || !counts)
+        return -ENOMEM;
+    for (size_t i = 0; i < s->n_roles; i++)
+        instances[i] = s->roles[i].instances;
+    job_spec_peak_roles(s, instances, counts);
+    for (size_t i = 0; i < s->n_roles; i++) {
+        const struct role_spec *r = &s->roles[i];
+        struct task t = { r->memory_mib, r->vcores, r->gpus };
+        for (uint32_t n = 0; counts[i] && r->instances && n < r->instances + r->spares; n++)
+            if (vec_push(out, t) < 0)
+                return -ENOMEM;
+    }
+    if (s->single_node) {
+        struct task t = { s->am.memory_mib, s->am.vcores, s->am.gpus };
+        if (vec_push(out, t) < 0)
+            return -ENOMEM;
+    }
+    qsort(out->v, out->n, sizeof *out->v, larger_first);
+    return 0;
+}
+
+struct box {
+    struct task used;
+    uint32_t n;
+};
+typedef VEC(struct box) boxes;
+
+static bool fits(const struct box *b, const struct task *t, const struct slurm_node *node)
+{
+    uint64_t overhead = OVERHEAD_MIB + (uint64_t)OVERHEAD_TASK_MIB * (b->n + 1);
+    return b->used.memory_mib + t->memory_mib + overhead <= node->memory_mib &&
+           b->used.vcores + t->vcores <= node->vcores && b->used.gpus + t->gpus <= node->gpus;
+}
+
+static void put(struct box *b, const struct task *t)
+{
+    b->used.memory_mib += t->memory_mib;
+    b->used.vcores += t->vcores;
+    b->used.gpus += t->gpus;
+    b->n++;
+}
+
+/* Pack the tasks into boxes as large as the node. exactly: into this number of boxes, evenly; 0 =
+ * into as few as possible. false: they do not fit. */
+static bool pack(const tasks *list, const struct slurm_node *node, uint32_t exactly, boxes *out)
+{
+    out->n = 0;
+    for (uint32_t i = 0; i < exactly; i++)
+        if (vec_push(out, (struct box){ 0 }) < 0)
+            return false;
+    for (size_t i = 0; i < list->n; i++) {
+        struct box *best = NULL;
+        for (size_t b = 0; b < out->n; b++)
+            if (fits(&out->v[b], &list->v[i], node) && (!best || (exactly && out->v[b].n < best->n)))
+                best = &out->v[b];
+        if (!best && !exactly && vec_push(out, (struct box){ 0 }) == 0 &&
+            fits(&out->v[out->n - 1], &list->v[i], node))
+            best = &out->v[out->n - 1];
+        if (!best)
+            return false;
+        put(best, &list->v[i]);
+    }
+    return true;
+}
+
+static void shape_of(const boxes *b, uint32_t spare, struct slurm_shape *out)
+{
+    uint32_t most = 0;
+    *out = (struct slurm_shape){ .nodes = (uint32_t)b->n + spare, .vcores = 1 };
+    for (size_t i = 0; i < b->n; i++) {
+        out->memory_mib = MAX(out->memory_mib, b->v[i].used.memory_mib);
+        out->vcores = MAX(out->vcores, b->v[i].used.vcores);
+        out->gpus = MAX(out->gpus, b->v[i].used.gpus);
+        most = MAX(most, b->v[i].n);
+    }
+    out->overhead_mib = OVERHEAD_MIB + (uint64_t)OVERHEAD_TASK_MIB * most;
+}
+
+/* How many nodes have at least what the shape asks? */
+static uint32_t count_nodes(const slurm_nodes *nodes, const struct slurm_shape *s)
+{
+    uint32_t n = 0;
+    for (size_t i = 0; i < nodes->n; i++)
+        if (nodes->v[i].memory_mib >= s->memory_mib + s->overhead_mib &&
+            nodes->v[i].vcores >= s->vcores && nodes->v[i].gpus >= s->gpus)
+            n += nodes->v[i].n;
+    return n;
+}
+
+static int no_room(const struct job_spec *s, const slurm_nodes *nodes, uint32_t wanted,
+                   uint32_t spare, struct err *e)
+{
+    struct job_demand d;
+    uint32_t n = 0;
+    job_spec_demand(s, &d);
+    for (size_t i = 0; i < nodes->n; i++)
+        n += nodes->v[i].n;
+    if (n == 0)
+        return err_set(e, ERANGE, "the partition has no node that runs jobs");
+    return err_set(e, ERANGE,
+                   "the %u nodes of the partition cannot hold %u containers with %llu MiB, %u cores "
+                   "and %u GPUs in all%s%s",
+                   n, d.n_containers, (unsigned long long)d.memory_mib, d.vcores, d.gpus,
+                   wanted ? " on the number of nodes that tony.slurm.nodes says" : "",
+                   spare ? " besides the spare nodes" : "");
+}
+
+int slurm_choose_shape(const struct job_spec *s, const slurm_nodes *nodes, uint32_t wanted,
+                       uint32_t spare, struct slurm_shape *out, struct err *e)
+{
+    tasks list = { 0 };
+    boxes b = { 0 };
+    bool found = false;
+    int rc = list_tasks(s, &list);
+    for (size_t i = 0; rc == 0 && i < nodes->n; i++) {
+        struct slurm_shape shape;
+        if (!pack(&list, &nodes->v[i], wanted, &b))
+            continue;
+        shape_of(&b, spare, &shape);
+        if (count_nodes(nodes, &shape) < shape.nodes)
+            continue;
+        if (!found || shape.nodes < out->nodes ||
+            (shape.nodes == out->nodes && shape.memory_mib < out->memory_mib))
+            *out = shape;
+        found = true;
+    }
+    vec_done(&list);
+    vec_done(&b);
+    if (rc < 0)
+        return err_set(e, -rc, "cannot size the allocation: %m");
+    return found ? 0 : no_room(s, nodes, wanted, spare, e);
+}

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of the cluster `slurm`. */
+#include "cluster/slurm/slurm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "cluster/local/local.h"
+#include "cluster/remote.h"
+#include "cluster/slurm/slurm_int.h"
+#include "codec/json.h"
+#include "conf/conf.h"
+#include "history/history.h"
+#include "storage/jobkey.h"
+
+enum { MOVE_MS = 3000, MOVE_PAUSE_MS = 20, SINFO_MS = 20000 };
+
+static int open_slurm(const struct cluster_config *cfg, struct cluster **out, struct err *e)
+{
+    struct slurm_cluster *s = calloc(1, sizeof *s);
+    if (!s || !host_loop(cfg->host, e)) {
+        free(s);
+        (void)err_set(e, ENOMEM, "no memory to talk to Slurm");
+        return -EXIT_CLUSTER;
+    }
+    s->head = (struct cluster_head){ &cluster_slurm, *cfg };
+    *out = (struct cluster *)(void *)s;
+    return 0;
+}
+
+static void close_slurm(struct cluster *k)
+{
+    struct slurm_cluster *s = (struct slurm_cluster *)(void *)k;
+    if (!s)
+        return;
+    free(s->programs);
+    free(s);
+}
+
+/* ---- jobs that were submitted ---- */
+
+static bool knows(struct cluster_host *h, const char *word)
+{
+    char id[APP_ID_MAX];
+    struct err unread = { 0 };
+    return local_find_app(h, word, id, &unread) == 0 && local_is_of_slurm(&h->paths, id);
+}
+
+static int find(struct cluster *k, const char *word, char out[APP_ID_MAX], struct err *e)
+{
+    if (local_find_app(slurm_host(k), word, out, e) == 0)
+        return 0;
+    return e->num == ENOENT || e->num == EINVAL ? -EXIT_MISUSE : -EXIT_CLUSTER;
+}
+
+static int key(struct cluster *k, const char *id, struct tls_key *out, struct err *e)
+{
+    struct cluster_host *h = slurm_host(k);
+    struct job_key secret;
+    int rc = host_look_paths(h, e);
+    AUTO(free_p) char *dir = rc == 0 ? paths_job(&h->paths, id) : NULL;
+    if (rc == 0)
+        rc = dir ? job_key_open(dir, &secret, e) : err_set(e, ENOMEM, "no memory");
+    if (rc == 0)
+        job_key_client(&secret, out);
+    job_key_wipe(&secret, sizeof secret);
+    return rc;
+}
+
+static int history(struct cluster *k, const char *id, json_t **out, struct err *e)
+{
+    int rc = local_verdict(slurm_host(k), id, out, e);
+    return rc == -EBUSY ? -ENOENT : rc;
+}
+
+static char *place(struct cluster *k, const char *id, bool over)
+{
+    struct cluster_host *h = slurm_host(k);
+    struct err unread = { 0 };
+    if (host_look_paths(h, &unread) < 0)
+        return NULL;
+    return over ? paths_history(&h->paths, id) : paths_job(&h->paths, id);
+}
+
+static int verdict(struct cluster *k, const struct cluster_report *r, json_t **out, int *out_code,
+                   struct err *e)
+{
+    int rc = local_verdict(slurm_host(k), r->id, out, e);
+    if (rc < 0)
+        err_clear(e);
+    *out_code = rc == 0 ? (int)json_int(*out, "exit_code", r->exit_code) : r->exit_code;
+    return 0;
+}
+
+/* The head keeper moves the job to the history a moment after the master has sent the verdict. */
+static void settle(struct cluster *k, const char *id, bool killed)
+{
+    struct cluster_host *h = slurm_host(k);
+    AUTO(free_p) char *dir = paths_job(&h->paths, id);
+    (void)killed;
+    for (int64_t until = clock_mono_ms() + MOVE_MS;
+         dir && access(dir, F_OK) == 0 && clock_mono_ms() < until;)
+        host_pause(h, MOVE_PAUSE_MS);
+}
+
+/* ---- finished jobs ---- */
+
+static int history_rows(struct cluster *k, struct history_rows *out, struct err *e)
+{
+    struct cluster_host *h = slurm_host(k);
+    int rc = host_look_paths(h, e);
+    return rc < 0 ? rc : history_list(&h->paths, 0, out, e);
+}
+
+static int history_file(struct cluster *k, const char *id, const char *name, struct buf *out,
+                        struct err *e)
+{
+    AUTO(free_p) char *dir = paths_history(&slurm_host(k)->paths, id);
+    AUTO(free_p) char *path = dir ? fs_join(dir, name) : NULL;
+    return path ? fs_read(AT_FDCWD, path, out, e)
+                : err_set(e, ENOMEM, "cannot read the history: %m");
+}
+
+/* ---- doctor ---- */
+
+static void doctor(struct cluster_host *h, const struct conf *conf, cluster_finding_fn *add,
+                   void *arg)
+{
+    const char *const argv[] = { "sinfo", "-h", "-o", "%P %D nodes %a", NULL };
+    struct slurm_answer a;
+    struct err e = { 0 };
+    (void)h;
+    (void)conf;
+    int rc = slurm_run(argv, NULL, SINFO_MS, &a, &e);
+    if (rc < 0 && e.num == ENOENT) {
+        slurm_answer_done(&a);
+        return; /* this machine is no client of Slurm */
+    }
+    AUTO(free_p) char *words = slurm_words(&a);
+    struct span first = { 0 }, rest = buf_span(&a.out);
+    (void)(rest.len && span_split(&rest, '\n', &first));
+    AUTO(free_p) char *text = span_dup(first);
+    if (rc < 0 || a.status != 0)
+        add("slurm", CLUSTER_WRONG, "look at slurmctld", rc < 0 ? e.msg : words ? words : "", arg);
+    else
+        add("slurm", CLUSTER_FINE, NULL, text ? text : "sinfo answers", arg);
+    slurm_answer_done(&a);
+}
+
+const struct cluster_ops cluster_slurm = {
+    .name = "slurm",
+    .title = "Slurm",
+    .remote = true,
+    .keys_effect = CE_SLURM,
+    .keys_only = "only on Slurm",
+    .no_forecast = "on Slurm its scheduler decides; squeue --start shows its estimate",
+    .open = open_slurm,
+    .close = close_slurm,
+    .plan = slurm_plan,
+    .stage = slurm_stage,
+    .submit = slurm_submit,
+    .knows = knows,
+    .find = find,
+    .report = slurm_report,
+    .key = key,
+    .history = history,
+    .place = place,
+    .status = remote_status,
+    .list = slurm_list,
+    .watch = slurm_watch,
+    .attend = slurm_attend,
+    .stop = slurm_stop,
+    .unwatch = slurm_unwatch,
+    .verdict = verdict,
+    .settle = settle,
+    .logs = local_logs,
+    .history_list = history_rows,
+    .history_file = history_file,
+    .doctor = doctor,
+};

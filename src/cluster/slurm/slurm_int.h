@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of the cluster `slurm` share.
+ *
+ * slurm.c    the table
+ * command.c  runs a command of Slurm
+ * shape.c    the size of the allocation
+ * script.c   the batch script
+ * submit.c   plan, stage and submit
+ * jobs.c     what Slurm and the files say about a job
+ * watch.c    following
+ */
+#ifndef TONY_CLUSTER_SLURM_SLURM_INT_H
+#define TONY_CLUSTER_SLURM_SLURM_INT_H
+
+#include "base/vec.h"
+#include "cluster/cluster.h"
+
+static inline struct cluster_host *slurm_host(const struct cluster *k)
+{
+    return ((const struct cluster_head *)(const void *)k)->cfg.host;
+}
+
+/* ---- command.c ---- */
+
+struct slurm_answer {
+    int status; /* exit code; 128 + n after signal n */
+    struct buf out, err;
+};
+/* Run a command with this text as its standard input (NULL = nothing), for at most limit_ms. It may
+ * run on any thread. -ENOENT: there is no such command on this machine; -ETIMEDOUT. */
+int slurm_run(const char *const *argv, const char *input, int limit_ms, struct slurm_answer *out,
+              struct err *e);
+void slurm_answer_done(struct slurm_answer *a);
+/* The text that the command wrote to stderr, as one line without the name of the command. The
+ * caller frees it. */
+char *slurm_words(const struct slurm_answer *a);
+
+/* ---- shape.c ---- */
+
+struct slurm_node { /* nodes with the same resources */
+    uint32_t n;
+    uint64_t memory_mib;
+    uint32_t vcores, gpus;
+};
+struct slurm_shape {
+    uint32_t nodes;      /* spare nodes included */
+    uint64_t memory_mib; /* of one node, for containers */
+    uint32_t vcores, gpus;
+    uint64_t overhead_mib; /* of tony's own processes on a node, besides memory_mib */
+};
+typedef VEC(struct slurm_node) slurm_nodes;
+struct slurm_cluster {
+    struct cluster_head head;
+    /* After slurm_stage(): */
+    char *programs; /* the directory with tony-master and tony-executor */
+    struct slurm_shape shape;
+};
+
+/* Read the output of sinfo -h -N -o "%c|%m|%G|%t". 0 or -ENOMEM. Damaged lines are skipped. */
+int slurm_parse_nodes(struct span text, slurm_nodes *out);
+/* Choose the number of nodes, and what is asked of each. wanted: tony.slurm.nodes, 0 = as few as
+ * possible. -ERANGE: the nodes cannot hold the job. */
+int slurm_choose_shape(const struct job_spec *s, const slurm_nodes *nodes, uint32_t wanted,
+                       uint32_t spare, struct slurm_shape *out, struct err *e);
+
+/* ---- script.c ---- */
+
+/* The batch script of a job. dir: its directory; programs: NULL = not known yet. 0 or -ENOMEM. */
+int slurm_script(const struct conf *c, const struct job_spec *s, const struct slurm_shape *shape,
+                 const char *id, const char *home, const char *programs, struct buf *out);
+
+/* ---- submit.c ---- */
+
+int slurm_plan(struct cluster *k, struct cluster_job *j, struct cluster_plan *out, struct err *e);
+int slurm_stage(struct cluster *k, struct cluster_job *j, struct err *e);
+int slurm_submit(struct cluster *k, struct cluster_job *j, bool owned,
+                 struct cluster_submitted *out, struct err *e);
+
+/* ---- jobs.c ---- */
+
+struct slurm_state { /* what squeue says */
+    char state[24];  /* "PENDING"; "" = Slurm does not know the job (any more) */
+    char reason[80];
+};
+/* The number that Slurm has given to the job in this directory. "" = it has none yet. */
+void slurm_number(const char *dir, char out[static 32]);
+/* Ask squeue for a job. 0 or -errno: Slurm does not answer. Any thread may call it. */
+int slurm_ask(const char *number, struct slurm_state *out, struct err *e);
+bool slurm_state_is_over(const char *state); /* "" is over */
+int slurm_exit_code(const char *state);
+/* Why it waits, in words. never: it can never start. The caller frees it; NULL = no memory. */
+char *slurm_why(const struct slurm_state *s, bool *out_never);
+/* Fill r->at from master.json. false: no master has started yet. */
+bool slurm_master(const char *dir, struct cluster_master *out);
+/* The job has ended in Slurm without a verdict: write one, and move the job to the history. */
+int slurm_settle(struct cluster_host *h, const char *id, const struct slurm_state *s,
+                 struct err *e);
+int slurm_report(struct cluster *k, const char *id, struct cluster_report *out, struct err *e);
+int slurm_list(struct cluster *k, size_t max, json_t *rows, bool *out_more, struct err *e);
+
+/* ---- watch.c ---- */
+
+int slurm_watch(struct cluster *k, const struct cluster_watch_config *cfg,
+                struct cluster_watch **out, struct err *e);
+void slurm_attend(struct cluster_watch *w, bool connected);
+void slurm_stop(struct cluster_watch *w, enum cluster_stop how, const char *reason,
+                bool checkpoint);
+void slurm_unwatch(struct cluster_watch *w);
+
+#endif

@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Plans, stages and submits a job.
+ *
+ * 1. stage: the size of the allocation is chosen from what sinfo says. The shipped content goes into
+ *    the store, and the programs of tony into programs/ of TONY_HOME.
+ * 2. submit: the directory of the job is made in jobs/, then sbatch is run. If the client dies in
+ *    between, the directory has no number of Slurm, and is removed after ORPHAN_S.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "cluster/slurm/slurm_int.h"
+#include "conf/conf.h"
+#include "storage/jobkey.h"
+#include "storage/tree.h"
+
+enum {
+    SINFO_MS = 20000,
+    SBATCH_MS = 60000,
+};
+
+static int no_memory(struct err *e)
+{
+    (void)err_set(e, ENOMEM, "no memory to submit the job");
+    return -EXIT_CLUSTER;
+}
+
+/* ---- the size ---- */
+
+static const char *partition_of(const struct conf *c)
+{
+    const char *p = conf_get(c, "tony.slurm.partition"), *queue = conf_get(c, "tony.yarn.queue");
+    const char *origin = conf_origin(c, "tony.yarn.queue");
+    if (p && *p)
+        return p;
+    return queue && *queue && origin && !str_eq(origin, "default") ? queue : NULL;
+}
+
+static int read_nodes(const struct conf *c, slurm_nodes *out, struct err *e)
+{
+    const char *partition = partition_of(c);
+    const char *argv[] = { "sinfo", "-h", "-N", "-o", "%c|%m|%G|%t", NULL, NULL, NULL };
+    struct slurm_answer a;
+    if (partition) {
+        argv[5] = "-p";
+        argv[6] = partition;
+    }
+    int rc = slurm_run(argv, NULL, SINFO_MS, &a, e);
+    if (rc == 0 && a.status != 0) {
+        AUTO(free_p) char *words = slurm_words(&a);
+        rc = err_set(e, EIO, "Slurm does not answer: %s", words && *words ? words : "sinfo failed");
+    }
+    if (rc == 0 && slurm_parse_nodes(buf_span(&a.out), out) < 0)
+        rc = err_set(e, ENOMEM, "no memory for the nodes of the cluster");
+    if (rc == 0 && out->n == 0 && partition)
+        rc = err_set(e, ERANGE, "the partition '%s' does not exist, or has no node that runs jobs",
+                     partition);
+    slurm_answer_done(&a);
+    return rc;
+}
+
+static int find_shape(const struct cluster_job *j, const slurm_nodes *nodes,
+                      struct slurm_shape *out, struct err *e)
+{
+    return slurm_choose_shape(j->spec, nodes, (uint32_t)conf_int(j->conf, "tony.slurm.nodes"),
+                              (uint32_t)conf_int(j->conf, "tony.slurm.spare-nodes"), out, e);
+}
+
+/* Arrays of allocations would run the job several times. */
+static int check_extra(const struct cluster_job *j, struct err *e)
+{
+    static const char *const refused[] = { "--array", "-a", "--requeue", "--kill-on-invalid-dep",
+                                           "--wrap", "-W", "--wait", "--test-only", "--no-kill" };
+    struct strv list = { 0 };
+    const char *text = conf_get(j->conf, "tony.slurm.extra-arguments");
+    int rc = text && *text ? conf_list_parse(span_of(text), &list) : 0;
+    for (size_t i = 0; rc >= 0 && i < list.n; i++)
+        for (size_t k = 0; k < ARRAY_LEN(refused); k++) {
+            size_t n = strlen(refused[k]);
+            if (strncmp(list.v[i], refused[k], n) == 0 && strchr("= ", list.v[i][n])) {
+                rc = err_set(e, EINVAL, "tony.slurm.extra-arguments has '%s', which tony decides "
+                                        "itself: a job has one allocation that runs once",
+                             list.v[i]);
+                break;
+            }
+        }
+    strv_done(&list);
+    return rc < 0 ? -EXIT_MISUSE : 0;
+}
+
+/* ---- plan ---- */
+
+static json_t *capacity_json(const slurm_nodes *nodes)
+{
+    json_int_t n = 0, memory = 0, vcores = 0, gpus = 0;
+    for (size_t i = 0; i < nodes->n; i++) {
+        const struct slurm_node *k = &nodes->v[i];
+        n += k->n;
+        memory += (json_int_t)(k->n * k->memory_mib);
+        vcores += (json_int_t)k->n * k->vcores;
+        gpus += (json_int_t)k->n * k->gpus;
+    }
+    return json_pack("{s:I, s:I, s:I, s:I}", "memory_mib", memory, "gpus", gpus, "vcores", vcores,
+                     "nodes", n);
+}
+
+static int show_script(struct cluster *k, const struct cluster_job *j,
+                       const struct slurm_shape *shape, struct cluster_plan *out)
+{
+    struct cluster_host *h = slurm_host(k);
+    AUTO(buf_done) struct buf text = { 0 };
+    struct err unread = { 0 };
+    const char *home = host_look_paths(h, &unread) == 0 ? h->paths.home : "$TONY_HOME";
+    AUTO(free_p) char *programs = str_printf("%s/programs/VERSION", home);
+    int rc = slurm_script(j->conf, j->spec, shape, "APPLICATION_ID", home, programs, &text);
+    struct span rest = buf_span(&text), line;
+    while (rc == 0 && rest.len && span_split(&rest, '\n', &line))
+        rc = strv_take(&out->shown, span_dup(line));
+    if (rc == 0)
+        out->more = json_pack("{s:s, s:{s:i, s:I, s:i, s:i}}", "script", buf_cstr(&text), "slurm",
+                              "nodes", (int)shape->nodes, "memory_mib",
+                              (json_int_t)(shape->memory_mib + shape->overhead_mib), "vcores",
+                              (int)shape->vcores, "gpus", (int)shape->gpus);
+    return rc;
+}
+
+int slurm_plan(struct cluster *k, struct cluster_job *j, struct cluster_plan *out, struct err *e)
+{
+    slurm_nodes nodes = { 0 };
+    struct slurm_shape shape;
+    int rc = check_extra(j, &out->why);
+    out->refused = rc < 0;
+    if (rc == 0)
+        rc = read_nodes(j->conf, &nodes, &out->why);
+    if (rc == 0) {
+        out->capacity = capacity_json(&nodes);
+        rc = find_shape(j, &nodes, &shape, &out->why);
+    }
+    out->refused = out->refused || rc == -ERANGE;
+    if (rc == 0 && show_script(k, j, &shape, out) < 0) {
+        vec_done(&nodes);
+        return no_memory(e);
+    }
+    vec_done(&nodes);
+    return 0;
+}
+
+/* ---- the programs ---- */
+
+static int copy_program(const char *from, const char *dir, const char *name, struct err *e)
+{
+    static const struct tree_copy_opts opts = { .read_only = true };
+    AUTO(close_p) int fd = open(from, O_RDONLY | O_CLOEXEC);
+    AUTO(close_p) int to = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct stat st;
+    if (fd == -1 || to == -1 || fstat(fd, &st) == -1)
+        return err_set(e, errno, "cannot copy '%s' to '%s': %m", from, dir);
+    return tree_copy_file(fd, &st, from, to, name, &opts, e);
+}
+
+/* Copy the two programs to programs/<version>-<size>-<time>/ of TONY_HOME, unless they are there. */
+static int put_programs(struct slurm_cluster *s, struct err *e)
+{
+    static const char *const names[] = { "tony-master", "tony-executor" };
+    struct cluster_host *h = s->head.cfg.host;
+    AUTO(free_p) char *master = paths_program(names[0]), *executor = paths_program(names[1]);
+    const char *const from[] = { master, executor };
+    struct stat st[2];
+    if (!master || !executor || stat(master, &st[0]) == -1 || stat(executor, &st[1]) == -1)
+        return err_set(e, ENOENT, "cannot find tony-master and tony-executor beside tony");
+    char name[120];
+    (void)snprintf(name, sizeof name, "%s-%llx-%llx-%llx-%llx", h->version,
+                   (unsigned long long)st[0].st_size, (unsigned long long)st[0].st_mtime,
+                   (unsigned long long)st[1].st_size, (unsigned long long)st[1].st_mtime);
+    AUTO(free_p) char *all = fs_join(h->paths.home, "programs");
+    s->programs = all ? fs_join(all, name) : NULL;
+    AUTO(free_p) char *half = all ? str_printf("%s/.new-%d", all, (int)getpid()) : NULL;
+    int rc = s->programs && half ? fs_mkdirs(all, 0700, e) : err_set(e, ENOMEM, "no memory");
+    if (rc == 0 && access(s->programs, X_OK) == -1) {
+        rc = fs_mkdirs(half, 0700, e);
+        for (size_t i = 0; rc == 0 && i < ARRAY_LEN(names); i++)
+            rc = copy_program(from[i], half, names[i], e);
+        if (rc == 0 && rename(half, s->programs) == -1 && access(s->programs, X_OK) == -1)
+            rc = err_set(e, errno, "cannot make directory '%s': %m", s->programs);
+        (void)fs_remove_tree(AT_FDCWD, half, NULL); /* it is there if another client was faster */
+    }
+    return rc;
+}
+
+int slurm_stage(struct cluster *k, struct cluster_job *j, struct err *e)
+{
+    struct slurm_cluster *s = (struct slurm_cluster *)(void *)k;
+    slurm_nodes nodes = { 0 };
+    struct slurm_shape shape;
+    int rc = check_extra(j, e);
+    if (rc < 0)
+        return rc;
+    rc = read_nodes(j->conf, &nodes, e);
+    if (rc == 0)
+        rc = find_shape(j, &nodes, &shape, e);
+    vec_done(&nodes);
+    if (rc < 0)
+        return rc == -ERANGE ? -EXIT_MISUSE : -EXIT_CLUSTER;
+    s->shape = shape;
+    if (host_open_paths(slurm_host(k), e) < 0)
+        return -EXIT_CLUSTER;
+    rc = ship_put(slurm_host(k), j, e);
+    if (rc == 0 && put_programs(s, e) < 0)
+        rc = -EXIT_CLUSTER;
+    return rc;
+}
+
+/* ---- the job's directory ---- */
+
+static void highest_number(const char *dir, uint32_t *highest)
+{
+    DIR *d = opendir(dir);
+    for (struct dirent *x; d && (x = readdir(d));) {
+        int64_t start;
+        uint32_t n;
+        if (app_id_parse(x->d_name, &start, &n, NULL) == 0)
+            *highest = MAX(*highest, n);
+    }
+    if (d)
+        (void)closedir(d);
+}
+
+static int write_file(const char *dir, const char *name, const void *bytes, size_t n, struct err *e)
+{
+    AUTO(free_p) char *path = fs_join(dir, name);
+    if (!path)
+        return err_set(e, ENOMEM, "no memory to submit the job");
+    AUTO(close_p) int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int rc = fd == -1 ? -errno : fs_write_all(fd, bytes, n);
+    if (rc == 0 && fsync(fd) == -1)
+        rc = -errno;
+    return rc < 0 ? err_set(e, -rc, "cannot write '%s': %m", path) : 0;
+}
+
+static int fill(struct slurm_cluster *s, struct cluster_job *j, const char *id, const char *dir,
+                bool owned, struct err *e)
+{
+    struct cluster_host *h = s->head.cfg.host;
+    AUTO(buf_done) struct buf conf = { 0 }, script = { 0 };
+    AUTO(free_p) char *nodes = fs_join(dir, "nodes");
+    struct job_key key;
+    int rc = nodes ? fs_mkdirs(nodes, 0700, e) : err_set(e, ENOMEM, "no memory to submit the job");
+    if (rc == 0)
+        rc = job_conf_text(h, j, &conf, e);
+    if (rc == 0)
+        rc = job_key_new(&key, e);
+    if (rc == 0 &&
+        slurm_script(j->conf, j->spec, &s->shape, id, h->paths.home, s->programs, &script) < 0)
+        rc = err_set(e, ENOMEM, "no memory to submit the job");
+    if (rc == 0)
+        rc = write_file(dir, "job.conf", conf.p, conf.len, e);
+    if (rc == 0)
+        rc = write_file(dir, "key", key.bytes, sizeof key.bytes, e);
+    if (rc == 0)
+        rc = write_file(dir, "script", script.p, script.len, e);
+    if (rc == 0)
+        rc = write_file(dir, "slurm.json", "{}\n", 3, e);
+    if (rc == 0 && owned)
+        rc = write_file(dir, "owned", "", 0, e);
+    job_key_wipe(&key, sizeof key);
+    return rc;
+}
+
+/* Make jobs/<id>. Its number is the next one of this home. */
+static int make_dir(struct slurm_cluster *s, struct cluster_job *j, bool owned,
+                    char id[APP_ID_MAX], char **out, struct err *e)
+{
+    struct cluster_host *h = s->head.cfg.host;
+    uint32_t number = 0;
+    highest_number(h->paths.jobs, &number);
+    highest_number(h->paths.history, &number);
+    AUTO(free_p) char *half = str_printf("%s/.slurm-%d", h->paths.jobs, (int)getpid());
+    if (!half)
+        return err_set(e, ENOMEM, "no memory to submit the job");
+    (void)fs_remove_tree(AT_FDCWD, half, NULL); /* of a dead client with the same pid */
+    for (int64_t now = clock_wall_ms();; now++) { /* another client may take the same id */
+        app_id_format(id, now, number + 1);
+        AUTO(free_p) char *dir = paths_job(&h->paths, id);
+        int rc = dir ? fill(s, j, id, half, owned, e) : err_set(e, ENOMEM, "no memory");
+        if (rc == 0 && rename(half, dir) == 0) {
+            *out = TAKE(dir);
+            return 0;
+        }
+        int num = errno;
+        (void)fs_remove_tree(AT_FDCWD, half, NULL);
+        if (rc < 0 || (num != EEXIST && num != ENOTEMPTY))
+            return rc < 0 ? rc : err_set(e, num, "cannot make directory '%s': %m", dir);
+    }
+}
+
+/* ---- sbatch ---- */
+
+/* Is it the user's job that sbatch refuses, or is Slurm in trouble? */
+static int refusal_code(const char *words)
+{
+    static const char *const trouble[] = { "Unable to contact", "Connection refused", "Socket timed",
+                                           "Zero Bytes", "temporarily", "munge" };
+    for (size_t i = 0; i < ARRAY_LEN(trouble); i++)
+        if (strstr(words, trouble[i]))
+            return -EXIT_CLUSTER;
+    return -EXIT_MISUSE;
+}
+
+static int run_sbatch(const char *dir, char number[static 32], struct err *e)
+{
+    AUTO(free_p) char *script = fs_join(dir, "script");
+    if (!script)
+        return no_memory(e);
+    const char *argv[] = { "sbatch", "--parsable", script, NULL };
+    struct slurm_answer a;
+    if (slurm_run(argv, NULL, SBATCH_MS, &a, e) < 0) {
+        slurm_answer_done(&a);
+        return -EXIT_CLUSTER;
+    }
+    AUTO(free_p) char *words = slurm_words(&a);
+    struct span id = span_trim(buf_span(&a.out));
+    id.len = id.len ? (size_t)(strcspn(buf_cstr(&a.out), "; \n")) : 0;
+    int rc = 0;
+    if (a.status != 0 || id.len == 0 || id.len >= 32) {
+        (void)err_set(e, EINVAL, "Slurm refuses the job: %s",
+                      words && *words ? words : "sbatch gives no reason");
+        err_hint(e, "tony plan shows the script that sbatch gets");
+        rc = refusal_code(words ? words : "");
+    } else {
+        (void)snprintf(number, 32, "%.*s", (int)id.len, id.p);
+    }
+    slurm_answer_done(&a);
+    return rc;
+}
+
+static int write_number(const char *dir, const char *number, struct err *e)
+{
+    AUTO(free_p) char *path = fs_join(dir, "slurm.json");
+    char text[80];
+    (void)snprintf(text, sizeof text, "{\"job\":\"%s\"}\n", number);
+    return path ? fs_write_atomic(AT_FDCWD, path, span_of(text), 0600, true, e)
+                : err_set(e, ENOMEM, "no memory");
+}
+
+int slurm_submit(struct cluster *k, struct cluster_job *j, bool owned,
+                 struct cluster_submitted *out, struct err *e)
+{
+    struct slurm_cluster *s = (struct slurm_cluster *)(void *)k;
+    AUTO(free_p) char *dir = NULL;
+    char number[32] = "";
+    int rc = make_dir(s, j, owned, out->id, &dir, e);
+    if (rc < 0)
+        return rc == -EILSEQ ? -EXIT_MISUSE : -EXIT_CLUSTER;
+    if (owned)
+        signals_hold();
+    rc = run_sbatch(dir, number, e);
+    if (rc < 0) {
+        (void)fs_remove_tree(AT_FDCWD, dir, NULL); /* a script that was accepted ends at once then */
+        return rc;
+    }
+    struct err unread = { 0 };
+    (void)write_number(dir, number, &unread); /* the script writes the number, too */
+    (void)strv_pushf(&out->said, "submitted %s as %s, job %s of Slurm on %u node%s; logs in %s/logs",
+                     j->spec->name, out->id, number, s->shape.nodes, s->shape.nodes == 1 ? "" : "s",
+                     dir);
+    return 0;
+}

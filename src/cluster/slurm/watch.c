@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Watches a job for cluster_follow().
+ *
+ * The files of the job are read often: they cost Slurm nothing, and tell when the master starts and
+ * when the job is in the history. squeue is asked with pauses of 1 s to 30 s while the job has no
+ * master, and not at all while the master is attended. It runs on a thread of the thread pool.
+ */
+#include <errno.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "cluster/local/local.h"
+#include "cluster/slurm/slurm_int.h"
+#include "codec/json.h"
+#include "loop/loop.h"
+#include "storage/jobkey.h"
+
+enum {
+    LOOK_MS = 50,        /* between two looks at the files */
+    LOOK_MAX_MS = 1000,  /* the pause grows to this while the job waits */
+    ASK_MS = 1000,       /* between two questions to squeue */
+    ASK_MAX_MS = 30000,
+    LOST_MS = 300000,    /* Slurm does not answer for this time: the watch ends */
+    STOP_WAIT_MS = 5000, /* for the master to confirm a stop */
+    SCANCEL_MS = 30000,
+};
+
+/* What the thread uses. It belongs to the thread while `busy` of the watch is set. */
+struct question {
+    struct cluster_watch *w; /* NULL: the watch has ended meanwhile */
+    char number[32];
+    bool cancel; /* run scancel, not squeue */
+    struct slurm_state state;
+    struct err e;
+};
+
+struct cluster_watch {
+    struct cluster_watch_head head;
+    struct cluster_host *h;
+    char *dir;
+    struct loop_timer *look;
+    struct question *q; /* NULL = no question is under way */
+    struct slurm_state state; /* the last answer */
+    bool answered;            /* `state` is set */
+    bool attended, over, silent;
+    bool had_master; /* the master was connected once */
+    bool dial_failed;
+    int64_t ask_at_ms, ask_pause_ms, look_pause_ms, silent_since;
+    const char *stop_reason;
+    int64_t cancel_at_ms; /* when to run scancel; 0 = do not */
+    bool cancelled;
+};
+
+static void tell(struct cluster_watch *w, struct cluster_report *r)
+{
+    r->own = true;
+    (void)str_copy(r->id, sizeof r->id, w->head.cfg->id);
+    w->head.cfg->on_report(r, w->head.cfg->arg);
+}
+
+static void lost(struct cluster_watch *w, int code, const struct err *e)
+{
+    w->over = true;
+    loop_timer_stop(w->look);
+    w->head.cfg->on_lost(code, e, w->head.cfg->arg);
+}
+
+static void look_soon(struct cluster_watch *w, int64_t pause_ms)
+{
+    if (!w->over)
+        loop_timer_set(w->look, clock_mono_ms() + pause_ms);
+}
+
+/* ---- the verdict ---- */
+
+/* true: the job is over, or cannot be read, and the caller was told. */
+static bool tell_verdict(struct cluster_watch *w)
+{
+    struct err e = { 0 };
+    json_t *doc = NULL;
+    int rc = local_verdict(w->h, w->head.cfg->id, &doc, &e);
+    if (rc == -EBUSY)
+        return false;
+    if (rc < 0) {
+        lost(w, EXIT_CLUSTER, &e);
+        return true;
+    }
+    struct cluster_report r = { .phase = CLUSTER_OVER,
+                                .exit_code = (int)json_int(doc, "exit_code", EXIT_JOB_FAILED),
+                                .summary = doc };
+    (void)str_copy(r.state, sizeof r.state, json_str(doc, "state", ""));
+    w->over = true;
+    loop_timer_stop(w->look);
+    tell(w, &r);
+    json_decref(doc);
+    return true;
+}
+
+/* ---- questions to Slurm ---- */
+
+static int on_thread(void *arg)
+{
+    struct question *q = arg;
+    if (!q->cancel)
+        return slurm_ask(q->number, &q->state, &q->e);
+    const char *const argv[] = { "scancel", q->number, NULL };
+    struct slurm_answer a;
+    int rc = slurm_run(argv, NULL, SCANCEL_MS, &a, &q->e);
+    if (rc == 0 && a.status != 0) {
+        AUTO(free_p) char *words = slurm_words(&a);
+        if (!words || !strstr(words, "Invalid job id")) /* it has ended */
+            rc = err_set(&q->e, EIO, "cannot cancel the job in Slurm: %s",
+                         words && *words ? words : "scancel failed");
+    }
+    slurm_answer_done(&a);
+    return rc;
+}
+
+static void on_answer(struct cluster_watch *w, const struct question *q)
+{
+    w->silent = false;
+    w->silent_since = 0;
+    w->state = q->state;
+    w->answered = true;
+    if (!slurm_state_is_over(w->state.state) || tell_verdict(w))
+        return;
+    struct err e = { 0 };
+    if (slurm_settle(w->h, w->head.cfg->id, &w->state, &e) < 0)
+        lost(w, EXIT_CLUSTER, &e);
+    else
+        (void)tell_verdict(w);
+}
+
+static void on_silence(struct cluster_watch *w, const struct err *e)
+{
+    int64_t now = clock_mono_ms();
+    if (!w->silent_since)
+        w->silent_since = now;
+    if (!w->silent && w->head.cfg->on_silent)
+        w->head.cfg->on_silent(e->msg, w->head.cfg->arg);
+    w->silent = true;
+    if (e->num == ENOENT || now - w->silent_since > LOST_MS)
+        lost(w, EXIT_CLUSTER, e);
+}
+
+static void on_done(void *arg, int rc)
+{
+    struct question *q = arg;
+    struct cluster_watch *w = q->w;
+    if (w) {
+        w->q = NULL;
+        if (rc < 0)
+            on_silence(w, &q->e);
+        else if (q->cancel)
+            w->head.cfg->on_stopping(w->head.cfg->arg);
+        else if (!w->over)
+            on_answer(w, q);
+        if (!w->over && !w->attended)
+            look_soon(w, 1);
+    }
+    free(q);
+}
+
+static void ask(struct cluster_watch *w, const char *number, bool cancel)
+{
+    struct question *q = calloc(1, sizeof *q);
+    if (!q)
+        return; /* tried again with the next look */
+    q->w = w;
+    q->cancel = cancel;
+    (void)str_copy(q->number, sizeof q->number, number);
+    if (loop_work(w->h->loop, on_thread, on_done, q) < 0)
+        free(q);
+    else
+        w->q = q;
+}
+
+/* ---- looking ---- */
+
+static void tell_master(struct cluster_watch *w, struct cluster_master *at)
+{
+    struct cluster_report r = { .phase = CLUSTER_RUNNING, .at = *at };
+    (void)str_copy(r.state, sizeof r.state, "RUNNING");
+    tell(w, &r);
+}
+
+static void tell_waiting(struct cluster_watch *w)
+{
+    bool never = false, pending = str_eq(w->state.state, "PENDING");
+    AUTO(free_p) char *why = pending ? slurm_why(&w->state, &never) : NULL;
+    AUTO(free_p) char *text = never && why ? str_printf("it can never start: %s", why) : NULL;
+    struct cluster_report r = { .phase = !w->answered || pending ? CLUSTER_WAITING : CLUSTER_STARTING,
+                                .why = text ? text : why };
+    (void)str_copy(r.state, sizeof r.state, w->answered ? w->state.state : "SUBMITTED");
+    tell(w, &r);
+}
+
+static void ask_if_due(struct cluster_watch *w, int64_t now)
+{
+    char number[32];
+    slurm_number(w->dir, number);
+    if (w->q || !number[0])
+        return;
+    if (w->cancel_at_ms && now >= w->cancel_at_ms && !w->cancelled) {
+        w->cancelled = true;
+        w->ask_at_ms = now + ASK_MS / 4;
+        w->ask_pause_ms = ASK_MS;
+        ask(w, number, true);
+    } else if (now >= w->ask_at_ms) {
+        w->ask_at_ms = now + w->ask_pause_ms;
+        w->ask_pause_ms = MIN(2 * w->ask_pause_ms, (int64_t)ASK_MAX_MS);
+        ask(w, number, false);
+    }
+}
+
+static void on_look(void *arg)
+{
+    struct cluster_watch *w = arg;
+    int64_t now = clock_mono_ms();
+    struct cluster_master at = { 0 };
+    if (w->over)
+        return;
+    if (w->attended) { /* only a stop that the master does not confirm is left to do */
+        if (w->cancel_at_ms)
+            ask_if_due(w, now);
+        if (w->cancel_at_ms && !w->cancelled)
+            look_soon(w, MAX(w->cancel_at_ms - now, (int64_t)1));
+        return;
+    }
+    if (tell_verdict(w))
+        return;
+    if (slurm_master(w->dir, &at)) {
+        w->dial_failed = false;
+        tell_master(w, &at);
+        if (w->over || w->attended) {
+            free(at.host);
+            return;
+        }
+    } else {
+        tell_waiting(w);
+    }
+    free(at.host);
+    ask_if_due(w, now);
+    look_soon(w, w->look_pause_ms);
+    w->look_pause_ms = MIN(w->look_pause_ms + w->look_pause_ms / 4, (int64_t)LOOK_MAX_MS);
+}
+
+/* ---- the table's functions ---- */
+
+void slurm_attend(struct cluster_watch *w, bool connected)
+{
+    int64_t now = clock_mono_ms();
+    if (connected) {
+        w->attended = w->had_master = true;
+        w->look_pause_ms = LOOK_MS;
+        w->ask_pause_ms = ASK_MS;
+        if (!w->cancel_at_ms)
+            loop_timer_stop(w->look);
+        return;
+    }
+    if (w->attended) /* the connection was lost: the master may be restarted at once */
+        w->ask_at_ms = now + ASK_MS;
+    w->attended = false;
+    w->dial_failed = true;
+    look_soon(w, LOOK_MS);
+}
+
+void slurm_stop(struct cluster_watch *w, enum cluster_stop how, const char *reason,
+                bool checkpoint)
+{
+    struct cluster_master at = { 0 };
+    (void)checkpoint; /* only a master can let the tasks save one */
+    bool has_master = w->had_master || slurm_master(w->dir, &at);
+    free(at.host);
+    w->stop_reason = reason;
+    if (how == CLUSTER_STOP_CONFIRMED) {
+        w->cancel_at_ms = 0;
+        return;
+    }
+    bool now = how == CLUSTER_STOP_ALONE || !has_master;
+    w->cancel_at_ms = clock_mono_ms() + (now ? 0 : STOP_WAIT_MS);
+    look_soon(w, w->attended && !now ? STOP_WAIT_MS : 0);
+}
+
+void slurm_unwatch(struct cluster_watch *w)
+{
+    if (!w)
+        return;
+    if (w->q)
+        w->q->w = NULL;
+    loop_timer_free(w->look);
+    free(w->dir);
+    free(w);
+}
+
+int slurm_watch(struct cluster *k, const struct cluster_watch_config *cfg,
+                struct cluster_watch **out, struct err *e)
+{
+    struct cluster_host *h = slurm_host(k);
+    struct cluster_watch *w = calloc(1, sizeof *w);
+    struct loop *loop = host_loop(h, e);
+    int rc = w && loop ? host_look_paths(h, e) : -ENOMEM;
+    if (rc == 0) {
+        *w = (struct cluster_watch){ .head = { k, cfg },
+                                     .h = h,
+                                     .ask_pause_ms = ASK_MS,
+                                     .look_pause_ms = LOOK_MS };
+        w->dir = paths_job(&h->paths, cfg->id);
+        w->look = loop_timer_new(loop, on_look, w);
+        /* A master may start within the first second: Slurm is asked only after that. */
+        w->ask_at_ms = clock_mono_ms() + ASK_MS;
+    }
+    if (rc == 0 && (!w->dir || !w->look))
+        rc = -ENOMEM;
+    if (rc < 0) {
+        if (rc == -ENOMEM)
+            (void)err_set(e, ENOMEM, "cannot follow job '%s': %m", cfg->id);
+        slurm_unwatch(w);
+        return -EXIT_CLUSTER;
+    }
+    loop_timer_set(w->look, clock_mono_ms());
+    *out = w;
+    return 0;
+}

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One real Slurm for all tests of a pytest process. A test may break it; it is repaired before the next one."""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import tempfile
+
+import pytest
+from lib_slurm import USER, Slurm, wait_until
+from lib_tony import Tony
+
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "sinfo", "scancel", "srun")
+
+
+@pytest.fixture(scope="session")
+def the_slurm():
+    if os.geteuid() != 0:
+        pytest.skip("hardware: slurmd runs tasks of others, so it needs root")
+    missing = [x for x in PROGRAMS if not shutil.which(x)]
+    assert not missing, f"there is no {missing[0]}; run tools/install-deps check"
+    base = pathlib.Path(tempfile.mkdtemp(prefix="ts-", dir="/tmp"))
+    base.chmod(0o755)
+    slurm = Slurm(base / "c", nodes=3, gpus=2)
+    try:
+        yield slurm.start()
+    finally:
+        slurm.stop()
+        shutil.rmtree(base, ignore_errors=True)
+
+
+@pytest.fixture
+def slurm(the_slurm):
+    the_slurm.repair()
+    yield the_slurm
+    if "slurmctld" not in the_slurm.procs:
+        the_slurm.controller_on()
+    with contextlib.suppress(AssertionError):  # the batch script ends a moment after the job
+        wait_until(lambda: not the_slurm.jobs("PENDING", "RUNNING"), "no job runs", limit=10)
+    left = the_slurm.jobs("PENDING", "RUNNING")
+    for job in left:
+        the_slurm.run("scancel", "--signal=KILL", job)
+    wait_until(lambda: not the_slurm.jobs(), "no job is left")
+    assert not left, f"the test has left jobs: {left}"
+
+
+@pytest.fixture
+def tony(slurm):
+    """tony as an ordinary user, with a home that all nodes see."""
+    base = pathlib.Path(tempfile.mkdtemp(prefix="th-", dir="/tmp"))
+    shutil.chown(base, USER)
+    yield Tony(slurm, base, USER)
+    shutil.rmtree(base, ignore_errors=True)

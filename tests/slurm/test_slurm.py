@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs on a real Slurm with three nodes, as an ordinary user."""
+
+import json
+import os
+import signal
+import time
+
+import pytest
+from lib_slurm import wait_until
+
+LONG = "while :; do sleep 5.5; done"
+RESTARTS = {"tony.worker.restart": "on-failure", "tony.worker.max-restarts": 9, "tony.worker.restart-scope": "task",
+            "tony.application.distributed-mode": "FCFS"}
+
+
+def test_a_job_runs_and_its_results_stay(tony, slurm):
+    done = tony("run", tony.job_file("echo $TASK_INDEX of $CLUSTER_SPEC; echo bad >&2", instances=4))
+    assert "SUCCEEDED" in done.stdout and "job of Slurm" not in done.stdout
+    app = done.stdout.split()[1]
+    status = tony.status(app)
+    assert status["state"] == "SUCCEEDED" and status["live"] is False
+    assert {t["node"] for t in status["tasks"]} == set(slurm.names), "the tasks are spread over the nodes"
+    assert json.loads(tony("logs", app, "worker:3", "--stdout").stdout.split(" of ")[1].strip())["worker"]
+    assert "bad" in tony("logs", app, "worker:1", "--stderr").stdout
+    wait_until(lambda: slurm.job(tony.number(app)) == "COMPLETED", "Slurm shows the result")
+    row = json.loads(tony("list", "--cluster", "slurm", "--json").stdout)["jobs"][0]
+    assert row["application_id"] == app and row["state"] == "SUCCEEDED"
+    assert app not in tony("list", "--cluster", "local", ok=False).stdout
+
+
+def test_a_failure_is_told_by_tony_and_by_slurm(tony, slurm):
+    done = tony("run", tony.job_file("exit 7"), ok=False)
+    app = done.stdout.split()[1]
+    assert done.returncode == 1 and "exit" in done.stdout
+    wait_until(lambda: slurm.job(tony.number(app)) == "FAILED", "Slurm shows the failure")
+
+
+def test_tasks_get_their_gpus_and_nothing_of_slurm(tony):
+    done = tony("run", tony.job_file("env | grep -E '^(SLURM|CUDA_VISIBLE)'", instances=2, gpus=2, conf={"tony.slurm.nodes": 2}))
+    app = done.stdout.split()[1]
+    for task in ("worker:0", "worker:1"):
+        assert tony("logs", app, task, "--stdout").stdout.strip() == "CUDA_VISIBLE_DEVICES=0,1"
+
+
+def test_plan_shows_the_script_that_runs(tony):
+    path = tony.job_file("true", conf={"tony.slurm.time-limit": 90000, "tony.slurm.partition": "short", "tony.slurm.account": "a1",
+                                       "tony.slurm.extra-arguments": "--comment=hello"})
+    shown = tony("plan", path).stdout
+    for line in ("--partition=short", "--time=2", "--account=a1", "--comment=hello", "--nodes=3", "--no-kill", "--no-requeue"):
+        assert f"#SBATCH {line}\n" in shown
+    app = tony("run", path).stdout.split()[1]
+    script = (tony.home / "history" / app / "script").read_text()
+    assert [x for x in script.splitlines() if x.startswith("#SBATCH") and app not in x] == [
+        x for x in shown.splitlines() if x.startswith("#SBATCH") and "APPLICATION_ID" not in x]
+
+
+def test_what_slurm_cannot_give_is_refused_at_once(tony, slurm):
+    for change, words in (({"memory": "9g"}, "cannot hold"), ({"conf": {"tony.slurm.nodes": 9}}, "cannot hold"),
+                          ({"conf": {"tony.slurm.partition": "none"}}, "does not exist"),
+                          ({"conf": {"tony.slurm.extra-arguments": "--array=0-2"}}, "one allocation"),
+                          ({"conf": {"tony.slurm.constraint": "nosuch"}}, "Invalid feature")):
+        done = tony("submit", tony.job_file("true", **change), ok=False)
+        assert done.returncode == 2 and words in done.stderr, done.stderr
+    assert not slurm.jobs() and not list((tony.home / "jobs").iterdir())
+
+
+def test_whatever_dies_the_job_goes_on(tony):
+    app = tony.submit(LONG, conf=RESTARTS)
+    tony.await_running(app, 3)
+
+    def kill(*words):
+        os.kill(tony.processes(*words)[0], signal.SIGKILL)
+
+    def attempts():
+        return sorted(t["attempt"] for t in tony.await_running(app, 3)["tasks"])
+
+    kill("tony-master", "--cluster")
+    wait_until(lambda: tony.status(app)["epoch"] == 2, "the next master answers")
+    assert attempts() == [1, 1, 1]
+    for words, expected in ((("sleep 5.5",), [1, 1, 2]), (("tony-executor worker:",), None), (("--keeper", "--node 1"), None)):
+        kill(*words)
+        before = tony.status(app)["restarts"]
+        wait_until(lambda: tony.status(app)["restarts"] >= max(before, 1), f"{words}: a task is restarted")
+        assert not expected or attempts() == expected
+    tony.await_running(app, 3)
+    kill("--keeper", "--head")
+    wait_until(lambda: tony.status(app)["epoch"] == 3, "the master of the next head keeper answers")
+    tony.await_running(app, 3)
+    tony("stop", app)
+    assert tony.status(app)["state"] == "KILLED"
+
+
+def test_the_controller_may_be_away(tony, slurm):
+    app = tony.submit(LONG, conf=RESTARTS)
+    tony.await_running(app, 3)
+    slurm.controller_off()
+    os.kill(tony.processes("sleep 5.5")[0], signal.SIGKILL)
+    wait_until(lambda: tony.status(app)["restarts"] == 1, "a task is restarted without Slurm")
+    tony.await_running(app, 3)
+    slurm.controller_on()
+    wait_until(lambda: slurm.job(tony.number(app)) == "RUNNING", "the controller knows the job")
+    tony("stop", app)
+
+
+def test_scancel_is_told_from_a_failure(tony, slurm):
+    client = tony.start("run", tony.job_file(LONG))
+    app = wait_until(lambda: [p.name for p in (tony.home / "jobs").glob("application_*")], "the job is submitted")[0]
+    tony.await_running(app, 3)
+    assert slurm.run("scancel", tony.number(app), user=tony.user).returncode == 0
+    assert client.wait(60) == 3, client.stdout.read()
+    assert tony.status(app)["state"] == "KILLED"
+
+
+def test_a_job_that_waits_is_followed_and_stopped(tony, slurm):
+    holder = slurm.run("sbatch", "--parsable", "-N3", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 60", user=tony.user, cwd="/").stdout.strip()
+    wait_until(lambda: slurm.job(holder) == "RUNNING", "the nodes are taken")
+    try:
+        client = tony.start("run", tony.job_file("true"))
+        app = wait_until(lambda: [p.name for p in (tony.home / "jobs").glob("application_*")], "the job is submitted")[0]
+        wait_until(lambda: tony("list", "--cluster", "slurm").stdout.count("WAITING"), "the list shows that it waits")
+        assert any("free nodes" in line or "priority" in line for line in client.stdout), "the client says why it waits"
+        tony("stop", app)
+        assert client.wait(60) == 3
+    finally:
+        slurm.run("scancel", "--signal=KILL", holder)
+    wait_until(lambda: not slurm.jobs(), "the job is gone")
+
+
+def test_a_client_that_is_killed_takes_no_job_with_it(tony):
+    client = tony.start("run", tony.job_file(LONG))
+    app = wait_until(lambda: [p.name for p in (tony.home / "jobs").glob("application_*")], "the job is submitted")[0]
+    tony.await_running(app, 3)
+    client.kill()
+    client.wait()
+    tony.await_running(app, 3)
+    tony("stop", app)
+
+
+def test_a_node_without_power_is_replaced_by_a_spare_one(tony, slurm):
+    conf = {**RESTARTS, "tony.slurm.nodes": 2, "tony.slurm.spare-nodes": 1, "tony.task.master-away-limit": 2000}
+    app = tony.submit(LONG, instances=2, conf=conf)
+    status = tony.await_running(app, 2)
+    batch_host = slurm.job(tony.number(app), "%B")
+    victim = next(t for t in status["tasks"] if t["node"] != batch_host)
+    slurm.power_off(victim["node"])
+    begun = time.monotonic()
+
+    def replaced():
+        task = next(t for t in tony.status(app)["tasks"] if t["task"] == victim["task"])
+        return task if task["state"] == "running" and task["attempt"] == 2 else None
+    task = wait_until(replaced, "the task runs on another node")
+    assert task["node"] != victim["node"]
+    assert time.monotonic() - begun > 2, "not before the lease is over"
+    tony("stop", app)
+
+
+def test_a_resize_beyond_the_allocation_is_refused(tony):
+    app = tony.submit(LONG, conf={**RESTARTS, "tony.worker.max-instances": 50})
+    tony.await_running(app, 3)
+    done = tony("resize", app, "worker=50", ok=False)
+    text = wait_until(lambda: done.stderr + done.stdout + tony("why", app, ok=False).stdout, "there is an answer")
+    assert "no room" in text or "no room" in json.dumps(tony.status(app)), text
+    tony.await_running(app, 3)
+    tony("stop", app)
+
+
+@pytest.mark.slow
+def test_a_time_limit_is_told(tony, slurm):
+    done = tony("run", tony.job_file(LONG, conf={"tony.slurm.time-limit": 60000}), ok=False, timeout=240)
+    assert done.returncode == 3 and "KILLED" in done.stdout
