@@ -304,6 +304,7 @@ struct job_spec {
                                    0 = none */
     uint64_t max_total[TOTAL_COUNT]; /* of all roles; 0 = no cap */
     uint32_t kill_grace_ms, master_away_ms, stderr_lines;
+    uint32_t umask; /* of tasks */
     uint32_t am_retry_count;
     uint32_t restarts[END_COUNT]; /* for each reason: how often a task is restarted after it was
                                      stopped for that reason; 0 = never */

@@ -154,6 +154,7 @@ static const struct conf_key keys[] = {
     INT("tony.task.executor.execution.error-message-max-depth", "20", 0, 1000, "lines", CE_ACTS, TONY5, "Number of lines of a failed task's stderr that are kept."),
     INT("tony.task.kill-grace-ms", "5000", 0, 3600000, "ms", CE_ACTS, OURS, "Time between TERM and KILL when a task is stopped."),
     BOOL("tony.task.streams", "true", CE_ACTS, OURS, "false: tony exec, shell, forward, open, cp and notebook are refused. A site forbids them by a final value in its file."),
+    STR("tony.task.umask", NULL, CE_ACTS, OURS, "File mode creation mask of tasks, in octal, such as 027; unset means that of the shell that submits the job."),
     STR("tony.task.checkpoint-dir", NULL, CE_ACTS, OURS, "Directory where checkpoints appear, for tasks that do not report them on TONY_TASK_SOCKET; relative to the working directory."),
     STR("tony.task.checkpoint-pattern", NULL, CE_ACTS, OURS, "Extended regular expression for the whole name of a checkpoint there; its first group is the step."),
     STR("tony.task.checkpoint-marker", NULL, CE_ACTS, OURS, "A checkpoint is complete when this file is in it, or beside it as NAME followed by this; unset means that it appears by a rename."),

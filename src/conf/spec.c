@@ -98,6 +98,26 @@ static uint64_t limit_ms(const struct build *b, const char *key)
     return v > 0 ? (uint64_t)v : 0;
 }
 
+static int build_umask(struct build *b)
+{
+    static const char key[] = "tony.task.umask";
+    const char *text = conf_get(b->c, key);
+    uint32_t v = 0;
+    b->s->umask = 022;
+    if (!text || !text[0])
+        return 0;
+    for (const char *p = text; *p; p++) {
+        if (*p < '0' || *p > '7' || v > 0777)
+            return build_fail(b, key, EINVAL, "%s is '%s', not a mask in octal such as 027",
+                              key, text);
+        v = v * 8 + (uint32_t)(*p - '0');
+    }
+    if (v > 0777)
+        return build_fail(b, key, EINVAL, "%s is '%s', which is larger than 0777", key, text);
+    b->s->umask = v;
+    return 0;
+}
+
 static int build_texts(struct build *b)
 {
     struct job_spec *s = b->s;
@@ -119,6 +139,8 @@ static int build_texts(struct build *b)
         rc = copy_lower(b, "tony.application.framework", &s->framework);
     if (rc == 0)
         rc = copy_lower(b, "tony.cluster", &s->cluster);
+    if (rc == 0)
+        rc = build_umask(b);
     if (rc == 0 && !s->name)
         rc = build_fail(b, "tony.application.name", EINVAL, "the name of the job is empty");
     if (rc == 0 && strlen(s->name) > JOB_NAME_MAX)

@@ -42,6 +42,8 @@ struct executor_config {
     struct rlimit nofile; /* for tasks; the limit of the executor itself is raised */
 };
 
+enum { UMASK_DEFAULT = 022 };
+
 enum attempt_state {
     ATTEMPT_NONE = 0,
     ATTEMPT_RUNNING,
@@ -224,6 +226,7 @@ struct spawn {
     char *const *env;
     bool own_group; /* a process group for the task */
     int out_fd, err_fd;
+    mode_t umask;
     const char *cgroup_procs; /* NULL = none */
     int cgroup_fd;            /* start the process in this group; -1 = it enters by cgroup_procs */
     struct rlimit nofile;

@@ -44,7 +44,7 @@ static _Noreturn void child(struct spawn *s, pid_t parent)
         sched_setaffinity(0, sizeof *s->cpus, s->cpus);
     prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS);
     setrlimit(RLIMIT_NOFILE, &s->nofile);
-    umask(022);
+    umask(s->umask);
     sigset_t none;
     sigemptyset(&none);
     if (dup2(s->out_fd, 1) == -1 || dup2(s->err_fd, 2) == -1 || chdir(s->workdir) == -1) {

@@ -148,6 +148,8 @@ static void build_fixed(struct master *m, Tony__Welcome *w, const struct role_sp
     /* Without shared directories: $LOG_DIRS */
     w->log_dir = m->remote && !m->remote->shared_dirs ? MUTABLE("") : m->log_dir;
     w->kill_grace_ms = s->kill_grace_ms;
+    w->has_umask = true;
+    w->umask = s->umask;
     w->execution_timeout_ms = s->execution_timeout_ms;
     w->master_away_ms = s->master_away_ms;
     w->stderr_tail_lines = s->stderr_lines;

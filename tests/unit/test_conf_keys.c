@@ -173,6 +173,7 @@ static const struct {
     { "tony.worker.progress-pattern", NULL, CT_STR },
     { "tony.worker.ready", NULL, CT_STR },
     { "tony.worker.stops", NULL, CT_LIST },
+    { "tony.task.umask", NULL, CT_STR },
     { "tony.task.checkpoint-dir", NULL, CT_STR },
     { "tony.task.checkpoint-pattern", NULL, CT_STR },
     { "tony.task.checkpoint-marker", NULL, CT_STR },

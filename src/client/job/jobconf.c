@@ -206,6 +206,20 @@ static int default_name(struct conf *conf, const char *path, struct err *e)
                                      : 0;
 }
 
+/* Tasks make files as the user's own shell does. */
+static int default_umask(struct conf *conf, struct err *e)
+{
+    static const char key[] = "tony.task.umask";
+    char text[8];
+    const char *origin = conf_origin(conf, key);
+    if (origin && !str_eq(origin, "default"))
+        return 0;
+    mode_t mask = umask(077);
+    (void)umask(mask);
+    (void)snprintf(text, sizeof text, "%03o", (unsigned)mask & 0777);
+    return conf_set(conf, CL_DEFAULT, key, text, "default", false, e);
+}
+
 /* Read a job file from the file system of a cluster. 0 or -errno. */
 static int read_remote(struct client *c, const char *url, struct buf *out, struct err *e)
 {
@@ -253,6 +267,8 @@ static int load_layers(struct client *c, struct conf *conf, struct err *e)
             rc = set_conf_option(conf, c->o.v[i].value, e);
         else if (c->o.v[i].id == OPT_SET)
             rc = quick_set(conf, c->o.v[i].value, e);
+    if (rc == 0)
+        rc = default_umask(conf, e);
     return rc < 0 ? rc : default_name(conf, path, e);
 }
 
