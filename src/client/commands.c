@@ -269,7 +269,7 @@ static const struct command table[] = {
       .takes_command = true,
       .fn = cmd_plan },
     { .name = "pool",
-      .usage = "pool status|start|stop|set|why [options] [KEY=VALUE]...",
+      .usage = "pool status|start|stop|set|why|enable|disable [options] [KEY=VALUE]...",
       .summary = "the pool that runs jobs on this machine",
       .examples = "  tony pool status --json\n  tony pool stop\n"
                   "  tony pool set policy=dorm loss-max=0.2\n  tony pool why\n",
@@ -277,11 +277,14 @@ static const struct command table[] = {
               "job. `stop` refuses while\n"
               "jobs are live, unless --force, which kills them. `set` changes the policy by which "
               "the pool divides the machine,\n"
-              "and prints its settings; `why` explains its last decision (docs/pool-policy.md).\n",
+              "and prints its settings; `why` explains its last decision (docs/pool-policy.md). `enable` lets "
+              "systemd start the\n"
+              "pool with the machine, so that jobs that ran before a reboot continue from their "
+              "checkpoints; `disable` undoes it.\n",
       .options = OPT_BIT(OPT_JSON) | OPT_BIT(OPT_FORCE),
       .min_args = 1,
       .max_args = 16,
-      .words = "status start stop set why",
+      .words = "status start stop set why enable disable",
       .fn = cmd_pool },
     { .name = "allocate",
       .usage = "allocate [--policy NAME] [--exact] [--time-limit TIME] < INSTANCE",

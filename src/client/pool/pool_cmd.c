@@ -12,6 +12,7 @@
 #include "client/client_int.h"
 #include "client/pool/ask.h"
 #include "client/pool/pool_policy.h"
+#include "client/pool/pool_unit.h"
 #include "loop/loop.h"
 #include "proto/tony.pb-c.h"
 
@@ -158,7 +159,8 @@ static int stop(struct client *c)
 int cmd_pool(struct client *c)
 {
     const char *word = c->o.args[0];
-    static const char *const words[] = { "status", "start", "stop", "set", "why" };
+    static const char *const words[] = { "status", "start",  "stop",   "set",
+                                         "why",    "enable", "disable" };
     struct err e = { 0 };
     size_t most = str_eq(word, "set") ? c->o.n_args : str_eq(word, "why") ? 2 : 1;
     if (c->o.n_args > most) {
@@ -175,6 +177,8 @@ int cmd_pool(struct client *c)
         return status(c, false);
     if (str_eq(word, "start"))
         return status(c, true);
+    if (str_eq(word, "enable") || str_eq(word, "disable"))
+        return pool_unit(c, str_eq(word, "enable"));
     if (str_eq(word, "set"))
         return pool_set(c);
     if (str_eq(word, "why"))
@@ -184,6 +188,6 @@ int cmd_pool(struct client *c)
     if (near)
         err_hint(&e, "did you mean 'tony pool %s'?", near);
     else
-        err_hint(&e, "usage: tony pool status|start|stop|set|why");
+        err_hint(&e, "usage: tony pool status|start|stop|set|why|enable|disable");
     return client_fail(EXIT_MISUSE, &e);
 }
