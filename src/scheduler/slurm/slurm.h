@@ -6,8 +6,8 @@
  * container, and the keeper there grants and starts it. The back-end also connects to the head
  * keeper, which has started this master, for the end of the job.
  *
- * From the environment: SLURM_JOB_NUM_NODES, the number of nodes of the allocation. It asks Slurm
- * itself only when this master is told to exit.
+ * From the environment: SLURM_JOB_NUM_NODES, the number of nodes of the allocation. It never
+ * asks Slurm itself.
  */
 #ifndef TONY_SCHEDULER_SLURM_SLURM_H
 #define TONY_SCHEDULER_SLURM_SLURM_H
