@@ -141,6 +141,21 @@ static const struct {
     const char *key, *dflt;
     enum conf_type type;
 } ours[] = {
+    { "tony.task.streams", "true", CT_BOOL },
+    { "tony.slurm.partition", NULL, CT_STR },
+    { "tony.slurm.account", NULL, CT_STR },
+    { "tony.slurm.qos", NULL, CT_STR },
+    { "tony.slurm.constraint", NULL, CT_STR },
+    { "tony.slurm.nodelist", NULL, CT_STR },
+    { "tony.slurm.exclude", NULL, CT_STR },
+    { "tony.slurm.reservation", NULL, CT_STR },
+    { "tony.slurm.licenses", NULL, CT_STR },
+    { "tony.slurm.time-limit", "0", CT_INT },
+    { "tony.slurm.nice", "0", CT_INT },
+    { "tony.slurm.nodes", "0", CT_INT },
+    { "tony.slurm.spare-nodes", "0", CT_INT },
+    { "tony.slurm.gpu-type", NULL, CT_STR },
+    { "tony.slurm.extra-arguments", "", CT_LIST },
     { "tony.application.addresses-in-environment", "true", CT_BOOL },
     { "tony.am.max-attempts", "5", CT_INT },
     { "tony.am.attempt-window", "10000", CT_INT },
