@@ -61,6 +61,7 @@ int cmd_forward(struct client *c);
 int cmd_cp(struct client *c);
 int cmd_open(struct client *c);
 int cmd_notebook(struct client *c);
+int cmd_init(struct client *c);
 int cmd_plan(struct client *c);
 int cmd_pool(struct client *c);
 int cmd_doctor(struct client *c);
@@ -94,6 +95,10 @@ const char *state_color(const char *state); /* escape sequence for a job's or ta
 /* Load the status document of the job that the first argument names. Returns an exit code; errors
  * were printed. */
 int query_load(struct client *c, json_t **out);
+
+/* ---- job/quick.c ---- */
+/* Append a word of a command, so that a shell reads it as this one word. 0, -ENOMEM, -EMSGSIZE. */
+int client_quote(struct buf *out, const char *word);
 
 /* ---- find.c ---- */
 /* The configuration of the site, with --conf. It belongs to c. */

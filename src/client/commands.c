@@ -260,6 +260,17 @@ static const struct command table[] = {
                                   OPT_BIT(OPT_TASK_PARAMS) | OPT_BIT(OPT_CONF_FILE))) |
                  OPT_BIT(OPT_IDLE),
       .fn = cmd_notebook },
+    { .name = "init",
+      .usage = "init [FILE] [--from-torchrun LINE] [--force]",
+      .summary = "write a commented job file, from what is in this directory",
+      .examples = "  tony init\n"
+                  "  tony init --from-torchrun \"torchrun --nproc-per-node 4 train.py --lr 0.1\"\n",
+      .text = "Looks for the program, its framework and a virtual environment, or translates a line "
+              "of torchrun, mpiexec, mpirun\n"
+              "or srun. FILE is job.yaml unless another is named.\n",
+      .options = OPT_BIT(OPT_FROM_LINE) | OPT_BIT(OPT_FORCE),
+      .max_args = 1,
+      .fn = cmd_init },
     { .name = "plan",
       .usage = "plan [JOBFILE] [options] [-- COMMAND ...]",
       .summary = "what a job would ask for, run and ship, without doing it",

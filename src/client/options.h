@@ -57,7 +57,8 @@ struct buf;
     X(OPT_REASON, "reason", 0, "TEXT", false,                                                      \
       "the reason, shown to all who look at the job later")                                        \
     X(OPT_WAIT, "wait", 0, NULL, false, "return when it is done, or given up")                     \
-    X(OPT_FORCE, "force", 0, NULL, false, "kill the live jobs first")                              \
+    X(OPT_FORCE, "force", 0, NULL, false,                                                          \
+      "pool: kill the live jobs first; init: replace the file")                                    \
     X(OPT_POLICY, "policy", 0, "NAME", false, "the policy; simulate: several, by commas")          \
     X(OPT_TIME_LIMIT, "time-limit", 0, "TIME", false,                                              \
       "end the search after this time: 500ms, 10s; default is no limit")                           \
@@ -96,18 +97,22 @@ struct buf;
       "list every configuration key, what it does here, and its default")                          \
     X(OPT_NO_CHECKS, "no-checks", 0, NULL, false,                                                  \
       "on YARN: submit the job although the cluster could never run it")                           \
-    X(OPT_INSTANCES, "instances", 'n', "N", false, "how many tasks of the role worker")             \
+    X(OPT_INSTANCES, "instances", 'n', "N", false, "how many tasks of the role worker")            \
     X(OPT_GPUS, "gpus", 0, "N", false, "GPUs of each task of the role worker")                     \
     X(OPT_MEMORY, "memory", 0, "SIZE", false, "memory of each task of the role worker: 4g, 512m")  \
-    X(OPT_FRAMEWORK, "framework", 0, "NAME", false, "pytorch, tensorflow, ... (docs/frameworks.md)") \
-    X(OPT_JOB_NAME, "name", 0, "NAME", false, "the job's name in lists")                            \
+    X(OPT_FRAMEWORK, "framework", 0, "NAME", false,                                                \
+      "pytorch, tensorflow, ... (docs/frameworks.md)")                                             \
+    X(OPT_JOB_NAME, "name", 0, "NAME", false, "the job's name in lists")                           \
     X(OPT_ENV, "env", 0, "KEY=VALUE", true, "the same as --shell_env")                             \
     X(OPT_SET, "set", 0, "NAME=VALUE", true,                                                       \
       "set any value by its name in job files: roles.worker.memory=2g; also --worker.memory 2g")   \
-    X(OPT_LOGDIR, "logdir", 0, "DIR", false, "of a finished job: where its TensorBoard events are") \
+    X(OPT_LOGDIR, "logdir", 0, "DIR", false,                                                       \
+      "of a finished job: where its TensorBoard events are")                                       \
     X(OPT_NO_BROWSER, "no-browser", 0, NULL, false, "only print the URL")                          \
     X(OPT_IDLE, "idle", 0, "TIME", false,                                                          \
       "end after this time without a kernel at work: 30m, 2h; default is 2h")                      \
+    X(OPT_FROM_LINE, "from-torchrun", 0, "LINE", false,                                            \
+      "translate this line of torchrun, mpiexec, mpirun or srun")                                  \
     X(OPT_TTY, "tty", 't', NULL, false, "give the command a terminal")                             \
     X(OPT_INPUT, "interactive", 'i', NULL, false, "send standard input to the command")            \
     X(OPT_IT, "it", 0, NULL, false, "-i and -t: for a shell or another interactive program")       \

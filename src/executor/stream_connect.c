@@ -22,10 +22,10 @@ struct forward {
     struct stream_side *s;
     int fd;
     struct buf in;
-    size_t in_at;     /* bytes of `in` that are written */
-    bool in_ended;    /* the client sends no more */
-    bool shut;        /* and the port was told */
-    bool out_ended;   /* the port sends no more */
+    size_t in_at;   /* bytes of `in` that are written */
+    bool in_ended;  /* the client sends no more */
+    bool shut;      /* and the port was told */
+    bool out_ended; /* the port sends no more */
 };
 
 static int try_connect(const struct sockaddr *to, socklen_t len)

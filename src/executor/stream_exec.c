@@ -38,8 +38,8 @@ struct running {
     pid_t pid;
     int in_fd, out_fd, err_fd; /* -1 = closed; with a terminal in_fd == out_fd, and err_fd is -1 */
     bool tty;
-    struct buf in;    /* bytes for the command */
-    bool in_ended;    /* the client sends no more */
+    struct buf in;     /* bytes for the command */
+    bool in_ended;     /* the client sends no more */
     uint32_t to_grant; /* bytes that the command has read, and the client may send again */
     bool exited;
     int status;
@@ -234,8 +234,9 @@ static int spawn(struct stream_side *s, struct running *r, struct start *st, str
 
 static int start(struct stream_side *s, struct running *r, struct err *e)
 {
-    struct start st = { .in = { -1, -1 }, .out = { -1, -1 }, .err = { -1, -1 },
-                        .report = { -1, -1 } };
+    struct start st = {
+        .in = { -1, -1 }, .out = { -1, -1 }, .err = { -1, -1 }, .report = { -1, -1 }
+    };
     int rc = fill_command(s, &st.command, e);
     if (rc == 0 && r->tty && s->request->term[0])
         rc = strv_env_set(&s->env, "TERM", s->request->term) < 0

@@ -20,7 +20,7 @@
 #include "executor/stream_int.h"
 
 enum {
-    REQUEST_MS = 30000,   /* for the client's request, after it was told that the stream is open */
+    REQUEST_MS = 30000, /* for the client's request, after it was told that the stream is open */
     ENVIRON_MAX = 16 << 20,
 };
 
@@ -89,8 +89,7 @@ static int on_request(enum stream_type type, struct span payload, void *arg)
     struct stream_side *s = arg;
     if (type != SF_REQUEST || s->request)
         return -EPROTO;
-    s->request =
-        tony__stream_request__unpack(NULL, payload.len, (const unsigned char *)payload.p);
+    s->request = tony__stream_request__unpack(NULL, payload.len, (const unsigned char *)payload.p);
     return s->request ? -EALREADY : -EPROTO; /* -EALREADY: read no further frame here */
 }
 

@@ -94,7 +94,8 @@ int tunnel_open(struct executor *x, const Tony__DialStream *d, struct tunnel *ou
         return rc;
     }
     if (r) {
-        /* A client may stall for as long as it likes. The kernel's keepalive finds a dead machine. */
+        /* A client may stall for as long as it likes. The kernel's keepalive finds a dead machine.
+         */
         const unsigned none = 0;
         (void)setsockopt(l.fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &none, sizeof none);
     }

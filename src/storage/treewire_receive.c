@@ -148,8 +148,8 @@ static bool is_part(struct span part)
 
 /* Open the directory of a path below the root, one part after the other, so that no symbolic link
  * is followed. *out_name: the last part, which the caller frees. */
-static int open_dir_of(const struct tree_receive *r, struct span path, int *out_fd,
-                       char **out_name, size_t *out_depth, struct err *e)
+static int open_dir_of(const struct tree_receive *r, struct span path, int *out_fd, char **out_name,
+                       size_t *out_depth, struct err *e)
 {
     struct span rest = path, part, next;
     AUTO(close_p) int fd = fcntl(r->root_fd, F_DUPFD_CLOEXEC, 3);
@@ -266,8 +266,9 @@ static int make_link(struct tree_receive *r, int dir_fd, const char *name, size_
 {
     struct span target = span_mem(x->target.data, x->target.len);
     AUTO(free_p) char *to = span_dup(target);
-    AUTO(free_p) char *text = str_printf("%s: left out: a link to '%s', outside of the copy", name,
-                                         to ? to : "");
+    AUTO(free_p)
+    char *text =
+        str_printf("%s: left out: a link to '%s', outside of the copy", name, to ? to : "");
     if (!to || !text)
         return no_memory(e);
     if (!is_target(target, depth)) {

@@ -207,8 +207,9 @@ static int send_content(struct tree_send *s, struct buf *out, struct err *e)
         n = read(s->fd, at + STREAM_HEADER, want);
     while (n == -1 && errno == EINTR);
     if (n <= 0)
-        return err_set(e, n == 0 ? EIO : errno, n == 0 ? "'%s/%s' became shorter while it was copied"
-                                                       : "cannot read '%s/%s': %m",
+        return err_set(e, n == 0 ? EIO : errno,
+                       n == 0 ? "'%s/%s' became shorter while it was copied"
+                              : "cannot read '%s/%s': %m",
                        s->name, buf_cstr(&s->path));
     stream_header(SF_DATA, (size_t)n, (unsigned char *)at);
     buf_commit(out, STREAM_HEADER + (size_t)n);

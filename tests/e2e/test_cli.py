@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from conftest import BIN, wait_until
 
-COMMANDS = ["run", "submit", "list", "status", "tasks", "metrics", "top", "why", "logs", "wait", "stop", "kill", "exec", "shell", "forward", "open", "cp", "notebook", "plan", "pool", "allocate", "simulate", "doctor", "version",
+COMMANDS = ["run", "submit", "list", "status", "tasks", "metrics", "top", "why", "logs", "wait", "stop", "kill", "exec", "shell", "forward", "open", "cp", "notebook", "init", "plan", "pool", "allocate", "simulate", "doctor", "version",
             "completion", "help"]
 
 

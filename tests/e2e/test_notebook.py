@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`tony notebook`: with a stand-in for Jupyter, and slowly with the real one."""
 
+import contextlib
 import json
 import re
 import signal
@@ -60,7 +61,8 @@ def test_a_notebook(tony, venv, how):
     if how == "int":
         p.send_signal(signal.SIGINT)
     else:
-        get(url.split("/lab")[0] + "/stop")
+        with contextlib.suppress(OSError):  # the stream ends with the task, perhaps before the answer has passed
+            get(url.split("/lab")[0] + "/stop")
     out, err = p.communicate(timeout=60)
     assert p.returncode == 0 and "worker" not in err, err
     app = re.search(r"application_\d+_\d+", err).group()

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Input: the bytes of a stream, as `tony cp` gets them from a task. The copy goes to a directory that is
- * removed afterwards. */
+/* Input: the bytes of a stream, as `tony cp` gets them from a task. The copy goes to a directory
+ * that is removed afterwards. */
 #include <fcntl.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -20,7 +20,8 @@ static const struct tls_key key = { "0123456789abcdef0123456789abcdef", 32 };
 
 enum { PIECE = 50000 };
 
-/* Bytes of a transfer. The buffers of two TCP connections on the loopback interface can take 20 MiB. */
+/* Bytes of a transfer. The buffers of two TCP connections on the loopback interface can take 20
+ * MiB. */
 static size_t total = 8 << 20;
 
 /* Two clients whose connections the server splices: `from` sends `total` bytes, `to` reads them. */

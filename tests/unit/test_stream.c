@@ -67,11 +67,9 @@ static void data_comes_in_pieces_without_a_copy(void **state)
 static void what_breaks_a_rule_is_refused(void **state)
 {
     static const unsigned char bad[][STREAM_HEADER] = {
-        { SF_NONE, 0, 0, 1 },
-        { SF_COUNT, 0, 0, 1 },
-        { 255, 0, 0, 0 },
-        { SF_DATA, 4, 0, 1 },    /* STREAM_DATA_MAX + 1 */
-        { SF_NOTE, 3, 0, 1 },    /* STREAM_CONTROL_MAX + 1 */
+        { SF_NONE, 0, 0, 1 },        { SF_COUNT, 0, 0, 1 }, { 255, 0, 0, 0 },
+        { SF_DATA, 4, 0, 1 }, /* STREAM_DATA_MAX + 1 */
+        { SF_NOTE, 3, 0, 1 }, /* STREAM_CONTROL_MAX + 1 */
         { SF_ENTRY, 255, 255, 255 },
     };
     (void)state;
@@ -192,9 +190,9 @@ static struct tree_receive *receive(const struct place *p, const char *path, con
 
 static void a_hostile_path_is_refused(void **state)
 {
-    static const char *const paths[] = { "..",    "../x", "/etc/x", "a/../../x", "./x", "a//b",
-                                         "a/..",  ".",    "/",      "a/",        "",    "link/x",
-                                         "file/x" };
+    static const char *const paths[] = { "..",   "../x",   "/etc/x", "a/../../x", "./x",
+                                         "a//b", "a/..",   ".",      "/",         "a/",
+                                         "",     "link/x", "file/x" };
     const struct place *p = *state;
     for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
         struct tree_receive *r = receive(p, "in", "");
@@ -244,11 +242,11 @@ static void links_that_lead_out_are_left_out(void **state)
         const char *at, *target;
         bool made;
     } rows[] = {
-        { "l", "a", true },          { "l", "a/b", true },      { "a/l", "../f", true },
-        { "a/l", "..", true },       { "a/b/l", "../../f", true },
-        { "l", "/etc/passwd", false }, { "l", "..", false },    { "l", "../x", false },
-        { "a/l", "../../x", false }, { "l", "a/..", false },    { "l", "a/../..", false },
-        { "l", "", false },          { "l", "./../x", false },  { "l", ".", true },
+        { "l", "a", true },       { "l", "a/b", true },         { "a/l", "../f", true },
+        { "a/l", "..", true },    { "a/b/l", "../../f", true }, { "l", "/etc/passwd", false },
+        { "l", "..", false },     { "l", "../x", false },       { "a/l", "../../x", false },
+        { "l", "a/..", false },   { "l", "a/../..", false },    { "l", "", false },
+        { "l", "./../x", false }, { "l", ".", true },
     };
     const struct place *p = *state;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
@@ -303,7 +301,7 @@ static void a_sender_that_breaks_the_order_is_refused(void **state)
     assert_int_equal(entry(r, DIRECTORY, "", "", 0, &e), 0);
     assert_true(entry(r, NONE, "x", "", 0, &e) < 0);
     tree_receive_free(r);
-    assert_int_equal(unlinkat(p->fd, "in/name", 0), 0); /* only the complete one */
+    assert_int_equal(unlinkat(p->fd, "in/name", 0), 0);       /* only the complete one */
     assert_int_equal(unlinkat(p->fd, "in", AT_REMOVEDIR), 0); /* and no temporary file */
 }
 

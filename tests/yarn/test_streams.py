@@ -82,5 +82,4 @@ def test_streams_on_yarn(tony, base):
     assert p.wait(60) == 4
     p.communicate()
     wait_until(lambda: not with_argument("7637"), "the command has ended with the job", 60, 0.1)
-    code, out, err = run(tony, "exec", app, "worker:0", "--", "true")
-    assert code == 2 and b"is over" in err
+    wait_until(lambda: b"is over" in run(tony, "exec", app, "worker:0", "--", "true")[2], "the user is told that the job is over", 60, 0.2)

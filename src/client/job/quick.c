@@ -25,8 +25,7 @@ static bool is_plain(const char *word)
     return *word && word[strspn(word, plain)] == '\0';
 }
 
-/* Write a word so that a shell reads it as this one word. */
-static int add_word(struct buf *out, const char *word)
+int client_quote(struct buf *out, const char *word)
 {
     int rc = out->len ? buf_addc(out, ' ') : 0;
     if (is_plain(word))
@@ -99,7 +98,7 @@ static int set_command(struct client *c, struct conf *conf, struct err *e)
         return err_hint(e, "the command of a job file is changed by --set command='...'");
     }
     for (size_t i = 0; i < n && rc == 0; i++)
-        rc = add_word(&text, words[i]);
+        rc = client_quote(&text, words[i]);
     if (rc < 0)
         return err_set(e, -rc, "cannot read the command: %m");
     rc = set_role(conf, "command", buf_cstr(&text), "the command", e);
@@ -122,20 +121,23 @@ int quick_apply(struct client *c, struct conf *conf, struct err *e)
     static const struct {
         enum option_id id;
         const char *key; /* of the role */
-    } of_role[] = { { OPT_INSTANCES, "instances" }, { OPT_GPUS, "gpus" }, { OPT_MEMORY, "memory" } };
+    } of_role[] = { { OPT_INSTANCES, "instances" },
+                    { OPT_GPUS, "gpus" },
+                    { OPT_MEMORY, "memory" } };
     int rc = quick_has_command(c) ? set_command(c, conf, e) : 0;
     for (size_t i = 0; i < ARRAY_LEN(of_role) && rc == 0; i++) {
         const char *value = options_get(&c->o, of_role[i].id);
         if (value)
             rc = set_role(conf, of_role[i].key, value, option_name(of_role[i].id), e);
     }
-    const char *framework = options_get(&c->o, OPT_FRAMEWORK), *name = options_get(&c->o, OPT_JOB_NAME);
+    const char *framework = options_get(&c->o, OPT_FRAMEWORK),
+               *name = options_get(&c->o, OPT_JOB_NAME);
     if (rc == 0 && framework)
         rc = conf_set(conf, CL_OPTION, "tony.application.framework", framework,
                       option_name(OPT_FRAMEWORK), false, e);
     if (rc == 0 && name)
-        rc = conf_set(conf, CL_OPTION, "tony.application.name", name, option_name(OPT_JOB_NAME), false,
-                      e);
+        rc = conf_set(conf, CL_OPTION, "tony.application.name", name, option_name(OPT_JOB_NAME),
+                      false, e);
     return rc;
 }
 
@@ -144,11 +146,11 @@ int quick_apply(struct client *c, struct conf *conf, struct err *e)
 static char *key_of(const char *name, bool *out_unknown)
 {
     static const char *const top[][2] = {
-        { "name", "tony.application.name" },       { "framework", "tony.application.framework" },
-        { "cluster", "tony.cluster" },             { "weight", "tony.application.weight" },
-        { "budget", "tony.application.budget" },   { "command", "tony.containers.command" },
-        { "env", "tony.execution.envs" },          { "resources", "tony.containers.resources" },
-        { "src", "tony.application.src-dir" },     { "venv", "tony.application.python-venv" },
+        { "name", "tony.application.name" },     { "framework", "tony.application.framework" },
+        { "cluster", "tony.cluster" },           { "weight", "tony.application.weight" },
+        { "budget", "tony.application.budget" }, { "command", "tony.containers.command" },
+        { "env", "tony.execution.envs" },        { "resources", "tony.containers.resources" },
+        { "src", "tony.application.src-dir" },   { "venv", "tony.application.python-venv" },
     };
     *out_unknown = false;
     if (str_starts(name, "tony."))

@@ -218,8 +218,9 @@ int cmd_cp(struct client *c)
     struct stream_job j;
     struct place from = place_of(c->o.args[1]), to = place_of(c->o.args[2]);
     if (!from.task == !to.task) {
-        (void)err_set(&x.e, EINVAL, from.task ? "one of the two places must be on this machine"
-                                              : "one of the two places must be in a task");
+        (void)err_set(&x.e, EINVAL,
+                      from.task ? "one of the two places must be on this machine"
+                                : "one of the two places must be in a task");
         err_hint(&x.e, "as in: tony cp %s worker:0:model.pt .", c->o.args[0]);
         return client_fail(EXIT_MISUSE, &x.e);
     }

@@ -28,9 +28,9 @@ enum {
 struct sink {
     struct exec *x;
     int fd;
-    bool own_fd;         /* fd is a descriptor of ours that never blocks */
-    bool regular;        /* a file: poll() does not know it, and a write does not wait */
-    bool broken;         /* nobody reads it any more */
+    bool own_fd;  /* fd is a descriptor of ours that never blocks */
+    bool regular; /* a file: poll() does not know it, and a write does not wait */
+    bool broken;  /* nobody reads it any more */
     struct loop_fd *watch;
     struct buf queued;
 };

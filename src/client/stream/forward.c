@@ -106,10 +106,9 @@ static void on_tcp_close(struct tcp *t, const struct err *e, void *arg)
     call_free(c);
 }
 
-static const struct tcp_ops tcp_ops = { .on_read = on_read,
-                                        .on_end = on_tcp_end,
-                                        .on_drain = on_tcp_drain,
-                                        .on_close = on_tcp_close };
+static const struct tcp_ops tcp_ops = {
+    .on_read = on_read, .on_end = on_tcp_end, .on_drain = on_tcp_drain, .on_close = on_tcp_close
+};
 
 /* ---- from the task's machine ---- */
 
@@ -160,10 +159,9 @@ static void on_end(struct stream *s, const struct err *e, void *arg)
     call_free(c);
 }
 
-static const struct stream_ops stream_ops = { .on_started = on_started,
-                                              .on_frame = on_frame,
-                                              .on_drain = on_drain,
-                                              .on_end = on_end };
+static const struct stream_ops stream_ops = {
+    .on_started = on_started, .on_frame = on_frame, .on_drain = on_drain, .on_end = on_end
+};
 
 /* The stream is not there yet: nothing is read, and the end is not of interest. */
 static void on_no_read(struct tcp *t, const char *p, size_t n, void *arg)
@@ -243,8 +241,8 @@ static int parse(const char *text, uint16_t *out_local, uint16_t *out_port, stru
     int64_t local = 0, port = 0;
     int rc = str_i64(span_of(colon ? colon + 1 : text), 1, UINT16_MAX, "port", &port, e);
     if (rc == 0 && colon)
-        rc = str_i64(span_mem(text, (size_t)(colon - text)), 0, UINT16_MAX, "local port", &local,
-                     e);
+        rc =
+            str_i64(span_mem(text, (size_t)(colon - text)), 0, UINT16_MAX, "local port", &local, e);
     if (rc < 0)
         return rc;
     *out_port = (uint16_t)port;
@@ -328,9 +326,8 @@ static int run(struct stream_job *j, const char *task, size_t n, const char *con
     int rc = probe(j, task, e);
     for (size_t i = 0; rc == 0 && i < n; i++) {
         uint16_t local = 0, port = 0;
-        rc = parse(ports[i], &local, &port, e) < 0
-                 ? -EXIT_MISUSE
-                 : forward_open(j, task, local, port, &all[i], e);
+        rc = parse(ports[i], &local, &port, e) < 0 ? -EXIT_MISUSE
+                                                   : forward_open(j, task, local, port, &all[i], e);
         if (rc == 0)
             (void)printf("127.0.0.1:%u -> %s port %u\n", forward_port(all[i]), task, port);
     }

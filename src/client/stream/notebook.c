@@ -4,7 +4,8 @@
  * job without roles, whose port is forwarded to this machine. The job belongs to this command:
  * Ctrl-C ends both.
  *
- * Jupyter itself ends the job when it is idle: it ends kernels that have had no work for the time of
+ * Jupyter itself ends the job when it is idle: it ends kernels that have had no work for the time
+ * of
  * --idle, and then itself. Its token is made here, and reaches it in the environment.
  */
 #include <errno.h>
@@ -29,9 +30,9 @@ enum {
 struct notebook {
     struct client *c;
     char token[2 * TOKEN_BYTES + 1];
-    uint16_t port;   /* of Jupyter on its machine; 0 = not known yet */
+    uint16_t port; /* of Jupyter on its machine; 0 = not known yet */
     char task[64];
-    char state[32];  /* shown last */
+    char state[32]; /* shown last */
 };
 
 static int make_token(struct notebook *n, struct err *e)
@@ -153,8 +154,10 @@ static int serve(struct notebook *n, struct cluster *k, const char *id, struct f
     if (rc == 0) {
         (void)printf("http://127.0.0.1:%u/lab?token=%s\n", forward_port(f), n->token);
         (void)client_flush_stdout();
-        client_note("Ctrl-C ends the notebook; files that you want to keep must be saved outside of "
-                    "it (tony cp %s driver:0:FILE .)", id);
+        client_note(
+            "Ctrl-C ends the notebook; files that you want to keep must be saved outside of "
+            "it (tony cp %s driver:0:FILE .)",
+            id);
         struct follow_options o = { .owns_job = true, .signals = true, .on_update = until_end };
         rc = cluster_follow(k, id, &o, r, e);
     }
@@ -177,8 +180,8 @@ static int follow(struct notebook *n, struct cluster *k, const char *id, struct 
     if (rc == 0 && r.finished)
         client_note("notebook %s: %s", doc_str(r.summary, "state"), doc_str(r.summary, "message"));
     if (rc == 0 && r.finished && r.exit_code == EXIT_JOB_FAILED)
-        client_note("tony logs %s shows what Jupyter wrote; if it is missing: pip install jupyterlab",
-                    id);
+        client_note(
+            "tony logs %s shows what Jupyter wrote; if it is missing: pip install jupyterlab", id);
     if (rc == 0 && cluster_ops_of(k)->settle && r.finished)
         cluster_ops_of(k)->settle(k, id, str_eq(doc_str(r.summary, "state"), "KILLED"));
     /* The user ends a notebook by a signal: that is no failure. */

@@ -80,7 +80,8 @@ static int find_page(const json_t *doc, const char *name, struct page *out, stru
                        "reaches any port");
 }
 
-/* Show the page in a browser, where there is one. Its failure does not matter: the URL is printed. */
+/* Show the page in a browser, where there is one. Its failure does not matter: the URL is printed.
+ */
 static void show(const char *url)
 {
     pid_t pid;

@@ -283,8 +283,9 @@ int stream_open(struct stream_job *j, const char *task, const char *what,
     struct stream *s = calloc(1, sizeof *s);
     if (!s)
         return err_set(e, ENOMEM, "cannot open a stream: %m"), -EXIT_CLUSTER;
-    *s = (struct stream){ .job = j, .ops = ops, .arg = arg, .task = str_dup(task),
-                          .what = str_dup(what) };
+    *s = (struct stream){
+        .job = j, .ops = ops, .arg = arg, .task = str_dup(task), .what = str_dup(what)
+    };
     s->reader = (struct stream_reader){ .on_frame = on_reader, .arg = s };
     s->timer = loop_timer_new(j->loop, on_time, s);
     int rc = -EXIT_CLUSTER;

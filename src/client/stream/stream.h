@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "codec/stream.h"
 #include "cluster/cluster.h"
+#include "codec/stream.h"
 
 struct client;
 struct conn;

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tony init` writes a job file that `tony plan` accepts."""
+
+import json
+
+import pytest
+
+
+def init(tony, here, *args):
+    r = tony.run("init", *args, cwd=here)
+    assert r.returncode == 0, r.stderr
+    assert (here / "job.yaml").read_text() == r.stdout
+    return r.stdout, json.loads(tony.ok("plan", "job.yaml", "--json", cwd=here))
+
+
+def test_init_finds_what_is_there(tony, tmp_path):
+    (tmp_path / "helpers.py").write_text("import tensorflow\n")
+    (tmp_path / "train.py").write_text("import torch\n")
+    (tmp_path / "requirements.txt").touch()
+    text, plan = init(tony, tmp_path)
+    assert "framework: pytorch   # from: import torch" in text and 'command: "python3 train.py"' in text
+    assert "pip install -r requirements.txt" in text
+    assert tony.run("init", cwd=tmp_path).returncode == 2
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "pyvenv.cfg").touch()
+    (tmp_path / ".venv" / "bin" / "python").symlink_to("/usr/bin/python3")
+    assert "venv: .venv" in init(tony, tmp_path, "--force")[0]
+
+
+def test_init_of_an_empty_directory(tony, tmp_path):
+    text, plan = init(tony, tmp_path)
+    assert "framework: generic" in text
+
+
+@pytest.mark.parametrize("line, words", [
+    ("torchrun --nproc-per-node 4 --nnodes=2 train.py --lr 0.1 'a b'",
+     ["framework: pytorch", "ranks: 4", "instances: 2", "command: \"python3 train.py --lr 0.1 'a b'\""]),
+    ("torchrun --standalone --nproc_per_node=2 --rdzv-backend c10d train.py",
+     ["ranks: 2", "not translated: --standalone", "not translated: --rdzv-backend c10d"]),
+    ("mpiexec -n 8 ./solve -x", ["framework: mpi", "instances: 8", 'command: "./solve -x"']),
+    ("srun -n 3 --gpus-per-task=1 --mem 4G -p long python3 t.py \"it's\"",
+     ["framework: generic", "instances: 3", "gpus: 1", 'memory: "4G"', "not translated: -p long", "'it'\\\\''s'"])])
+def test_init_translates_a_line(tony, tmp_path, line, words):
+    r = tony.run("init", "--from-torchrun", line, cwd=tmp_path)
+    assert r.returncode == 0, r.stderr
+    for word in words:
+        assert word in r.stdout
+    assert tony.run("plan", "job.yaml", "--json", cwd=tmp_path).returncode in (0, 2)
+
+
+@pytest.mark.parametrize("line, words", [
+    ("python3 x.py", "does not begin with"), ("torchrun --nnodes 2", "no program"), ("torchrun 'x", "quotation"), ("", "does not begin")])
+def test_init_refuses_other_lines(tony, tmp_path, line, words):
+    r = tony.run("init", "--from-torchrun", line, cwd=tmp_path)
+    assert r.returncode == 2 and words in r.stderr
+    assert not (tmp_path / "job.yaml").exists()
