@@ -226,7 +226,6 @@ static int hand_over(void *arg)
     (void)str_copy(s.id, sizeof s.id, id);
     if (rc == 0)
         rc = submission_send(&s, &h->e);
-    strv_done(&s.texts);
     buf_done(&s.job_conf);
     buf_done(&s.yarn_json);
     rpc_client_free(y.rpc);

@@ -234,7 +234,6 @@ void yarn_submission_free(struct submission *s)
     buf_done(&s->job_conf);
     buf_done(&s->yarn_json);
     buf_done(&s->uses);
-    strv_done(&s->texts);
     job_key_wipe(s, sizeof *s);
     free(s);
 }

@@ -32,7 +32,6 @@ struct submission {
     } files[2]; /* job.conf and yarn.json, for the master's container */
     struct yarn_join join, key_join;
     char key_text[JOB_KEY_HEX]; /* the client's key, until it is written to HDFS */
-    struct strv texts;          /* owns strings of the launch context */
 };
 
 /* ---- json.c: the file yarn.json, which describes the cluster to the master ---- */
