@@ -40,7 +40,7 @@ class Victims:
             env = self.cluster.environ(pid)
             if self.app.partition("_")[2] not in env.get("CONTAINER_ID", ""):
                 continue
-            kind = ("master" if line.startswith("./tony-master") else "executor" if line.startswith("./tony-executor")
+            kind = ("master" if line.startswith("./tony-master") else "executor" if line.startswith(("tony-executor", "./tony-executor"))
                     else "task" if self.program in line and "TONY_TASK" in env else None)
             if kind:
                 found[kind].append(pid)

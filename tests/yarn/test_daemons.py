@@ -49,7 +49,7 @@ def test_nodemanagers_restarted(tony, cluster):
 
 def test_executor_killed(tony, cluster):
     p, app, pids = tony.gated(conf={"tony.task.restarts.node-lost": 0})
-    executors = [k for k, v in cluster.processes().items() if v.startswith("./tony-executor")]
+    executors = [k for k, v in cluster.processes().items() if v.startswith(("tony-executor", "./tony-executor"))]
     os.kill(executors[0], signal.SIGKILL)
     out, err = p.communicate(timeout=300)
     assert p.returncode == 1, err

@@ -139,7 +139,7 @@ def test_masters_die_in_a_row(tony, cluster, job):
     wait_until(lambda: followed(cluster, app, 4) == 3, "all executors have the fourth master")
     assert job.said() == {i: ["begin"] for i in range(3)}
     executor = next(pid for pid, line in cluster.processes().items()
-                    if line.startswith("./tony-executor") and cluster.environ(pid)["TONY_SLOT"] == "1")
+                    if line.startswith(("tony-executor", "./tony-executor")) and cluster.environ(pid)["TONY_SLOT"] == "1")
     os.kill(executor, signal.SIGKILL)
     wait_until(lambda: job.said()[1] == ["begin", "begin"], "the lost task has begun again")
     job.go()

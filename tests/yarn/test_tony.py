@@ -191,7 +191,7 @@ def test_a_worker_without_heartbeats_is_lost(tony, cluster):
     """Its executor is stopped, and continues too late."""
     p, app, pids = tony.gated(conf={"tony.task.heartbeat-interval-ms": 300, "tony.task.max-missed-heartbeats": 25,
                                     "tony.task.restarts.node-lost": 0})
-    executor, = [pid for pid, line in cluster.processes().items() if line.startswith("./tony-executor")]
+    executor, = [pid for pid, line in cluster.processes().items() if line.startswith(("tony-executor", "./tony-executor"))]
     os.kill(executor, signal.SIGSTOP)
     out, err = p.communicate(timeout=300)
     assert p.returncode == 1 and "node_lost" in out, out + err
