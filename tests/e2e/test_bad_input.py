@@ -75,7 +75,7 @@ TABLE = [
     ("framework without its role", "job.yaml", "framework: ray\n" + GOOD_ROLE, "job.yaml:1", "head"),
     ("pytorch without workers", "job.yaml", "framework: pytorch\nroles:\n  trainer: {instances: 1, command: x, memory: 16m}\n", "job.yaml:1", "worker"),
     ("unknown cluster", "job.yaml", "cluster: lokal\n" + GOOD_ROLE, "job.yaml:1", "local"),
-    ("cluster of a later release", "job.yaml", "cluster: slurm\n" + GOOD_ROLE, "job.yaml:1", "slurm"),
+    ("cluster that tony does not know", "job.yaml", "cluster: kubernetes\n" + GOOD_ROLE, "job.yaml:1", "kubernetes"),
     ("missing src", "job.yaml", "src: nowhere\n" + GOOD_ROLE, "job.yaml:1", "nowhere"),
     ("missing venv", "job.yaml", "venv: nowhere.zip\n" + GOOD_ROLE, "job.yaml:1", "nowhere.zip"),
     ("missing resource", "job.yaml", GOOD_ROLE + "resources: [here, nowhere.txt]\n", "job.yaml:3", "here"),
