@@ -57,6 +57,11 @@ class Guard(threading.Thread):
         """The part of the pool's room in which programs ran, as the processes show it."""
         return self.held_s / ROOM / (time.monotonic() - self.began)
 
+    def await_look(self):
+        """Wait for a look that has begun after this call. With thousands of processes beside them, a look takes a second."""
+        n = self.looks
+        wait_until(lambda: self.looks >= n + 2, "the guard has looked", 60, 0.005)
+
     def end(self):
         self.over.set()
         self.join(30)
@@ -137,6 +142,7 @@ def exchange(lab, mode, program, number, after=SHRINKS, victim=None, life=1, fil
     try:
         first.send()
         await_sizes([first], [ROOM])
+        guard.await_look()
         if victim:
             striker = Striker(lab, first, lambda: victims_of(lab, first, victim))
         second.send()

@@ -127,9 +127,12 @@ def test_kill_ends_a_job_whose_journal_is_blocked(small_disk):
     tony.in_history(app)
     wait_until(lambda: not [c for c in tony.processes().values() if "tony-pool" not in c], "no process of the job is left")
     assert tony.status(app)["state"] == "FAILED"
+    more = tony.home / "filler2"
+    fill(more)  # the end of the job has made some room
     r = tony.run("run", tony.workers("true"))  # another job is refused, with the reason
     assert r.returncode != 0 and "No space left" in r.stderr, r.stderr
     filler.unlink()
+    more.unlink()
     assert tony.run("wait", app).returncode == 1
     assert tony.run("run", tony.workers("true")).returncode == 0
 

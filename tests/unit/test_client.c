@@ -100,7 +100,7 @@ static void test_wrong_options_are_refused(void **state)
     (void)state;
     static const struct {
         const char *argv[5];
-        uint64_t allowed;
+        option_mask allowed;
         const char *sentence, *hint;
     } cases[] = {
         { { "--jsn" }, ALL, "unknown option '--jsn'", "did you mean '--json'?" },
