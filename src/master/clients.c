@@ -150,6 +150,8 @@ void clients_notify(void *arg)
     }
     m->update_due = false;
     m->notified_ms = now;
+    /* The timer may come between an event and master_flush(): the core may have a verdict since. */
+    blocked_load_job_on_disk(m);
     update_all(m);
 }
 

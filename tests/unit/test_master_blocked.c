@@ -151,6 +151,12 @@ static void end_without_room(struct world *w)
         };
         assert_int_equal(master_feed(m, &end), 0);
     }
+    /* The timer of the updates may come before master_flush(). */
+    m->update_due = true;
+    m->notified_ms = 0;
+    clients_notify(m);
+    assert_false(m->update_due);
+    assert_non_null(m->job_on_disk);
     master_flush(m);
     assert_int_equal(job_state(m->job), JOB_SUCCEEDED);
     assert_non_null(m->job_on_disk);
