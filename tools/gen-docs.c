@@ -18,7 +18,8 @@ static const struct {
 } sections[] = {
     { CE_ACTS, "Keys that act", "Honoured on every cluster of this release." },
     { CE_YARN, "Keys for YARN", "Known and checked; they act only with `tony.cluster` = `yarn`." },
-    { CE_SLURM, "Keys for Slurm", "Known and checked; they act only with `tony.cluster` = `slurm`." },
+    { CE_SLURM, "Keys for Slurm",
+      "Known and checked; they act only with `tony.cluster` = `slurm`." },
     { CE_LATER, "Keys for later", "Known and checked; this release does not act on them." },
     { CE_JVM, "Keys without meaning here",
       "Accepted, so that job files need no change. If a job sets one, tony says why it has no "

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A file system that is reached over a network, as a table of functions: what a master needs to keep
- * its history and copies of its journal somewhere else. hadoop/webhdfs.h uses the same types.
+ * A file system that is reached over a network, as a table of functions: what a master needs to
+ * keep its history and copies of its journal somewhere else. hadoop/webhdfs.h uses the same types.
  */
 #ifndef TONY_BASE_FILES_H
 #define TONY_BASE_FILES_H
@@ -15,7 +15,7 @@
 
 struct err;
 
-struct files_stat { /* strings are valid during done() */
+struct files_stat {   /* strings are valid during done() */
     const char *name; /* the last component in a list; "" for the path itself */
     bool is_dir, is_symlink;
     mode_t mode; /* permission bits */
@@ -25,7 +25,7 @@ struct files_stat { /* strings are valid during done() */
     int64_t replication, block_size;
 };
 
-struct files_result {             /* valid during done() */
+struct files_result {               /* valid during done() */
     const char *text;               /* home: the path */
     const struct files_stat *stats; /* stat: one; list: all */
     size_t n_stats;
@@ -37,8 +37,8 @@ struct files_result {             /* valid during done() */
 /* e->num != 0: the operation has failed, and r is NULL. */
 typedef void files_done_fn(const struct files_result *r, const struct err *e, void *arg);
 
-/* A file system. Each function returns 0 or -errno, and calls done() once, after it has returned. fs:
- * its own state. */
+/* A file system. Each function returns 0 or -errno, and calls done() once, after it has returned.
+ * fs: its own state. */
 struct files_ops {
     int (*mkdirs)(void *fs, const char *path, mode_t mode, files_done_fn *done, void *arg,
                   struct err *e);

@@ -66,12 +66,13 @@ const struct cause cause_table[CAUSE_COUNT] = {
                                   "check its spelling and PATH on the node; a program of your own "
                                   "must "
                                   "be shipped (src:) and is called ./NAME" },
-    [CAUSE_MISSING_INTERPRETER] = {
-        "missing_interpreter", "the program that should run the script is not there",
-        "install it on the node, or name another one in the first line of the script "
-        "(#!/usr/bin/env python3), or start it by name: python3 FILE; the line must not end in a "
-        "carriage return"
-    },
+    [CAUSE_MISSING_INTERPRETER] = { "missing_interpreter",
+                                    "the program that should run the script is not there",
+                                    "install it on the node, or name another one in the first line "
+                                    "of the script "
+                                    "(#!/usr/bin/env python3), or start it by name: python3 FILE; "
+                                    "the line must not end in a "
+                                    "carriage return" },
     [CAUSE_NOT_EXECUTABLE] = { "not_executable", "the command is there but cannot be executed",
                                "chmod +x it, check its first line (#!) and that it was built for "
                                "this "

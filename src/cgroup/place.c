@@ -116,11 +116,13 @@ static void explain(struct place *p, const struct own *o)
                     "(podman: --cgroups=split in a delegated unit; docker: --privileged)";
     } else if (geteuid() == 0) {
         p->why = "the control group of this process was not given to it";
-        p->remedy = "start the pool under systemd: systemd-run --scope -p Delegate=yes tony pool start";
+        p->remedy =
+            "start the pool under systemd: systemd-run --scope -p Delegate=yes tony pool start";
     } else if (!scope_has_manager(false)) {
         p->why = "no systemd manager of this user runs, which could give a control group";
-        p->remedy = "loginctl enable-linger (or root: loginctl enable-linger NAME), then log in again, "
-                    "by ssh and not by su";
+        p->remedy =
+            "loginctl enable-linger (or root: loginctl enable-linger NAME), then log in again, "
+            "by ssh and not by su";
     } else {
         p->why = "the manager of this user ends with the last session, and would end the jobs";
         p->remedy = "loginctl enable-linger; if that is refused, root: loginctl enable-linger NAME";

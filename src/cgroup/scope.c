@@ -32,10 +32,15 @@
 enum {
     LIMIT_MS = 5000,
     PAUSE_MS = 2,
-    HEADER = 16,             /* the fixed part of a message */
-    MESSAGE_MAX = 64 << 10,  /* of the manager */
-    TYPE_CALL = 1, TYPE_RETURN = 2, TYPE_ERROR = 3,
-    FIELD_PATH = 1, FIELD_INTERFACE = 2, FIELD_MEMBER = 3, FIELD_SIGNATURE = 8,
+    HEADER = 16,            /* the fixed part of a message */
+    MESSAGE_MAX = 64 << 10, /* of the manager */
+    TYPE_CALL = 1,
+    TYPE_RETURN = 2,
+    TYPE_ERROR = 3,
+    FIELD_PATH = 1,
+    FIELD_INTERFACE = 2,
+    FIELD_MEMBER = 3,
+    FIELD_SIGNATURE = 8,
 };
 
 /* ---- where the manager is ---- */
@@ -77,9 +82,8 @@ static char *login_name(void)
 bool scope_user_lingers(void)
 {
     AUTO(free_p) char *name = login_name();
-    AUTO(free_p) char *path = name && !strchr(name, '/')
-                                  ? str_printf("/var/lib/systemd/linger/%s", name)
-                                  : NULL;
+    AUTO(free_p)
+    char *path = name && !strchr(name, '/') ? str_printf("/var/lib/systemd/linger/%s", name) : NULL;
     return path && access(path, F_OK) == 0;
 }
 

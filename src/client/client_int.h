@@ -38,7 +38,7 @@ struct command {
     option_mask options;
     size_t min_args, max_args;
     bool takes_command; /* what stands behind a "--" does not count as arguments */
-    const char *words; /* the possible first arguments, separated by blanks; may be NULL */
+    const char *words;  /* the possible first arguments, separated by blanks; may be NULL */
     int (*fn)(struct client *c); /* returns an exit code */
 };
 const struct command *command_table(size_t *out_n);

@@ -20,8 +20,8 @@
      OPT_BIT(OPT_PYTHON_BINARY) | OPT_BIT(OPT_SHELL_ENV) | OPT_BIT(OPT_CONTAINER_ENV) |            \
      OPT_BIT(OPT_HDFS_CLASSPATH) | OPT_BIT(OPT_TENSORBOARD) | OPT_BIT(OPT_DEBUG) |                 \
      OPT_BIT(OPT_INSTANCES) | OPT_BIT(OPT_GPUS) | OPT_BIT(OPT_MEMORY) | OPT_BIT(OPT_FRAMEWORK) |   \
-     OPT_BIT(OPT_JOB_NAME) | OPT_BIT(OPT_ENV) | OPT_BIT(OPT_SET) |                                     \
-     OPT_BIT(OPT_NO_CHECKS) | OPT_BIT(OPT_VERBOSE))
+     OPT_BIT(OPT_JOB_NAME) | OPT_BIT(OPT_ENV) | OPT_BIT(OPT_SET) | OPT_BIT(OPT_NO_CHECKS) |        \
+     OPT_BIT(OPT_VERBOSE))
 
 /* The options of commands about one existing job. */
 #define WHERE_OPTIONS (OPT_BIT(OPT_CLUSTER) | OPT_BIT(OPT_CONF) | OPT_BIT(OPT_VERBOSE))
@@ -37,14 +37,15 @@ static const struct command table[] = {
           "  tony run -n 4 --memory 4g -- python3 train.py --lr 0.1\n"
           "  tony run job.yaml --worker.instances 4 --set roles.worker.memory=2g\n"
           "  tony run --src_dir . --executes 'python3 train.py' --conf tony.worker.instances=2\n",
-      .text = "A COMMAND behind -- needs no job file: its tasks are those of the role worker. If it "
-              "names a file of the current\n"
-              "directory, this directory is shipped. The framework is then generic unless "
-              "--framework names another.\n"
-              "Without JOBFILE and --conf_file, ./tony.xml is used when it is there. Ctrl-C asks "
-              "the job to stop; a second\n"
-              "one stops waiting for that. The exit code is the job's: 0 succeeded, 1 failed, 3 "
-              "killed or out of its time.\n",
+      .text =
+          "A COMMAND behind -- needs no job file: its tasks are those of the role worker. If it "
+          "names a file of the current\n"
+          "directory, this directory is shipped. The framework is then generic unless "
+          "--framework names another.\n"
+          "Without JOBFILE and --conf_file, ./tony.xml is used when it is there. Ctrl-C asks "
+          "the job to stop; a second\n"
+          "one stops waiting for that. The exit code is the job's: 0 succeeded, 1 failed, 3 "
+          "killed or out of its time.\n",
       .options = JOB_OPTIONS | OPT_BIT(OPT_JSON),
       .max_args = 1,
       .takes_command = true,
@@ -90,10 +91,11 @@ static const struct command table[] = {
       .summary = "what tasks used and reported, over time",
       .examples = "  tony metrics last\n  tony metrics last worker:0 --name loss --plot\n"
                   "  tony metrics 12 worker --csv > metrics.csv\n",
-      .text = APP_TEXT "TASK is ROLE:INDEX, or ROLE for all of its tasks. Works for running and finished "
-                       "jobs. docs/metrics.md lists the\n"
-                       "names and units. --plot and the history bar show rates of cpu_ms, read_bytes and "
-                       "written_bytes.\n",
+      .text = APP_TEXT
+      "TASK is ROLE:INDEX, or ROLE for all of its tasks. Works for running and finished "
+      "jobs. docs/metrics.md lists the\n"
+      "names and units. --plot and the history bar show rates of cpu_ms, read_bytes and "
+      "written_bytes.\n",
       .options = OPT_BIT(OPT_NAME) | OPT_BIT(OPT_CSV) | OPT_BIT(OPT_JSON) | OPT_BIT(OPT_DRAW) |
                  WHERE_OPTIONS,
       .min_args = 1,
@@ -103,11 +105,12 @@ static const struct command table[] = {
       .usage = "top [APP]",
       .summary = "live: what jobs, or the tasks of one, use and do",
       .examples = "  tony top\n  tony top last\n  tony top last > table.txt\n",
-      .text = APP_TEXT "On a terminal the table is renewed each 2 s: arrows choose, Enter shows the tasks of a "
-                       "job, Esc goes back,\n"
-                       "n t s c m g sort by name, state, step, CPU, memory or GPU, r reverses, q quits. "
-                       "Elsewhere it is printed once.\n"
-                       "CPU is in percent of a core, GPU the mean of the GPUs.\n",
+      .text = APP_TEXT
+      "On a terminal the table is renewed each 2 s: arrows choose, Enter shows the tasks of a "
+      "job, Esc goes back,\n"
+      "n t s c m g sort by name, state, step, CPU, memory or GPU, r reverses, q quits. "
+      "Elsewhere it is printed once.\n"
+      "CPU is in percent of a core, GPU the mean of the GPUs.\n",
       .options = WHERE_OPTIONS,
       .max_args = 1,
       .fn = cmd_top },
@@ -247,7 +250,8 @@ static const struct command table[] = {
       .max_args = 3,
       .fn = cmd_cp },
     { .name = "notebook",
-      .usage = "notebook [--gpus N] [--memory SIZE] [--src_dir DIR] [--python_venv PATH] [--idle TIME] [options]",
+      .usage = "notebook [--gpus N] [--memory SIZE] [--src_dir DIR] [--python_venv PATH] [--idle "
+               "TIME] [options]",
       .summary = "JupyterLab in a container of the cluster",
       .examples = "  tony notebook --memory 8g --gpus 1\n"
                   "  tony notebook --src_dir . --python_venv ~/venv --idle 30m\n",
@@ -265,9 +269,10 @@ static const struct command table[] = {
       .summary = "write a commented job file, from what is in this directory",
       .examples = "  tony init\n"
                   "  tony init --from-torchrun \"torchrun --nproc-per-node 4 train.py --lr 0.1\"\n",
-      .text = "Looks for the program, its framework and a virtual environment, or translates a line "
-              "of torchrun, mpiexec, mpirun\n"
-              "or srun. FILE is job.yaml unless another is named.\n",
+      .text =
+          "Looks for the program, its framework and a virtual environment, or translates a line "
+          "of torchrun, mpiexec, mpirun\n"
+          "or srun. FILE is job.yaml unless another is named.\n",
       .options = OPT_BIT(OPT_FROM_LINE) | OPT_BIT(OPT_FORCE),
       .max_args = 1,
       .fn = cmd_init },
@@ -288,7 +293,8 @@ static const struct command table[] = {
               "job. `stop` refuses while\n"
               "jobs are live, unless --force, which kills them. `set` changes the policy by which "
               "the pool divides the machine,\n"
-              "and prints its settings; `why` explains its last decision (docs/pool-policy.md). `enable` lets "
+              "and prints its settings; `why` explains its last decision (docs/pool-policy.md). "
+              "`enable` lets "
               "systemd start the\n"
               "pool with the machine, so that jobs that ran before a reboot continue from their "
               "checkpoints; `disable` undoes it.\n",

@@ -19,8 +19,8 @@
 #include "storage/jobfile.h"
 
 enum {
-    JOBS_MAX = 100,               /* the newest jobs are offered */
-    TASKS_MAX = 1000,             /* tasks of each role */
+    JOBS_MAX = 100,   /* the newest jobs are offered */
+    TASKS_MAX = 1000, /* tasks of each role */
     JOB_CONF_MAX = 64 * 1024 * 1024,
 };
 
@@ -108,8 +108,8 @@ static void offer_roles(struct client *c, const char *app, const char *prefix, b
         const struct role_spec *role = &spec->roles[i];
         uint32_t n = tasks ? MIN(role->instances, (uint32_t)TASKS_MAX) : 1;
         for (uint32_t k = 0; k < n; k++) {
-            AUTO(free_p) char *word = tasks ? str_printf("%s:%u", role->name, k)
-                                            : str_printf("%s=", role->name);
+            AUTO(free_p)
+            char *word = tasks ? str_printf("%s:%u", role->name, k) : str_printf("%s=", role->name);
             if (word)
                 offer(out, word, prefix);
         }
@@ -215,45 +215,51 @@ static void print_words(struct client *c, const char *const *words, size_t n, st
 static const struct {
     const char *shell, *script;
 } scripts[] = {
-    { "bash", "# completion of `tony` for bash: source <(tony completion bash)\n"
-              "_tony() {\n"
-              "    local cur=${COMP_WORDS[COMP_CWORD]} line first files=\n"
-              "    # bash splits worker:0 and role=2 at ':' and '='; the completed word is put together again\n"
-              "    local -a words=()\n"
-              "    local i joined=\n"
-              "    for ((i = 1; i <= COMP_CWORD; i++)); do\n"
-              "        if [[ ${COMP_WORDS[i]} == [:=]* || $joined ]] && ((${#words[@]})); then\n"
-              "            words[-1]+=${COMP_WORDS[i]}\n"
-              "        else\n"
-              "            words+=(\"${COMP_WORDS[i]}\")\n"
-              "        fi\n"
-              "        [[ ${COMP_WORDS[i]} == [:=] ]] && joined=1 || joined=\n"
-              "    done\n"
-              "    first=${words[-1]%\"$cur\"}\n"
-              "    [[ $cur == [:=] ]] && first=${words[-1]} && cur=\n"
-              "    COMPREPLY=()\n"
-              "    while IFS= read -r line; do\n"
-              "        if [[ $line == :files ]]; then files=1; else COMPREPLY+=(\"${line#\"$first\"}\"); fi\n"
-              "    done < <(\"${COMP_WORDS[0]}\" completion words -- \"${words[@]}\" 2>/dev/null)\n"
-              "    if [[ $files ]]; then compopt -o filenames; COMPREPLY+=($(compgen -f -- \"$cur\")); fi\n"
-              "    [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace\n"
-              "}\n"
-              "complete -F _tony tony\n" },
-    { "zsh", "#compdef tony\n"
-             "# completion of `tony` for zsh: source <(tony completion zsh)\n"
-             "_tony() {\n"
-             "    local -a found\n"
-             "    found=(${(f)\"$(${words[1]} completion words -- ${words[2,$CURRENT]} 2>/dev/null)\"})\n"
-             "    if (( ${found[(Ie):files]} )); then\n"
-             "        found=(${found:#:files})\n"
-             "        _files\n"
-             "    fi\n"
-             "    compadd -- $found\n"
-             "}\n"
-             "if [[ $zsh_eval_context[-1] == loadautofunc ]]; then _tony \"$@\"; else compdef _tony tony; fi\n" },
+    { "bash",
+      "# completion of `tony` for bash: source <(tony completion bash)\n"
+      "_tony() {\n"
+      "    local cur=${COMP_WORDS[COMP_CWORD]} line first files=\n"
+      "    # bash splits worker:0 and role=2 at ':' and '='; the completed word is put together "
+      "again\n"
+      "    local -a words=()\n"
+      "    local i joined=\n"
+      "    for ((i = 1; i <= COMP_CWORD; i++)); do\n"
+      "        if [[ ${COMP_WORDS[i]} == [:=]* || $joined ]] && ((${#words[@]})); then\n"
+      "            words[-1]+=${COMP_WORDS[i]}\n"
+      "        else\n"
+      "            words+=(\"${COMP_WORDS[i]}\")\n"
+      "        fi\n"
+      "        [[ ${COMP_WORDS[i]} == [:=] ]] && joined=1 || joined=\n"
+      "    done\n"
+      "    first=${words[-1]%\"$cur\"}\n"
+      "    [[ $cur == [:=] ]] && first=${words[-1]} && cur=\n"
+      "    COMPREPLY=()\n"
+      "    while IFS= read -r line; do\n"
+      "        if [[ $line == :files ]]; then files=1; else COMPREPLY+=(\"${line#\"$first\"}\"); "
+      "fi\n"
+      "    done < <(\"${COMP_WORDS[0]}\" completion words -- \"${words[@]}\" 2>/dev/null)\n"
+      "    if [[ $files ]]; then compopt -o filenames; COMPREPLY+=($(compgen -f -- \"$cur\")); fi\n"
+      "    [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace\n"
+      "}\n"
+      "complete -F _tony tony\n" },
+    { "zsh",
+      "#compdef tony\n"
+      "# completion of `tony` for zsh: source <(tony completion zsh)\n"
+      "_tony() {\n"
+      "    local -a found\n"
+      "    found=(${(f)\"$(${words[1]} completion words -- ${words[2,$CURRENT]} 2>/dev/null)\"})\n"
+      "    if (( ${found[(Ie):files]} )); then\n"
+      "        found=(${found:#:files})\n"
+      "        _files\n"
+      "    fi\n"
+      "    compadd -- $found\n"
+      "}\n"
+      "if [[ $zsh_eval_context[-1] == loadautofunc ]]; then _tony \"$@\"; else compdef _tony tony; "
+      "fi\n" },
     { "fish", "# completion of `tony` for fish: tony completion fish | source\n"
               "function __tony_words\n"
-              "    set -l found (tony completion words -- (commandline -opc)[2..-1] (commandline -ct) 2>/dev/null)\n"
+              "    set -l found (tony completion words -- (commandline -opc)[2..-1] (commandline "
+              "-ct) 2>/dev/null)\n"
               "    for word in $found\n"
               "        if test $word = :files\n"
               "            __fish_complete_path (commandline -ct)\n"

@@ -68,8 +68,9 @@ static int parse_role_key(int argc, char *const *argv, int *i, struct span name,
     struct option_value v = { OPT_SET, NULL };
     if (strv_pushf(&out->made, "roles.%.*s=%s", (int)name.len, name.p, value) == 0)
         v.value = out->made.v[out->made.n - 1];
-    return v.value && vec_push(out, v) == 0 ? 0
-                                            : err_set(e, ENOMEM, "cannot read the command line: %m");
+    return v.value && vec_push(out, v) == 0
+               ? 0
+               : err_set(e, ENOMEM, "cannot read the command line: %m");
 }
 
 /* Parse the option at argv[*i], which begins with a dash. */

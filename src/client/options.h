@@ -87,8 +87,9 @@ struct buf;
       "also when the job would start now, and which jobs it would delay")                          \
     X(OPT_ONCE, "once", 0, NULL, false, "decide once, and return")                                 \
     X(OPT_DRY_RUN, "dry-run", 0, NULL, false, "only print what would be asked")                    \
-    X(OPT_NAME, "name", 0, "NAME", true, "only this metric; list: only jobs of this name, such as 'train*'")               \
-    X(OPT_STATE, "state", 0, "STATE", false, "only jobs in this state; several by commas")          \
+    X(OPT_NAME, "name", 0, "NAME", true,                                                           \
+      "only this metric; list: only jobs of this name, such as 'train*'")                          \
+    X(OPT_STATE, "state", 0, "STATE", false, "only jobs in this state; several by commas")         \
     X(OPT_USER, "user", 0, "NAME", false, "only jobs of this user")                                \
     X(OPT_SINCE, "since", 0, "TIME", false, "only what is younger than this: 90s, 10m, 2h, 3d")    \
     X(OPT_CSV, "csv", 0, NULL, false, "print the values as CSV")                                   \

@@ -31,8 +31,8 @@
 #include "base/vec.h"
 #include "storage/paths.h"
 
-struct conf;         /* conf/conf.h */
-struct conn;         /* loop/loop.h */
+struct conf; /* conf/conf.h */
+struct conn; /* loop/loop.h */
 struct conn_ops;
 struct history_rows; /* history/history.h */
 struct job_spec;     /* conf/conf.h */
@@ -98,7 +98,7 @@ struct cluster_job { /* a checked job of the command line */
     struct ship_remote *remote; /* only if the cluster takes URLs */
     size_t n_remote, cap_remote;
     const char *classpath; /* of --hdfs_classpath; borrowed; NULL = not given */
-    char *scratch; /* a directory with generated files, removed with the job; NULL = none */
+    char *scratch;         /* a directory with generated files, removed with the job; NULL = none */
 };
 
 /* The line of the job file, or the option, that sets a key; names a resource of this name; or names
@@ -126,7 +126,8 @@ enum cluster_phase {
     CLUSTER_OVER,
 };
 
-/* How clients reach the master of a job by TLS; host and port are not set on clusters with dial(). */
+/* How clients reach the master of a job by TLS; host and port are not set on clusters with dial().
+ */
 struct cluster_master {
     char *host;
     uint16_t port;
@@ -143,13 +144,15 @@ struct cluster_report { /* end with cluster_report_done() */
     char *why;     /* why it waits, for people, the same while nothing changes; NULL = not known */
     char *message; /* what the cluster says about it, one line; NULL = nothing */
     char *url;     /* a page about the job; NULL = none */
-    char *master_stderr; /* CLUSTER_OVER: last lines of a master that failed at its start; or NULL */
-    int exit_code; /* CLUSTER_OVER: of `tony run`, as far as the cluster knows */
+    char
+        *master_stderr; /* CLUSTER_OVER: last lines of a master that failed at its start; or NULL */
+    int exit_code;      /* CLUSTER_OVER: of `tony run`, as far as the cluster knows */
     int64_t submitted_ms, started_ms, ended_ms; /* wall clock; 0 = not known */
     json_t *summary; /* a status document that the cluster itself has; NULL = none */
 };
 void cluster_report_done(struct cluster_report *r);
-int cluster_report_copy(const struct cluster_report *from, struct cluster_report *out); /* -ENOMEM */
+int cluster_report_copy(const struct cluster_report *from,
+                        struct cluster_report *out); /* -ENOMEM */
 
 /* ---- connections to masters ---- */
 
@@ -186,7 +189,7 @@ struct cluster_watch_config { /* borrowed until unwatch(), as the id is */
 
 struct cluster_submitted {
     char id[APP_ID_MAX];
-    json_t *staging; /* what was sent, for --json (docs/json.md, "staging"); NULL = nothing */
+    json_t *staging;  /* what was sent, for --json (docs/json.md, "staging"); NULL = nothing */
     struct strv said; /* sentences for the user of `tony run`: where the job is, and its page */
 };
 void cluster_submitted_done(struct cluster_submitted *s);
@@ -203,7 +206,7 @@ void cluster_plan_done(struct cluster_plan *p);
 /* ---- logs ---- */
 
 struct cluster_log_wish {
-    const char *role;              /* NULL = all tasks */
+    const char *role; /* NULL = all tasks */
     size_t role_len;
     int64_t index, attempt, rank;  /* index, rank: -1 = all; attempt: 0 = the last */
     int64_t lines;                 /* only the last lines of each log; -1 = whole logs */
@@ -258,15 +261,15 @@ typedef void cluster_finding_fn(const char *name, enum cluster_finding f, const 
 
 /* ---- the table ---- */
 
-struct cluster_question {          /* to a pool */
-    int what;                      /* a Tony__ClientAsk__What of proto/tony.proto */
-    const char *id;                /* of a job; NULL = none */
-    const char *const *settings;   /* "KEY=VALUE" */
+struct cluster_question {        /* to a pool */
+    int what;                    /* a Tony__ClientAsk__What of proto/tony.proto */
+    const char *id;              /* of a job; NULL = none */
+    const char *const *settings; /* "KEY=VALUE" */
     size_t n_settings;
-    bool start;                    /* start a pool if none runs */
+    bool start; /* start a pool if none runs */
     bool force;
-    bool once;                     /* the question may not be repeated if the pool dies */
-    int64_t wait_ms;               /* timeout; 0 = 30 s */
+    bool once;       /* the question may not be repeated if the pool dies */
+    int64_t wait_ms; /* timeout; 0 = 30 s */
 };
 
 struct cluster_node { /* for simulations */
@@ -354,8 +357,8 @@ struct cluster_ops {
     /* What the cluster knows of a job now. 0 or -errno; -ENOENT: the cluster does not know it (it
      * never did, or has forgotten it); -EINVAL: the id cannot be one of this cluster. */
     int (*report)(struct cluster *k, const char *id, struct cluster_report *out, struct err *e);
-    /* Connect to the master of a job by another way than TLS. *out has no ops yet. 0 or -errno. NULL:
-     * by TLS, to the address of the report, with key(). */
+    /* Connect to the master of a job by another way than TLS. *out has no ops yet. 0 or -errno.
+     * NULL: by TLS, to the address of the report, with key(). */
     int (*dial)(struct cluster *k, const char *id, struct conn **out, struct err *e);
     /* The key with which a client of this user speaks to the master of a job (storage/jobkey.h). 0
      * or -errno; -ENOENT: there is none (the job is over, or of another user). NULL if dial()
@@ -411,12 +414,12 @@ struct cluster_ops {
     /* End the watch. It may wait up to two seconds for answers that are under way. */
     void (*unwatch)(struct cluster_watch *w);
     /* The job is over, its master has sent no verdict, and the report has no summary: make the
-     * final document from the history, else from the report. *out_code: the exit code of `tony run`.
-     * It is called when the watch has ended. */
+     * final document from the history, else from the report. *out_code: the exit code of `tony
+     * run`. It is called when the watch has ended. */
     int (*verdict)(struct cluster *k, const struct cluster_report *r, json_t **out, int *out_code,
                    struct err *e);
-    /* The job is over or forgotten, and everything was printed. Remove what a killed master has left
-     * behind, or wait a short time for who does. killed: the job did not end by itself. NULL =
+    /* The job is over or forgotten, and everything was printed. Remove what a killed master has
+     * left behind, or wait a short time for who does. killed: the job did not end by itself. NULL =
      * nothing to do. */
     void (*settle)(struct cluster *k, const char *id, bool killed);
 
@@ -426,8 +429,8 @@ struct cluster_ops {
     int (*logs)(struct cluster *k, const char *id, const struct cluster_log_wish *w,
                 cluster_log_fn *fn, void *arg, struct err *e);
     /* For remote_logs(): read a log that no executor has any more. The text may come in many calls.
-     * *out_size: the size of the whole log. 0 or -errno; -ENOENT: the log is nowhere; e says where it was. NULL: logs of finished tasks
-     * cannot be read. */
+     * *out_size: the size of the whole log. 0 or -errno; -ENOENT: the log is nowhere; e says where
+     * it was. NULL: logs of finished tasks cannot be read. */
     int (*kept_log)(struct cluster *k, const struct cluster_kept_log *l,
                     int (*fn)(struct span text, void *arg), void *arg, int64_t *out_size,
                     struct err *e);
@@ -438,17 +441,20 @@ struct cluster_ops {
      * waits for the master. */
     int (*resize_waiting)(struct cluster *k, const char *id, const struct cluster_resize *w,
                           json_t **out, struct err *e);
-    /* Read a file by a URL of `scheme`; at most out->max bytes. 0 or -errno. NULL if `scheme` is. */
+    /* Read a file by a URL of `scheme`; at most out->max bytes. 0 or -errno. NULL if `scheme` is.
+     */
     int (*read_file)(struct cluster *k, const char *url, struct buf *out, struct err *e);
-    /* For `tony simulate --from-history`: the finished jobs of this user, a file of one of them, and
-     * the nodes that the cluster has now. 0 or -errno. */
+    /* For `tony simulate --from-history`: the finished jobs of this user, a file of one of them,
+     * and the nodes that the cluster has now. 0 or -errno. */
     int (*history_list)(struct cluster *k, struct history_rows *out, struct err *e);
     int (*history_file)(struct cluster *k, const char *id, const char *name, struct buf *out,
                         struct err *e);
-    int (*nodes)(struct cluster *k, struct cluster_nodes *out, struct err *e); /* NULL: this machine */
-    /* Ask the pool of this cluster, which tony itself runs, for `tony pool` and what only a pool can
-     * tell. 1: *out is the answer; 0: no pool runs, and q->start is false; or -errno. *out_refused:
-     * *e is the refusal of the pool, and no error of the connection. NULL: the cluster has no pool.
+    int (*nodes)(struct cluster *k, struct cluster_nodes *out,
+                 struct err *e); /* NULL: this machine */
+    /* Ask the pool of this cluster, which tony itself runs, for `tony pool` and what only a pool
+     * can tell. 1: *out is the answer; 0: no pool runs, and q->start is false; or -errno.
+     * *out_refused: *e is the refusal of the pool, and no error of the connection. NULL: the
+     * cluster has no pool.
      */
     int (*ask_pool)(struct cluster_host *h, const struct cluster_question *q, json_t **out,
                     bool *out_refused, struct err *e);
@@ -491,8 +497,8 @@ static inline void cluster_ops_close(struct cluster *k) /* NULL is fine */
 
 /* ---- the metrics of a job, on any cluster ---- */
 
-/* Append the metrics file of a job (storage/metrics_file.h): from its master while it runs, else from
- * its history. 0 or -errno; -ENOENT: it has none. */
+/* Append the metrics file of a job (storage/metrics_file.h): from its master while it runs, else
+ * from its history. 0 or -errno; -ENOENT: it has none. */
 int cluster_metrics(struct cluster *k, const char *id, struct buf *out, struct err *e);
 
 /* ---- resizing a job, on any cluster ---- */
@@ -500,8 +506,8 @@ int cluster_metrics(struct cluster *k, const char *id, struct buf *out, struct e
 /* Check the wish against the roles in the status document of the job. EXIT_DONE, or an exit code
  * with *e set. */
 int resize_check(const struct cluster_resize *w, const json_t *doc, struct err *e);
-/* Ask the master, or the cluster if there is none. Retries while no master answers. *out: the answer
- * (docs/json.md "resize"), or a status document, which has the same members. */
+/* Ask the master, or the cluster if there is none. Retries while no master answers. *out: the
+ * answer (docs/json.md "resize"), or a status document, which has the same members. */
 int cluster_resize(struct cluster *k, const char *id, const struct cluster_resize *w, json_t **out,
                    struct err *e);
 /* A role that has not started gets its new size at once. If this machine can never hold that size,
@@ -526,7 +532,8 @@ struct follow_options {
     bool (*on_update)(const char *state, const json_t *summary, void *arg);
     /* For a display; each may be NULL. update: an update of the master or of the pool; summary may
      * be NULL. waits: the state of a job without a master; why is "" if it is not known. say: a
-     * sentence. tasks: a document with the tasks of a remote job and the URLs of their logs, once. */
+     * sentence. tasks: a document with the tasks of a remote job and the URLs of their logs, once.
+     */
     void (*update)(const char *state, const json_t *summary, void *arg);
     void (*waits)(const char *state, const char *why, void *arg);
     void (*say)(const char *text, void *arg);

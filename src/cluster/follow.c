@@ -50,7 +50,7 @@ struct follow {
     struct cluster_watch *watch;
     struct cluster_report report; /* the newest that was of use */
 
-    struct cluster_report last;   /* phase CLUSTER_OVER: the end, as the cluster tells it */
+    struct cluster_report last; /* phase CLUSTER_OVER: the end, as the cluster tells it */
 
     struct conn *master;
     int32_t attempt; /* number of the master that was connected to last */
@@ -176,8 +176,8 @@ static void on_verdict(struct follow *f, int exit_code)
 static void on_update(struct follow *f, const Tony__JobUpdate *u)
 {
     if (u->json.len)
-        keep_summary(f, json_loadb((const char *)u->json.data, u->json.len, JSON_REJECT_DUPLICATES,
-                                   NULL));
+        keep_summary(
+            f, json_loadb((const char *)u->json.data, u->json.len, JSON_REJECT_DUPLICATES, NULL));
     if (f->o->update)
         f->o->update(u->state, f->out->summary, f->o->arg);
     if (str_eq(u->state, "RUNNING") || u->finished)
@@ -331,7 +331,7 @@ static void show_waiting(struct follow *f, const struct cluster_report *r)
         if (f->o->update)
             f->o->update(r->state, f->out->summary, f->o->arg);
     } else if (f->o->waits && !f->out->summary) {
-        const char *state = f->said_unreached                  ? "RUNNING"
+        const char *state = f->said_unreached              ? "RUNNING"
                             : r->phase >= CLUSTER_STARTING ? "STARTING"
                                                            : r->state;
         f->o->waits(state, r->why ? r->why : "", f->o->arg);

@@ -47,8 +47,8 @@ const char *ship_origin(const struct cluster_job *j, const struct ship_item *it)
 static int check_python(const struct cluster_host *h, const struct cluster_job *j,
                         const struct ship_item *it, struct err *e)
 {
-    int rc = it->python ? venv_check(h, it->path, j->spec->python_binary, j->cluster->remote, e)
-                        : 0;
+    int rc =
+        it->python ? venv_check(h, it->path, j->spec->python_binary, j->cluster->remote, e) : 0;
     return rc < 0 ? err_wrap(e, rc, "virtual environment '%s'", it->source) : 0;
 }
 
@@ -103,7 +103,8 @@ int ship_exit_code(const struct err *e)
 
 /* ---- job.conf ---- */
 
-int job_conf_text(struct cluster_host *h, const struct cluster_job *j, struct buf *out, struct err *e)
+int job_conf_text(struct cluster_host *h, const struct cluster_job *j, struct buf *out,
+                  struct err *e)
 {
     struct passwd *pw = getpwuid(getuid());
     char host[65] = "";

@@ -15,7 +15,7 @@ struct conn;
 typedef struct Tony__Frame Tony__Frame;
 
 enum {
-    ANSWER_MS = 30000,     /* timeout of an answer of a pool or master */
+    ANSWER_MS = 30000, /* timeout of an answer of a pool or master */
 };
 
 /* Send the hello, the first frame of every connection of a client. */

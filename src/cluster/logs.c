@@ -336,8 +336,8 @@ static int show_stream(struct logs *l, const json_t *task, size_t s, struct plac
     int rc = l->master ? copy_rest(l, task, s, p) : is_over(l) ? 1 : 0;
     if (rc == 1 && l->w->attempt && l->w->attempt != p->attempt) {
         if (!p->missing)
-            host_note(l->h, "only the last attempt of %s, %lld, can be read now", json_str(task, "task", ""),
-                        (long long)p->attempt);
+            host_note(l->h, "only the last attempt of %s, %lld, can be read now",
+                      json_str(task, "task", ""), (long long)p->attempt);
         p->missing = true;
         return 0;
     }
@@ -405,7 +405,8 @@ static int no_tasks(struct logs *l, bool *out_done, struct err *e)
     }
     *out_done = !l->w->follow;
     if (!l->w->follow)
-        host_note(l->h, "nothing can be read yet: job %s is %s", l->id, json_str(l->doc, "state", ""));
+        host_note(l->h, "nothing can be read yet: job %s is %s", l->id,
+                  json_str(l->doc, "state", ""));
     return 0;
 }
 

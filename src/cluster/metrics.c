@@ -12,8 +12,9 @@
 
 enum {
     WAIT_MS = 20000,
-    FILE_MAX = 4 * METRICS_FILE_MAX, /* masters that were killed may have left more than the limit */
-    TRIES = 3,                       /* a job that ends moves to the history meanwhile */
+    FILE_MAX =
+        4 * METRICS_FILE_MAX, /* masters that were killed may have left more than the limit */
+    TRIES = 3,                /* a job that ends moves to the history meanwhile */
 };
 
 static int from_master(struct cluster *k, const struct cluster_report *r, struct buf *out,

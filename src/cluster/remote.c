@@ -94,8 +94,9 @@ const char *report_state(const struct cluster_report *r)
 {
     if (r->phase != CLUSTER_OVER)
         return r->phase == CLUSTER_WAITING ? "WAITING" : "STARTING";
-    return r->exit_code == EXIT_DONE ? "SUCCEEDED" : r->exit_code == EXIT_STOPPED ? "KILLED"
-                                                                                  : "FAILED";
+    return r->exit_code == EXIT_DONE      ? "SUCCEEDED"
+           : r->exit_code == EXIT_STOPPED ? "KILLED"
+                                          : "FAILED";
 }
 
 /* The time since the start of the job, as the cluster knows it; null before the start. */
@@ -116,13 +117,13 @@ static int set_own_state(const struct cluster_ops *ops, const struct cluster_rep
 json_t *report_json(const struct cluster_ops *ops, const struct cluster_report *r)
 {
     bool over = r->phase == CLUSTER_OVER;
-    json_t *doc = json_pack(
-        "{s:s, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:s, s:o, s:{s:I}}", "application_id", r->id,
-        "name", text_or_null(r->name), "user", text_or_null(r->user), "state", report_state(r),
-        "exit_code", over ? json_integer(r->exit_code) : json_null(), "message",
-        text_or_null(r->message), "ran_ms", report_ran(r), "queue", text_or_null(r->queue),
-        "cluster", ops->name, "tracking_url", text_or_null(r->url), "times", "submitted_wall_ms",
-        (json_int_t)r->submitted_ms);
+    json_t *doc =
+        json_pack("{s:s, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:s, s:o, s:{s:I}}", "application_id",
+                  r->id, "name", text_or_null(r->name), "user", text_or_null(r->user), "state",
+                  report_state(r), "exit_code", over ? json_integer(r->exit_code) : json_null(),
+                  "message", text_or_null(r->message), "ran_ms", report_ran(r), "queue",
+                  text_or_null(r->queue), "cluster", ops->name, "tracking_url",
+                  text_or_null(r->url), "times", "submitted_wall_ms", (json_int_t)r->submitted_ms);
     /* On failure, members are missing. */
     (void)set_own_state(ops, r, doc);
     if (doc && r->master_stderr)

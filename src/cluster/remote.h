@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * For the implementations of clusters: what is the same for every cluster whose masters run on other
- * machines. These functions use only the table of the cluster.
+ * For the implementations of clusters: what is the same for every cluster whose masters run on
+ * other machines. These functions use only the table of the cluster.
  */
 #ifndef TONY_CLUSTER_REMOTE_H
 #define TONY_CLUSTER_REMOTE_H

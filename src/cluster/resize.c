@@ -91,8 +91,8 @@ int resize_check(const struct cluster_resize *w, const json_t *doc, struct err *
 
 /* ---- asking ---- */
 
-int resize_ask(struct cluster_host *h, struct conn **conn, const char *id, const struct cluster_resize *w,
-               struct answer *out, struct err *e)
+int resize_ask(struct cluster_host *h, struct conn **conn, const char *id,
+               const struct cluster_resize *w, struct answer *out, struct err *e)
 {
     Tony__RoleSize sizes[RESIZE_ROLES_MAX], *list[RESIZE_ROLES_MAX];
     Tony__ResizeJob ask = TONY__RESIZE_JOB__INIT;
@@ -160,7 +160,8 @@ static int try_master(struct asking *a, const struct cluster_report *r, json_t *
 static int try_waiting(struct asking *a, json_t **out, struct err *e)
 {
     const struct cluster_ops *ops = cluster_head(a->k)->ops;
-    int rc = ops->resize_waiting ? ops->resize_waiting(a->k, a->id, a->w, out, e) : CLUSTER_ASK_MASTER;
+    int rc =
+        ops->resize_waiting ? ops->resize_waiting(a->k, a->id, a->w, out, e) : CLUSTER_ASK_MASTER;
     a->maybe_accepted = a->maybe_accepted || rc == CLUSTER_LEFT;
     return rc < 0 ? rc : rc == CLUSTER_RESIZED ? 1 : 0;
 }
@@ -204,7 +205,8 @@ int cluster_resize(struct cluster *k, const char *id, const struct cluster_resiz
                    struct err *e)
 {
     bool remote = cluster_head(k)->ops->remote;
-    int64_t patience = remote ? (w->within_ms ? w->within_ms : (int64_t)MASTER_MS) : (int64_t)ASK_MS;
+    int64_t patience =
+        remote ? (w->within_ms ? w->within_ms : (int64_t)MASTER_MS) : (int64_t)ASK_MS;
     struct asking a = { .k = k, .id = id, .w = w, .until = clock_mono_ms() + patience };
     for (;;) {
         int rc = try_once(&a, out, e);
@@ -229,7 +231,8 @@ static bool is_grown_unstarted(const json_t *doc)
     json_t *changed;
     json_array_foreach(json_object_get(last, "roles"), i, changed)
     {
-        const json_t *role = role_named(json_object_get(doc, "roles"), json_str(changed, "name", ""));
+        const json_t *role =
+            role_named(json_object_get(doc, "roles"), json_str(changed, "name", ""));
         int64_t n = json_int(role, "instances", 0);
         if (json_int(changed, "to", 0) > json_int(changed, "from", 0) && n > 0 &&
             json_int(role, "waiting", 0) == n)

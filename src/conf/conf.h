@@ -291,7 +291,7 @@ struct job_spec {
     size_t n_resources;
     char *src, *venv, *python_binary;
     bool fail_on_worker_failure;
-    bool streams; /* exec, forward and cp are allowed */
+    bool streams;         /* exec, forward and cp are allowed */
     bool server;          /* the executor of rank 0's task runs the framework's server */
     uint32_t server_role; /* rank 0 belongs to the first task of this role */
     uint64_t app_timeout_ms, allocation_timeout_ms, registration_timeout_ms,

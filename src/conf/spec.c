@@ -108,8 +108,8 @@ static int build_umask(struct build *b)
         return 0;
     for (const char *p = text; *p; p++) {
         if (*p < '0' || *p > '7' || v > 0777)
-            return build_fail(b, key, EINVAL, "%s is '%s', not a mask in octal such as 027",
-                              key, text);
+            return build_fail(b, key, EINVAL, "%s is '%s', not a mask in octal such as 027", key,
+                              text);
         v = v * 8 + (uint32_t)(*p - '0');
     }
     if (v > 0777)

@@ -273,7 +273,8 @@ static const char *enter_cgroup(struct executor *x, char procs[static CGROUP_PAT
     struct err ce = { 0 };
     a->in_cgroup = cgroup_make(&x->cfg->cgroup, x->cfg->memory_bytes, &ce) == 0;
     if (!a->in_cgroup)
-        executor_warn(x, "task.no_cgroup", &ce); /* attempt_check_memory() watches the memory instead */
+        executor_warn(x, "task.no_cgroup",
+                      &ce); /* attempt_check_memory() watches the memory instead */
     else if (a->number > 1)
         a->oom_before = cgroup_oom_kills(&x->cfg->cgroup);
     cgroup_procs_path(&x->cfg->cgroup, procs);

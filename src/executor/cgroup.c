@@ -69,8 +69,8 @@ static char *make_job_dir(const char *base, const char *job, bool v2, struct err
     return TAKE(dir);
 }
 
-/* The keeper, the master and the executors stay in the pool's group: entering another one would make
- * the kernel stop all forks of the machine for 10 to 15 ms. */
+/* The keeper, the master and the executors stay in the pool's group: entering another one would
+ * make the kernel stop all forks of the machine for 10 to 15 ms. */
 static int open_v2(struct cgroup_job *j, const char *base, const char *job, struct err *e)
 {
     AUTO(free_p) char *dir = make_job_dir(base, job, true, e);
@@ -133,7 +133,8 @@ void cgroup_job_weight(const struct cgroup_job *j, uint64_t vcores)
     if (j->kind == CGROUP_V1 && j->cpu) {
         snprintf(text, sizeof text, "%llu",
                  (unsigned long long)(vcores ? vcores * V1_SHARES_A_CORE : 2));
-        (void)group_put(j->cpu, "cpu.shares", text); /* if it fails, all jobs have the same weight */
+        (void)group_put(j->cpu, "cpu.shares",
+                        text); /* if it fails, all jobs have the same weight */
     } else if (j->kind == CGROUP_V2) {
         uint64_t w = vcores ? MIN(vcores * V2_WEIGHT_A_CORE, (uint64_t)V2_WEIGHT_MAX) : 1;
         snprintf(text, sizeof text, "%llu", (unsigned long long)w);
@@ -211,8 +212,9 @@ void cgroup_weigh(const struct cgroup *g, uint32_t vcores)
     char text[32];
     if (g->kind != CGROUP_V2 || vcores == 0)
         return; /* v1: a container has no group for cores */
-    snprintf(text, sizeof text, "%u", MIN(vcores, (uint32_t)(V2_WEIGHT_MAX / V2_WEIGHT_A_CORE)) *
-                                          (unsigned)V2_WEIGHT_A_CORE);
+    snprintf(text, sizeof text, "%u",
+             MIN(vcores, (uint32_t)(V2_WEIGHT_MAX / V2_WEIGHT_A_CORE)) *
+                 (unsigned)V2_WEIGHT_A_CORE);
     (void)group_put(g->path, "cpu.weight", text); /* fails if there is no cpu controller */
 }
 
@@ -250,7 +252,8 @@ static const char *oom_file(const struct cgroup *g)
 
 uint64_t cgroup_memory_max(const struct cgroup *g)
 {
-    return group_get_u64(g->path, g->kind == CGROUP_V1 ? "memory.max_usage_in_bytes" : "memory.peak");
+    return group_get_u64(g->path,
+                         g->kind == CGROUP_V1 ? "memory.max_usage_in_bytes" : "memory.peak");
 }
 
 uint64_t cgroup_oom_kills(const struct cgroup *g)

@@ -10,8 +10,8 @@
  *   <base>/tony-<uid>/<job>/<container>
  *
  * job: the application id without "application_"; container: its last two numbers. base: with v1
- * the group of the keeper; with v2 the place that the pool has found. The file `cgroups` in the job's directory lists the paths, one on each
- * line, for a later clean-up.
+ * the group of the keeper; with v2 the place that the pool has found. The file `cgroups` in the
+ * job's directory lists the paths, one on each line, for a later clean-up.
  */
 #ifndef TONY_EXECUTOR_CGROUP_H
 #define TONY_EXECUTOR_CGROUP_H
@@ -28,15 +28,17 @@ enum cgroup_kind { CGROUP_NONE = 1, CGROUP_V1, CGROUP_V2 };
 
 struct cgroup_job {
     enum cgroup_kind kind;
-    char *memory;   /* the job's directory in the memory (v2: unified) hierarchy; NULL with
-                       CGROUP_NONE */
-    char *cpu;      /* v1: the job's directory in the cpu hierarchy, or NULL */
-    char *cpu_from; /* v1: the group of the keeper before cgroup_job_open(); NULL = still its group */
-    bool swap;      /* this machine has swap space, so the limit must include swap */
+    char *memory; /* the job's directory in the memory (v2: unified) hierarchy; NULL with
+                     CGROUP_NONE */
+    char *cpu;    /* v1: the job's directory in the cpu hierarchy, or NULL */
+    char *
+        cpu_from; /* v1: the group of the keeper before cgroup_job_open(); NULL = still its group */
+    bool swap;    /* this machine has swap space, so the limit must include swap */
 };
 
 /* Make the job's groups. With v1 the calling process, and so its children, enter the job's cpu
- * group. If no groups can be used, or TONY_CGROUPS=none, kind is CGROUP_NONE and e (may be NULL) says why. */
+ * group. If no groups can be used, or TONY_CGROUPS=none, kind is CGROUP_NONE and e (may be NULL)
+ * says why. */
 void cgroup_job_open(struct cgroup_job *j, const char *application_id, struct err *e);
 /* vcores: of all containers together; 0 = the least possible weight. */
 void cgroup_job_weight(const struct cgroup_job *j, uint64_t vcores);

@@ -60,8 +60,8 @@ struct remote {
     struct strv log_dirs; /* the first one has the executor's own stderr */
     /* Attempts that ran here, in order; log files are numbered by this index + 1. */
     VEC(uint32_t) attempts;
-    /* A file with the port of the master, read before each attempt to connect; NULL = the port stays
-     * the same. address_name: the member of its JSON object. */
+    /* A file with the port of the master, read before each attempt to connect; NULL = the port
+     * stays the same. address_name: the member of its JSON object. */
     const char *address_file, *address_name;
     unsigned refused; /* consecutive times that the master did not accept the key */
     struct err why;   /* the last error of the connection */

@@ -294,8 +294,8 @@ void engine_kill(struct executor *x)
         container_name(x, rank, name);
         char *argv[] = { program, verb, name, NULL };
         struct spawn s = { .cgroup_fd = -1,
-                       .umask = UMASK_DEFAULT,
-                       .path = x->engine,
+                           .umask = UMASK_DEFAULT,
+                           .path = x->engine,
                            .shell = x->engine,
                            .workdir = "/",
                            .argv = argv,

@@ -26,7 +26,7 @@ enum {
     DIAL_FAST_MAX_MS = 100, /* pauses double from 1 ms up to this */
     DIAL_FAST_TRIES = 40,   /* about 4 s; a restart of the master takes less */
     DIAL_SLOW_MS = 1000,
-    DIAL_SEARCH_TRIES = 8, /* after this many refusals, search the socket of the master again */
+    DIAL_SEARCH_TRIES = 8,    /* after this many refusals, search the socket of the master again */
     DIAL_AGAIN_MS = 5,        /* pause, if the master listens but is not ready */
     AWAY_DEFAULT_MS = 600000, /* used until the first Welcome */
     BEAT_DEFAULT_MS = 1000,
@@ -405,7 +405,8 @@ static void on_term(struct executor *x, const struct signalfd_siginfo *si)
         /* If the keeper has died, no process can report the end of the container. */
         bool orphaned = getppid() != x->cfg->keeper;
         x->leaving = true;
-        /* A cluster sends TERM to all processes of the job. The master gets it, too, and says why. */
+        /* A cluster sends TERM to all processes of the job. The master gets it, too, and says why.
+         */
         if (x->cfg->remote && !orphaned && si->ssi_signo == SIGTERM && si->ssi_code != SI_QUEUE)
             x->node_reports_end = x->node_reports_end || attempt_undecided(&x->a);
         attempt_stop(x, orphaned ? 0 : grace, orphaned ? END_UNKNOWN : END_KILLED_BY_MASTER,

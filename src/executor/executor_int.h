@@ -20,8 +20,8 @@
 #include "executor/container.h"
 #include "executor/link.h"
 #include "executor/record.h"
-#include "executor/task_metrics.h"
 #include "executor/streams.h"
+#include "executor/task_metrics.h"
 #include "executor/task_side.h"
 #include "executor/workdir.h"
 #include "proto/tony.pb-c.h"
@@ -31,9 +31,9 @@
 struct executor_config {
     const char *application_id, *container_id, *home, *job_dir, *spare_dir;
     const char *master_socket; /* at the time of the fork; see dial_local() */
-    struct remote *remote; /* the way to a master on another machine; NULL = master_socket */
-    const char *gpus;      /* "0,2" or "" */
-    bool machine_has_gpus; /* then CUDA_VISIBLE_DEVICES hides them from a task without GPUs */
+    struct remote *remote;     /* the way to a master on another machine; NULL = master_socket */
+    const char *gpus;          /* "0,2" or "" */
+    bool machine_has_gpus;     /* then CUDA_VISIBLE_DEVICES hides them from a task without GPUs */
     uint32_t slot;
     uint64_t memory_bytes; /* 0 = not limited */
     struct cgroup cgroup;
@@ -94,10 +94,10 @@ struct executor {
     uint16_t port, tb_port;
 
     /* the master */
-    uint32_t epoch;    /* the highest epoch whose Welcome this executor has accepted */
-    bool greeted;      /* the master has sent Welcome on this connection */
-    bool end_in_hello; /* the ExecutorHello of this connection had the end of the attempt */
-    unsigned tries;    /* attempts to connect since the connection broke */
+    uint32_t epoch;      /* the highest epoch whose Welcome this executor has accepted */
+    bool greeted;        /* the master has sent Welcome on this connection */
+    bool end_in_hello;   /* the ExecutorHello of this connection had the end of the attempt */
+    unsigned tries;      /* attempts to connect since the connection broke */
     char *master_socket; /* where the socket of the master was found later; NULL = as configured */
     int64_t dial_at_ms, away_since_ms, beat_at_ms;
     /* On a cluster: sent_ms is the time of the last send. confirmed_ms is the latest sent_ms whose

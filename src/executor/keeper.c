@@ -22,7 +22,7 @@
 #include "executor/keeper_start.h"
 
 enum {
-    PEERS_MAX = 64, /* the master, pools, and connections that have not said who they are */
+    PEERS_MAX = 64,    /* the master, pools, and connections that have not said who they are */
     ACCEPT_BATCH = 64, /* connections that are accepted before the others are served */
     TAKE_DOWN_GRACE_MS = 1000,
     TAKE_DOWN_PATIENCE_MS = 3000,
@@ -237,12 +237,11 @@ static void wait_for_something(struct keeper *k)
     p[0] = (struct pollfd){ .fd = k->signal_fd, .events = POLLIN };
     p[1] = (struct pollfd){ .fd = k->listen_fd, .events = POLLIN };
     for (size_t i = 0; i < n; i++)
-        p[2 + i] = (struct pollfd){
-            .fd = k->peers.v[i].link.fd,
-            .events = (short)(link_unsent(&k->peers.v[i].link) || k->peers.v[i].link.connecting
-                                  ? POLLIN | POLLOUT
-                                  : POLLIN)
-        };
+        p[2 + i] = (struct pollfd){ .fd = k->peers.v[i].link.fd,
+                                    .events = (short)(link_unsent(&k->peers.v[i].link) ||
+                                                              k->peers.v[i].link.connecting
+                                                          ? POLLIN | POLLOUT
+                                                          : POLLIN) };
     if (poll(p, 2 + n, timeout_ms(k)) <= 0)
         return;
     if (p[0].revents)

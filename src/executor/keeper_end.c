@@ -151,7 +151,7 @@ static void log_end(const struct keeper *k)
 
 void keeper_unlock(struct keeper *k)
 {
-    close_p(&k->listen_fd); /* so that sockets_check() does not make the socket again */
+    close_p(&k->listen_fd);         /* so that sockets_check() does not make the socket again */
     (void)unlink(k->master_socket); /* a killed master leaves it behind */
     (void)unlink(k->socket);
     (void)unlink(k->lock_path);

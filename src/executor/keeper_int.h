@@ -197,8 +197,8 @@ struct keeper {
 
     /* the pool */
     bool sockets_renewed; /* a master that registers is told to look at its socket */
-    bool had_pool;      /* a pool has started this keeper, or has connected to it */
-    int64_t pool_at_ms; /* when to restart it; INT64_MAX = do not */
+    bool had_pool;        /* a pool has started this keeper, or has connected to it */
+    int64_t pool_at_ms;   /* when to restart it; INT64_MAX = do not */
     unsigned pool_tries;
 
     struct {
@@ -290,7 +290,8 @@ void master_tell_cancelled(struct keeper *k, uint32_t number);
 int node_open(struct keeper *k, struct err *e);
 void node_tick(struct keeper *k, int64_t now);
 int64_t node_deadline(const struct keeper *k);
-void node_connected(struct keeper *k, struct peer *p); /* a TCP connection was made, or has failed */
+void node_connected(struct keeper *k,
+                    struct peer *p); /* a TCP connection was made, or has failed */
 void node_registered(struct keeper *k, const Tony__RegisterMaster *m);
 /* The connection of an executor to the master. The next call overwrites it. NULL: the id is too
  * long. */

@@ -83,7 +83,7 @@ void master_start(struct keeper *k)
     struct err e = { 0 };
     k->master_at_ms = INT64_MAX;
     k->epoch++;
-    sockets_check(k); /* the master gives up if it cannot connect */
+    sockets_check(k);    /* the master gives up if it cannot connect */
     exits_add_master(k); /* before the start, so that no epoch is used twice */
     if (fork_master(k, &e) < 0) {
         log_err(LOG_ERROR, "keeper.master", &e);

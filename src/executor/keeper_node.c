@@ -28,9 +28,9 @@
 #include "executor/keeper_int.h"
 
 enum {
-    AWAY_MS = 600000,      /* without a master */
-    BEAT_MS = 5000,        /* the master takes a node for lost that is silent for NODE_SILENCE_MS */
-    FAST_TRIES = 30,       /* attempts to connect with short pauses: the master is starting */
+    AWAY_MS = 600000, /* without a master */
+    BEAT_MS = 5000,   /* the master takes a node for lost that is silent for NODE_SILENCE_MS */
+    FAST_TRIES = 30,  /* attempts to connect with short pauses: the master is starting */
     FAST_PAUSE_MS = 50,
     ADDRESS_MAX = 4 << 10, /* bytes of master.json */
     PROTOCOL = TONY__VERSION__PROTOCOL_VERSION,

@@ -43,7 +43,8 @@ void launch_error(struct err *e, const char *path, int num)
         (void)err_set(e, num, "cannot run '%s': its interpreter '%.*s'%s is not there", path,
                       (int)interpreter.len, interpreter.p, dos ? " + carriage return" : "");
         str_mask_controls(e->msg);
-    } else if (span_starts(seen, "\x7f" "ELF")) {
+    } else if (span_starts(seen, "\x7f"
+                                 "ELF")) {
         (void)err_set(e, num, "cannot run '%s': its program loader is not there", path);
     } else {
         (void)err_set(e, num, "cannot run '%s': %m", path);

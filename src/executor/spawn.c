@@ -63,8 +63,8 @@ static _Noreturn void child(struct spawn *s, pid_t parent)
  * vfork() into a control group of v2. Entering the group later would make the kernel stop all forks
  * of the machine for 10 to 15 ms (measured).
  *
- * glibc has no function for it, and syscall() does not do: parent and child share the stack, and the
- * child would overwrite the return address of syscall(). So the system call is made in this
+ * glibc has no function for it, and syscall() does not do: parent and child share the stack, and
+ * the child would overwrite the return address of syscall(). So the system call is made in this
  * function, whose frame the child does not leave: child() never returns.
  */
 #if defined(__x86_64__) && defined(SYS_clone3)

@@ -66,7 +66,8 @@ static int read_metrics(const json_t *obj, const void **out, struct err *e)
     if (!v)
         return 0;
     if (!json_is_object(v))
-        return err_set(e, EINVAL, "'metrics' is an object of numbers: {\"metrics\": {\"loss\": 0.31}}");
+        return err_set(e, EINVAL,
+                       "'metrics' is an object of numbers: {\"metrics\": {\"loss\": 0.31}}");
     if (json_object_size(v) > METRICS_OWN_MAX)
         return err_set(e, E2BIG, "a task may report %d different metrics", METRICS_OWN_MAX);
     json_object_foreach(v, name, value)

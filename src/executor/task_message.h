@@ -20,10 +20,10 @@ struct task_message {
     uint64_t step, total;
     const char *checkpoint, *tensorboard; /* NULL = not in the line */
     uint32_t parts;                       /* of the checkpoint; 0 = not in the line */
-    /* A json_t: an object of numbers, with names that metric_name_check() accepts; NULL = not in the
-     * line. */
+    /* A json_t: an object of numbers, with names that metric_name_check() accepts; NULL = not in
+     * the line. */
     const void *metrics;
-    void *holder;                         /* owns the strings */
+    void *holder; /* owns the strings */
 };
 
 /* Parse one line without its newline. -EINVAL: e has a sentence for the author of the program.

@@ -30,9 +30,9 @@ struct task_metric {
 struct task_metrics {
     struct task_metric *v; /* the first METRIC_BUILT_IN_COUNT are those of enum metric_id */
     size_t n, cap, n_own;
-    size_t n_named;     /* so many of them have been named on this connection */
-    bool forget_names;  /* an attempt has begun: the names that were sent are not used any more */
-    int64_t due_ms;     /* of the next measurement; INT64_MAX = none */
+    size_t n_named;    /* so many of them have been named on this connection */
+    bool forget_names; /* an attempt has begun: the names that were sent are not used any more */
+    int64_t due_ms;    /* of the next measurement; INT64_MAX = none */
     uint64_t max_bytes, cpu_ms, read_bytes, written_bytes; /* largest values so far */
     struct usage_base base;
     struct gpu_watch *gpus; /* NULL = the GPUs are not measured */
@@ -42,12 +42,13 @@ struct task_metrics {
 
 /* An attempt begins: its processes do not exist yet. */
 void task_metrics_begin(struct executor *x);
-/* All processes of the attempt are dead: send the last values. Call it before the end is reported. */
+/* All processes of the attempt are dead: send the last values. Call it before the end is reported.
+ */
 void task_metrics_end(struct executor *x);
 /* The executor has a new connection: the next Beat has all values. */
 void task_metrics_again(struct executor *x);
-/* The program has reported these: a json_t object, checked by task_message_parse(). -E2BIG: too many
- * different names; then those that fit are taken. */
+/* The program has reported these: a json_t object, checked by task_message_parse(). -E2BIG: too
+ * many different names; then those that fit are taken. */
 int task_metrics_say(struct executor *x, const void *metrics, struct err *e);
 int64_t task_metrics_due(const struct executor *x);
 /* Measure now, and send a Beat with the changes. false: there was nothing to send. */

@@ -2,13 +2,13 @@
 /*
  * What the processes of a task use: memory, CPU time, disk, threads.
  *
- * With a control group of v2 the group counts CPU time and memory, with one of v1 memory; the group also
- * lists the processes. Without a group the processes are all descendants of the executor, which is a
- * subreaper, so they include orphans.
+ * With a control group of v2 the group counts CPU time and memory, with one of v1 memory; the group
+ * also lists the processes. Without a group the processes are all descendants of the executor,
+ * which is a subreaper, so they include orphans.
  *
- * The kernel adds what a process has used to its parent when the parent reaps it. So the sum over the
- * living processes and the reaped children of the executor has all processes, also those that have
- * ended. It lacks the children of a process that ignores SIGCHLD.
+ * The kernel adds what a process has used to its parent when the parent reaps it. So the sum over
+ * the living processes and the reaped children of the executor has all processes, also those that
+ * have ended. It lacks the children of a process that ignores SIGCHLD.
  */
 #ifndef TONY_EXECUTOR_USAGE_H
 #define TONY_EXECUTOR_USAGE_H

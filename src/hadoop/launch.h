@@ -36,8 +36,8 @@ int launch_set_files(struct arena *a, Hadoop__ContainerLaunchContext *ctx,
 /* Set the environment from "NAME=VALUE"; the values are escaped for the script of the NodeManager.
  * 0 or -ENOMEM. */
 int launch_set_env(struct arena *a, Hadoop__ContainerLaunchContext *ctx, const struct strv *env);
-/* Set each variable of `from` in env, where a later value replaces an earlier one. from may be NULL.
- * 0 or -ENOMEM. */
+/* Set each variable of `from` in env, where a later value replaces an earlier one. from may be
+ * NULL. 0 or -ENOMEM. */
 int launch_add_variables(struct strv *env, const struct strv *from);
 
 #endif

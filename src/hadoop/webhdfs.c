@@ -80,8 +80,8 @@ static void op_finish(struct webhdfs_op *op, struct files_result *r, const struc
 static void op_good(struct webhdfs_op *op)
 {
     struct files_result r = { .stats = op->stats.v.v,
-                                .n_stats = op->stats.v.n,
-                                .n_bytes = op->n_bytes };
+                              .n_stats = op->stats.v.n,
+                              .n_bytes = op->n_bytes };
     op_finish(op, &r, NULL);
 }
 

@@ -2,7 +2,8 @@
 /*
  * tony-gpu: prints the NVIDIA GPUs of this machine, one JSON line for each. With --watch MS it then
  * prints their metrics in that interval, one line for each GPU, until the reader or the parent has
- * ended; with --gpus 0,2 only those of these GPUs. It is a separate program, because a static one cannot load NVIDIA's library.
+ * ended; with --gpus 0,2 only those of these GPUs. It is a separate program, because a static one
+ * cannot load NVIDIA's library.
  *
  *   {"index":0,"uuid":"GPU-..","name":"NVIDIA H100","memory_mib":81559}
  *   {"index":0,"time_ms":1700000000000,"gpu_percent":97,"memory_percent":41,"used_mib":33000,"used_percent":40.46,"bar1_percent":0.02,"power_mw":310000,"temperature_c":61}
@@ -188,8 +189,8 @@ int main(int argc, char **argv)
 {
     struct err e = { 0 };
     int64_t every_ms = 0;
-    bool watching = (argc == 3 || (argc == 5 && str_eq(argv[3], "--gpus"))) &&
-                    str_eq(argv[1], "--watch");
+    bool watching =
+        (argc == 3 || (argc == 5 && str_eq(argv[3], "--gpus"))) && str_eq(argv[1], "--watch");
     if (argc == 2 && str_eq(argv[1], "--help")) {
         puts(USAGE "\n\nPrints the NVIDIA GPUs of this machine, or their metrics, as JSON lines.");
         return 0;
@@ -206,7 +207,8 @@ int main(int argc, char **argv)
     }
     int rc = load(&e);
     if (rc == 0)
-        rc = watching ? watch(every_ms, argc == 5 ? argv[4] : "", &e) : round_of(add_device, "", &e);
+        rc =
+            watching ? watch(every_ms, argc == 5 ? argv[4] : "", &e) : round_of(add_device, "", &e);
     if (rc < 0)
         fprintf(stderr, "tony-gpu: %s\n", e.msg);
     return rc < 0 ? 1 : 0;

@@ -22,11 +22,8 @@ enum archive_phase { AP_NONE = 0, AP_BEGIN, AP_END, AP_CLEAR };
 
 enum { F_CONF, F_JOURNAL, F_STATUS, F_SUMMARY, F_METRICS, F_COUNT };
 static const char *const file_names[F_COUNT] = {
-    [F_CONF] = "job.conf",
-    [F_JOURNAL] = "journal",
-    [F_STATUS] = "status.json",
-    [F_SUMMARY] = "summary",
-    [F_METRICS] = "metrics",
+    [F_CONF] = "job.conf",   [F_JOURNAL] = "journal", [F_STATUS] = "status.json",
+    [F_SUMMARY] = "summary", [F_METRICS] = "metrics",
 };
 
 /* An operation of the file system. done() is called once, unless the archive is freed before. */

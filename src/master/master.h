@@ -72,17 +72,17 @@ struct master_config {
  */
 struct master_remote {
     const struct job_key *key;
-    struct tls_key resize_key;  /* of an arbiter (storage/resizekey.h); len 0 = none */
-    const char *address;        /* to listen on; NULL = every IPv4 address */
+    struct tls_key resize_key; /* of an arbiter (storage/resizekey.h); len 0 = none */
+    const char *address;       /* to listen on; NULL = every IPv4 address */
     /* All nodes see the job's directory under the same path, as on one machine: executors make
      * working directories and logs there, the journal needs no copies, and the keeper moves the
      * directory to the history. The master runs in no container of the cluster, and has no page.
      * All members below but `owned` are NULL then. */
     bool shared_dirs;
-    const char *container_id;   /* of the container in which the master runs */
-    const char *node, *log_url; /* of that container, for people; NULL = not known */
+    const char *container_id;      /* of the container in which the master runs */
+    const char *node, *log_url;    /* of that container, for people; NULL = not known */
     const struct files_ops *files; /* the file system (base/files.h); NULL = store nothing */
-    void *fs;                          /* the first argument of its functions */
+    void *fs;                      /* the first argument of its functions */
     /* Absolute paths in that file system: */
     const char *history_dir; /* of all jobs; NULL = keep no history */
     bool history_is_shared;  /* its group has access: modes 0770 and 0660 */

@@ -278,8 +278,8 @@ struct size_wish {
     bool grow;
     uint32_t n_containers;
     int64_t within_ms;
-    const char *why; /* for people */
-    bool saved;      /* as in struct sched_event */
+    const char *why;   /* for people */
+    bool saved;        /* as in struct sched_event */
     const char *leave; /* of a shrink: as in EV_SHRINK; NULL = the core chooses */
 };
 int master_size_wish(struct master *m, const struct size_wish *w, struct err *e);
@@ -423,7 +423,8 @@ int places_check(const Tony__SizeWish *w, uint32_t most, struct err *e);
 /* Replace the wished nodes of the role. 0 or -ENOMEM. */
 int places_set(struct master *m, uint32_t role, const Tony__SizeWish *w, struct err *e);
 void places_forget(struct master *m);
-/* The node that the next request for this slot should name; NULL = any. Valid until places_set(). */
+/* The node that the next request for this slot should name; NULL = any. Valid until places_set().
+ */
 const char *places_take(struct master *m, uint32_t slot);
 /* Append the slots that should leave if the role shrinks to n tasks, because their nodes have more
  * containers than wished; separated by commas. 0 or -ENOMEM. */

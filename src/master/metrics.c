@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The metrics of the tasks (docs/metrics.md): the latest values, which the status document shows, and
- * the file `metrics` beside the journal.
+ * The metrics of the tasks (docs/metrics.md): the latest values, which the status document shows,
+ * and the file `metrics` beside the journal.
  *
  * Beats bring values. FLUSH_MS after the first one, the changes are appended to the file, without a
- * sync. When the file is larger than metrics_file_limit(), a thread makes a thinner one. A new master
- * restores the latest values from the file.
+ * sync. When the file is larger than metrics_file_limit(), a thread makes a thinner one. A new
+ * master restores the latest values from the file.
  *
- * The job does not depend on any of this: if the file cannot be written, the values are lost, a warning
- * is logged, and the write is tried again later.
+ * The job does not depend on any of this: if the file cannot be written, the values are lost, a
+ * warning is logged, and the write is tried again later.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -39,8 +39,9 @@ struct task_state {
     uint32_t attempt; /* 0 = not known, after a restart of the master */
     bool live;
     struct metrics_summary summary;
-    double cpu_ms, cpu_percent; /* percent of one core, between the last two changes; -1 = unknown */
-    int64_t cpu_at_ms;          /* of the last change, monotonic; 0 = no measurement yet */
+    double cpu_ms,
+        cpu_percent;   /* percent of one core, between the last two changes; -1 = unknown */
+    int64_t cpu_at_ms; /* of the last change, monotonic; 0 = no measurement yet */
 };
 
 /* The work of the thread. The master may be closed before it ends. */
@@ -562,7 +563,9 @@ static const struct family families[] = {
       "temperature_celsius", 1, true },
 };
 
-enum { OWN_NAMES_MAX = 64 }; /* different names of programs that are shown: labels must be bounded */
+enum {
+    OWN_NAMES_MAX = 64
+}; /* different names of programs that are shown: labels must be bounded */
 
 static void add_family(const struct master *m, const struct family *f, struct buf *out)
 {
@@ -578,7 +581,8 @@ static void add_family(const struct master *m, const struct family *f, struct bu
             enum metric_gpu which;
             bool of_gpu = metric_is_gpu(name, &gpu, &which);
             if (!v[k].live || of_gpu != f->of_gpu ||
-                !(of_gpu ? str_eq(metric_of_gpu[which].name, f->metric) : span_eqs(name, f->metric)))
+                !(of_gpu ? str_eq(metric_of_gpu[which].name, f->metric)
+                         : span_eqs(name, f->metric)))
                 continue;
             (void)buf_addf(out, "%s%s{application_id=\"%s\",task=\"%s\"", f->name,
                            counter ? "_total" : "", m->application_id,
@@ -665,8 +669,9 @@ void metrics_job_members(const struct master *m, struct buf *out)
         }
     }
     if (n)
-        (void)buf_addf(out, ",\"usage\":{\"tasks\":%u,\"memory_bytes\":%.0f,"
-                            "\"memory_limit_bytes\":%.0f,\"cpu_percent\":%.1f",
+        (void)buf_addf(out,
+                       ",\"usage\":{\"tasks\":%u,\"memory_bytes\":%.0f,"
+                       "\"memory_limit_bytes\":%.0f,\"cpu_percent\":%.1f",
                        n, memory, limit, cpu);
     if (n && n_gpus)
         (void)buf_addf(out, ",\"gpus\":%u,\"gpu_percent\":%.1f", n_gpus, gpu / n_gpus);

@@ -185,7 +185,8 @@ void reconnect_executor(struct master *m, uint32_t slot, const char *container, 
 {
     struct tls_key key;
     uint16_t port;
-    if (!m->remote || m->remote->shared_dirs || m->epoch < 2 || !node || is_dialling(m, slot, container))
+    if (!m->remote || m->remote->shared_dirs || m->epoch < 2 || !node ||
+        is_dialling(m, slot, container))
         return;
     struct reconnect *r = calloc(1, sizeof *r);
     if (r) {

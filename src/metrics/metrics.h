@@ -24,26 +24,26 @@
 struct err;
 
 enum {
-    METRIC_NAME_MAX = 64,     /* bytes of a name */
-    METRICS_OWN_MAX = 256,    /* names that the program of one task may report */
-    METRICS_LABEL_MAX = 200,  /* bytes of a label: a role of at most 64 bytes and an index */
+    METRIC_NAME_MAX = 64,      /* bytes of a name */
+    METRICS_OWN_MAX = 256,     /* names that the program of one task may report */
+    METRICS_LABEL_MAX = 200,   /* bytes of a label: a role of at most 64 bytes and an index */
     METRICS_NAMES_MAX = 65536, /* different names in one series */
     METRICS_TASKS_MAX = 1 << 20,
     METRICS_CELLS_MAX = 4 << 20, /* pairs of task and name in one series */
-    METRICS_GPUS_MAX = 64,    /* gpu0_... to gpu63_... */
+    METRICS_GPUS_MAX = 64,       /* gpu0_... to gpu63_... */
 };
 
 /* ---- names ---- */
 
-/* GAUGE: a value that goes up and down. COUNTER: one that only grows while the attempt runs. PAGES: a
- * gauge in bytes that is kept in pages of 4 KiB. PEAK: the largest such value so far. Thinning keeps
- * the mean of GAUGE and PAGES, and the last value of COUNTER and PEAK. */
+/* GAUGE: a value that goes up and down. COUNTER: one that only grows while the attempt runs. PAGES:
+ * a gauge in bytes that is kept in pages of 4 KiB. PEAK: the largest such value so far. Thinning
+ * keeps the mean of GAUGE and PAGES, and the last value of COUNTER and PEAK. */
 enum metric_kind { METRIC_NONE = 0, METRIC_GAUGE, METRIC_COUNTER, METRIC_PAGES, METRIC_PEAK };
 
 /* What tony measures itself. The number is also the id in the message Beat. */
 #define METRICS_BUILT_IN(X)                                                                        \
     X(MEMORY, "memory_bytes", METRIC_PAGES, "resident memory of all processes")                    \
-    X(MEMORY_PEAK, "memory_peak_bytes", METRIC_PEAK, "the largest memory_bytes so far")           \
+    X(MEMORY_PEAK, "memory_peak_bytes", METRIC_PEAK, "the largest memory_bytes so far")            \
     X(CPU, "cpu_ms", METRIC_COUNTER, "CPU time of all processes, also of those that have ended")   \
     X(READ, "read_bytes", METRIC_COUNTER, "bytes read from disks and network file systems")        \
     X(WRITTEN, "written_bytes", METRIC_COUNTER, "bytes written there")                             \
@@ -107,15 +107,16 @@ enum metric_kind metrics_name_kind(const struct metrics *m, uint32_t name);
 int metrics_set(struct metrics *m, uint32_t task, uint32_t name, double value);
 /* The task does not report any more: its series end. The latest values can still be read. */
 void metrics_gone(struct metrics *m, uint32_t task);
-/* The values of the series that have ended are no longer the latest ones: another attempt begins. */
+/* The values of the series that have ended are no longer the latest ones: another attempt begins.
+ */
 void metrics_forget(struct metrics *m, uint32_t task);
 
 /* The latest values of a task, by ascending name; *out_n of them. Borrowed until metrics_set(). */
 struct metrics_cell {
     uint32_t name;
-    bool live;   /* the series has not ended */
-    bool dirty;  /* not written since it was set */
-    bool past;   /* metrics_forget(): the value is of an earlier attempt */
+    bool live;  /* the series has not ended */
+    bool dirty; /* not written since it was set */
+    bool past;  /* metrics_forget(): the value is of an earlier attempt */
     double value;
     /* the last number in the present block, m * 10^e, and the step to it from the one before */
     int64_t m, d;

@@ -10,12 +10,12 @@
 #include "metrics/metrics.h"
 
 enum metrics_op {
-    OP_RESET = 1, /* forget all names, tasks and numbers */
-    OP_NAME = 2,  /* kind, length, text */
-    OP_TASK = 3,  /* length, label */
-    OP_TIME = 4,  /* milliseconds since the last OP_TIME, signed */
-    OP_GONE = 5,  /* task */
-    OP_GAP = 6,   /* all tasks are gone */
+    OP_RESET = 1,   /* forget all names, tasks and numbers */
+    OP_NAME = 2,    /* kind, length, text */
+    OP_TASK = 3,    /* length, label */
+    OP_TIME = 4,    /* milliseconds since the last OP_TIME, signed */
+    OP_GONE = 5,    /* task */
+    OP_GAP = 6,     /* all tasks are gone */
     OP_SAMPLE = 16, /* OP_SAMPLE + n - 1: n values of one task; up to OP 255 */
     SAMPLE_VALUES_MAX = 255 - OP_SAMPLE + 1,
 };

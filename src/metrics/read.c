@@ -146,8 +146,8 @@ static int read_time(struct reading *x)
 {
     uint64_t v;
     int64_t t;
-    if (!get_varint(&x->in, &v) || __builtin_add_overflow(x->r->t_ms, unzigzag(v), &t) ||
-        t < 0 || t > NUMBER_MAX)
+    if (!get_varint(&x->in, &v) || __builtin_add_overflow(x->r->t_ms, unzigzag(v), &t) || t < 0 ||
+        t > NUMBER_MAX)
         return -EBADMSG;
     x->r->t_ms = x->r->last_ms = t;
     return 0;
@@ -158,9 +158,7 @@ static int read_gone(struct reading *x)
     uint64_t task;
     if (!get_varint(&x->in, &task) || task >= x->r->tasks.n)
         return -EBADMSG;
-    return x->sink->gone
-               ? x->sink->gone(x->sink->arg, x->r->tasks.v[task].task, x->r->t_ms)
-               : 0;
+    return x->sink->gone ? x->sink->gone(x->sink->arg, x->r->tasks.v[task].task, x->r->t_ms) : 0;
 }
 
 /* The number of this name; a new one is 0. NULL = no memory, or too many. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The eight metrics of the original TonY: the largest value and the mean over the time of a task. */
+/* The eight metrics of the original TonY: the largest value and the mean over the time of a task.
+ */
 #include <errno.h>
 #include <stdlib.h>
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Thinning: a series is read, the values of each interval become one, and the result is written as a
- * new series. Old values get longer intervals than new ones (metrics_interval()).
+ * Thinning: a series is read, the values of each interval become one, and the result is written as
+ * a new series. Old values get longer intervals than new ones (metrics_interval()).
  *
- * A value holds until the next one of its task and name. So the mean of an interval weighs each value
- * with the time for which it held. A new value is known to hold since the record before it.
+ * A value holds until the next one of its task and name. So the mean of an interval weighs each
+ * value with the time for which it held. A new value is known to hold since the record before it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -36,7 +36,8 @@ static const struct {
 
 int64_t metrics_interval(int level, int64_t age_ms)
 {
-    int row = MIN(MAX(level, 0), LEVELS - 1), more = MIN(MAX(level, 0), (int)METRICS_LEVEL_MAX) - row;
+    int row = MIN(MAX(level, 0), LEVELS - 1),
+        more = MIN(MAX(level, 0), (int)METRICS_LEVEL_MAX) - row;
     if (age_ms <= tiers[row][0].age_ms >> more)
         return 0;
     for (int i = 1; i < TIERS - 1; i++)

@@ -243,7 +243,8 @@ static int take_lock(struct pool *p, struct err *e)
     AUTO(free_p) char *path = paths_pool_lock(&p->paths);
     if (!path)
         return err_set(e, ENOMEM, "cannot start the pool: %m");
-    int64_t now = clock_mono_ms(), deadline_ms = now + LOCK_LIMIT_MS, renew_ms = now + RENEW_FIRST_MS;
+    int64_t now = clock_mono_ms(), deadline_ms = now + LOCK_LIMIT_MS,
+            renew_ms = now + RENEW_FIRST_MS;
     for (;; now = clock_mono_ms()) {
         int fd = pool_lock_file(path, true);
         if (fd >= 0) {
@@ -390,8 +391,8 @@ static int open_all(struct pool *p, struct err *e)
     p->sigint = loop_signal_new(p->loop, SIGINT, on_term, p);
     if (getsid(0) == getpid()) /* else the signal comes from a terminal, and should end the pool */
         p->sighup = loop_signal_new(p->loop, SIGHUP, on_hangup, p);
-    if (!p->idle || !p->gpu_retry || !p->tidy || !p->patience || !p->hear ||
-        !p->sigchld || !p->sigterm || !p->sigint)
+    if (!p->idle || !p->gpu_retry || !p->tidy || !p->patience || !p->hear || !p->sigchld ||
+        !p->sigterm || !p->sigint)
         return err_set(e, ENOMEM, "cannot start the pool: %m");
     p->idle_ms = conf_int(p->conf, "tony.pool.idle-timeout");
     p->started_wall_ms = clock_wall_ms();

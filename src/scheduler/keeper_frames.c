@@ -57,8 +57,7 @@ void asks_message_done(struct asks_message *w)
     free(w->list);
 }
 
-int asks_message_fill(struct asks_message *w, const struct sched_ask *asks, size_t n,
-                      struct err *e)
+int asks_message_fill(struct asks_message *w, const struct sched_ask *asks, size_t n, struct err *e)
 {
     w->v = calloc(n ? n : 1, sizeof *w->v);
     w->list = calloc(n ? n : 1, sizeof *w->list);

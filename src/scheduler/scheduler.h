@@ -3,8 +3,8 @@
  * The interface between a master and a scheduler. A back-end is a table of functions, struct
  * sched_ops; the contract of each function is in the comment above it.
  *
- * Back-ends: `local` (pool and keeper of one machine), `yarn` and `slurm`. The tests have `fake`; it is
- * built outside src/, as a back-end of a third party would be.
+ * Back-ends: `local` (pool and keeper of one machine), `yarn` and `slurm`. The tests have `fake`;
+ * it is built outside src/, as a back-end of a third party would be.
  *
  * Thread   Call all functions on the loop thread.
  * Answers  An answer comes through on_event(), never before the function that caused it has

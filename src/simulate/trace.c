@@ -163,10 +163,8 @@ static int read_number(struct reader *r, struct span name, const struct span *wo
         double *out;
         double min;
     } numbers[] = {
-        { "resize_s", &r->t->resize_s, 0 },
-        { "interval_s", &r->t->interval_s, 0 },
-        { "payback_s", &r->t->payback_s, 0 },
-        { "repack", &r->t->repack, 0 },
+        { "resize_s", &r->t->resize_s, 0 },   { "interval_s", &r->t->interval_s, 0 },
+        { "payback_s", &r->t->payback_s, 0 }, { "repack", &r->t->repack, 0 },
         { "horizon_s", &r->t->horizon_s, 1 },
     };
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {

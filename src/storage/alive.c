@@ -96,12 +96,10 @@ static bool is_leader(pid_t pid, const char *name)
         read_proc(pid, "stat", text, sizeof text) <= 0)
         return false;
     const char *open = strchr(text, '('), *close = strrchr(text, ')');
-    if (!open || !close ||
-        sscanf(close + 1, " %c %d %d %d", &state, &ppid, &group, &session) != 4)
+    if (!open || !close || sscanf(close + 1, " %c %d %d %d", &state, &ppid, &group, &session) != 4)
         return false;
     return state != 'Z' && state != 'X' && session == pid &&
-           (size_t)(close - open - 1) == strlen(name) &&
-           strncmp(open + 1, name, strlen(name)) == 0;
+           (size_t)(close - open - 1) == strlen(name) && strncmp(open + 1, name, strlen(name)) == 0;
 }
 
 /* Is it the keeper of this job? Its command line begins with <program> --keeper <id>. */
@@ -148,8 +146,7 @@ bool alive_keeper_renew(const char *application_id)
 {
     pid_t pid = find_keeper(application_id);
     AUTO(close_p) int fd = open_process(pid);
-    return fd >= 0 && is_keeper(pid, application_id) &&
-           pidfd_send_signal(fd, SIGHUP, NULL, 0) == 0;
+    return fd >= 0 && is_keeper(pid, application_id) && pidfd_send_signal(fd, SIGHUP, NULL, 0) == 0;
 }
 
 bool alive_pool_renew(const struct paths *p)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The keys of one job on a cluster. The client makes the job's key: 32 random bytes. The other keys are
- * derived from it by HKDF-SHA256 (RFC 5869, no salt), so that knowing one derived key reveals no
- * other key. Each derived key is a TLS pre-shared key with an identity:
+ * The keys of one job on a cluster. The client makes the job's key: 32 random bytes. The other keys
+ * are derived from it by HKDF-SHA256 (RFC 5869, no salt), so that knowing one derived key reveals
+ * no other key. Each derived key is a TLS pre-shared key with an identity:
  *
  *   key                 info of HKDF              identity
  *   the client's key    "tony client"             "client"

@@ -120,15 +120,14 @@ static int begin_file(struct metrics_file *f, struct err *e)
     return 0;
 }
 
-int metrics_file_open(struct metrics_file *f, const char *path, struct buf *out_text,
-                      struct err *e)
+int metrics_file_open(struct metrics_file *f, const char *path, struct buf *out_text, struct err *e)
 {
     AUTO(buf_done) struct buf own = { 0 };
     struct buf *text = out_text ? out_text : &own;
     *f = (struct metrics_file)METRICS_FILE_INIT;
     f->path = str_dup(path);
     f->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
-    int rc = !f->path ? err_set(e, ENOMEM, "no memory")
+    int rc = !f->path      ? err_set(e, ENOMEM, "no memory")
              : f->fd == -1 ? err_set(e, errno, "cannot open: %m")
                            : 0;
     AUTO(free_p) char *new_path = str_printf("%s.new", path);

@@ -4,13 +4,14 @@
  * docs/metrics.md describes the format.
  *
  *   tony-metrics 1\n
- *   length (4 bytes), CRC-32C of the body (4 bytes), body        both numbers little-endian; repeated
+ *   length (4 bytes), CRC-32C of the body (4 bytes), body        both numbers little-endian;
+ * repeated
  *
- * The master appends without sync. After a crash the last record may be incomplete or damaged: readers
- * ignore it and all that follows it, and metrics_file_open() cuts it off.
+ * The master appends without sync. After a crash the last record may be incomplete or damaged:
+ * readers ignore it and all that follows it, and metrics_file_open() cuts it off.
  *
- * When the file has become too large, metrics_file_thin() writes a smaller series to "<name>.new" on
- * a thread, and metrics_file_replace() renames it over the file.
+ * When the file has become too large, metrics_file_thin() writes a smaller series to "<name>.new"
+ * on a thread, and metrics_file_replace() renames it over the file.
  */
 #ifndef TONY_STORAGE_METRICS_FILE_H
 #define TONY_STORAGE_METRICS_FILE_H
@@ -78,8 +79,8 @@ struct metrics_thinning {
     struct err *e;
 };
 int metrics_file_thin(struct metrics_thinning *t); /* blocks; makes "<path>.new" */
-/* Copy the records behind t->size to the new file, and use that one. After an error the old file is in
- * use. */
+/* Copy the records behind t->size to the new file, and use that one. After an error the old file is
+ * in use. */
 int metrics_file_replace(struct metrics_file *f, const struct metrics_thinning *t, struct err *e);
 
 #endif

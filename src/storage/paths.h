@@ -32,8 +32,8 @@
  * runtime directory, when it is told to (storage/alive.h). A missing socket never means that a
  * process is dead: only a lock says that, and the locks are in TONY_HOME.
  *
- * On the nodes of a cluster, which share TONY_HOME, TONY_RUNTIME_DIR replaces its parent, nothing is
- * recorded, and the locks are in it, too.
+ * On the nodes of a cluster, which share TONY_HOME, TONY_RUNTIME_DIR replaces its parent, nothing
+ * is recorded, and the locks are in it, too.
  */
 #ifndef TONY_STORAGE_PATHS_H
 #define TONY_STORAGE_PATHS_H
@@ -82,8 +82,8 @@ char *paths_job_lock(const struct paths *p, const char *app_id); /* NULL: as pat
 int paths_find_job(const struct paths *p, const char *app_id, char **out_dir, _Bool *out_live,
                    struct err *e);
 /* The path of one of tony's programs, such as "tony-pool": beside the running program
- * (/proc/self/exe), else in ../libexec/tony seen from there, else in a directory of PATH. The caller
- * frees it. NULL: not found. */
+ * (/proc/self/exe), else in ../libexec/tony seen from there, else in a directory of PATH. The
+ * caller frees it. NULL: not found. */
 char *paths_program(const char *name);
 
 #endif

@@ -52,7 +52,7 @@
 struct drive_slot {
     bool mute, deny, lost;
     enum end_reason reported; /* how each later resync reports that the container has ended */
-    uint32_t asked;     /* the slot for which the container was requested */
+    uint32_t asked;           /* the slot for which the container was requested */
     char container[32]; /* the container that the scheduler and the executor know; "" = none */
     bool launched, registered, running, started;
     uint32_t generation, attempt;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The cluster 'shed', which is outside src/: the client's side of a cluster, as another project would
- * write it (docs/add-a-backend.md). A job is one command, which a shell runs in the directory
+ * The cluster 'shed', which is outside src/: the client's side of a cluster, as another project
+ * would write it (docs/add-a-backend.md). A job is one command, which a shell runs in the directory
  * $SHED/<application id>/; there is no master.
  *
  *     pid    of the shell, which leads a process group
@@ -45,7 +45,7 @@ static pid_t group_of(const char *text)
 {
     int64_t n = 0;
     return str_i64(span_trim(span_of(text)), 2, INT32_MAX, "pid", &n, NULL) < 0 ? INT32_MAX
-                                                                                 : (pid_t)n;
+                                                                                : (pid_t)n;
 }
 
 static int no_memory(struct err *e)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Input: a file of metrics. Its first byte chooses a way to read it: as a file with checksums, or as
- * records without them, so that the fuzzer need not find checksums. What was read is thinned, and the
- * result is a valid file. */
+/* Input: a file of metrics. Its first byte chooses a way to read it: as a file with checksums, or
+ * as records without them, so that the fuzzer need not find checksums. What was read is thinned,
+ * and the result is a valid file. */
 #include <assert.h>
 #include <math.h>
 #include <stdint.h>

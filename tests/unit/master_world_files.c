@@ -86,8 +86,8 @@ static int files_mkdirs(void *fs, const char *path, mode_t mode, files_done_fn *
     return files_do(w, done, arg);
 }
 
-static int files_put(void *fs, const char *path, mode_t mode, struct span text,
-                     files_done_fn *done, void *arg, struct err *e)
+static int files_put(void *fs, const char *path, mode_t mode, struct span text, files_done_fn *done,
+                     void *arg, struct err *e)
 {
     struct world *w = fs;
     (void)e;
@@ -149,8 +149,8 @@ void world_files_release_request(struct world *w)
         queued_over(w, &op);
 }
 
-static int files_rename(void *fs, const char *from, const char *to, files_done_fn *done,
-                        void *arg, struct err *e)
+static int files_rename(void *fs, const char *from, const char *to, files_done_fn *done, void *arg,
+                        struct err *e)
 {
     struct world *w = fs;
     (void)e;

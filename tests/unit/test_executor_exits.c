@@ -98,10 +98,11 @@ static void texts_that_are_not_utf8(void **state)
     remove_exits();
 
     /* written by 0.1.0 */
-    static const char old[] = "{\"keeper\":1,\"pid\":1,\"wall_ms\":1}\n"
-                              "{\"container\":\"container_1_0001_01_000001\",\"slot\":0,\"code\":3,"
-                              "\"signal\":0,\"reason\":\"exited\",\"detail\":\"caf\xe9\",\"wall_ms\":1,"
-                              "\"mono_us\":1}\n";
+    static const char old[] =
+        "{\"keeper\":1,\"pid\":1,\"wall_ms\":1}\n"
+        "{\"container\":\"container_1_0001_01_000001\",\"slot\":0,\"code\":3,"
+        "\"signal\":0,\"reason\":\"exited\",\"detail\":\"caf\xe9\",\"wall_ms\":1,"
+        "\"mono_us\":1}\n";
     AUTO(free_p) char *path = fs_join(dir, "exits");
     assert_int_equal(fs_write_atomic(AT_FDCWD, path, span_of(old), 0600, false, NULL), 0);
     read_one("caf?");

@@ -192,8 +192,8 @@ static void a_history_without_a_status(void **state)
     assert_int_equal(world_run(&w), MASTER_OVER);
     expect_log(&w, (const char *const[]){ "rmdir /s/queued", "mkdirs " H " 700",
                                           "put " H "/job.conf 600", "put " H "/journal 600",
-                                          "put " H "/summary 600", "put " H "/metrics 600", "finish",
-                                          "remove /s", NULL });
+                                          "put " H "/summary 600", "put " H "/metrics 600",
+                                          "finish", "remove /s", NULL });
     assert_string_equal(w.finish_state, "SUCCEEDED");
     assert_null(strstr(w.diagnostics, "history"));
     world_done(&w);
@@ -583,8 +583,9 @@ static void the_page_is_served(void **state)
     assert_int_equal(got[2].status, 404);
     assert_int_equal(got[3].status, 200);
     assert_string_equal(got[3].type, "application/openmetrics-text; version=1.0.0; charset=utf-8");
-    assert_non_null(strstr(buf_cstr(&got[3].body),
-                           "\ntony_job_tasks{application_id=\"application_1700000000000_0001\"} 2\n"));
+    assert_non_null(
+        strstr(buf_cstr(&got[3].body),
+               "\ntony_job_tasks{application_id=\"application_1700000000000_0001\"} 2\n"));
     assert_true(str_ends(buf_cstr(&got[3].body), "\n# EOF\n"));
     for (size_t i = 0; i < ARRAY_LEN(got); i++)
         buf_done(&got[i].body);

@@ -41,11 +41,11 @@ static void names(void **state)
         { "a b", false },
         { "a\"b", false },
         { "é", false },
-        { "cpu_ms", false },               /* tony's own */
-        { "MAX_MEMORY_BYTES", false },     /* the original's */
-        { "gpu0_percent", false },         /* tony's own */
+        { "cpu_ms", false },           /* tony's own */
+        { "MAX_MEMORY_BYTES", false }, /* the original's */
+        { "gpu0_percent", false },     /* tony's own */
         { "gpu_percent", true },
-        { "gpu99_percent", true },         /* there is no such GPU */
+        { "gpu99_percent", true }, /* there is no such GPU */
         { "a234567890123456789012345678901234567890123456789012345678901234", true },
         { "a2345678901234567890123456789012345678901234567890123456789012345", false },
     };
@@ -149,7 +149,7 @@ static void values_come_back(void **state)
         { "loss", 0.3099, 0.3099 },
         { "loss", 1, 1 },
         { "loss", -2.5e-7, -2.5e-7 },
-        { "loss", 0.1234567, 0.123457 },    /* six digits */
+        { "loss", 0.1234567, 0.123457 }, /* six digits */
         { "loss", 1e300, 1e300 },
         { "loss", 5e-324, 4.94066e-324 },
         { "loss", 1.7976931348623157e308, 1.79769e308 },
@@ -164,7 +164,7 @@ static void values_come_back(void **state)
         { "cpu_ms", 15001, 15001 },
         { "cpu_ms", 0, 0 },
         { "memory_bytes", 4096, 4096 },
-        { "memory_bytes", 6000, 4096 },     /* whole pages */
+        { "memory_bytes", 6000, 4096 }, /* whole pages */
         { "memory_bytes", 1e18, 1e18 },
         { "memory_peak_bytes", 8192, 8192 },
     };
@@ -228,8 +228,7 @@ static void only_changes_are_written(void **state)
     for (size_t i = 0; i < ARRAY_LEN(want); i++) {
         assert_string_equal(p.v.v[i].name, want[i].name);
         assert_int_equal(p.v.v[i].t_ms, want[i].t_ms);
-        assert_true(isnan(want[i].value) ? isnan(p.v.v[i].value)
-                                         : p.v.v[i].value == want[i].value);
+        assert_true(isnan(want[i].value) ? isnan(p.v.v[i].value) : p.v.v[i].value == want[i].value);
     }
     vec_done(&p.v);
     buf_done(&text);
@@ -242,7 +241,8 @@ static uint64_t next_random(uint64_t *s)
     return *s >> 33;
 }
 
-/* Many tasks and names, ends, and new blocks: a reader always knows the same values as the writer. */
+/* Many tasks and names, ends, and new blocks: a reader always knows the same values as the writer.
+ */
 struct known {
     struct metrics_reader *r;
     struct metrics *m;
@@ -328,8 +328,8 @@ static void a_torn_end_is_cut(void **state)
     /* every place at which a crash can cut the last record, and a damaged byte in it */
     for (int64_t cut = size - last; cut < size; cut++) {
         struct buf text = { 0 };
-        assert_int_equal(fs_write_atomic(AT_FDCWD, path, span_mem(whole.p, (size_t)cut), 0600,
-                                         false, &e), 0);
+        assert_int_equal(
+            fs_write_atomic(AT_FDCWD, path, span_mem(whole.p, (size_t)cut), 0600, false, &e), 0);
         assert_int_equal(metrics_file_open(&f, path, &text, &e), 0);
         assert_int_equal(f.size, size - last);
         assert_int_equal(text.len, size - last);
@@ -356,7 +356,8 @@ static void a_torn_end_is_cut(void **state)
     metrics_file_close(&f);
 
     /* not ours, and newer than ours */
-    assert_int_equal(fs_write_atomic(AT_FDCWD, path, SPAN("nonsense and more\n"), 0600, false, &e), 0);
+    assert_int_equal(fs_write_atomic(AT_FDCWD, path, SPAN("nonsense and more\n"), 0600, false, &e),
+                     0);
     assert_int_equal(metrics_file_open(&f, path, NULL, &e), -EBADMSG);
     assert_int_equal(fs_write_atomic(AT_FDCWD, path, SPAN("tony-metrics 2\n"), 0600, false, &e), 0);
     assert_int_equal(metrics_file_open(&f, path, NULL, &e), -EINVAL);
@@ -406,7 +407,8 @@ static double noisy(int64_t at)
     return (at / STEP % 2 ? 1 : 3) + (double)at / 1e7;
 }
 
-/* Of an old value only the mean is left, of a counter the last value; the newest hour is unchanged. */
+/* Of an old value only the mean is left, of a counter the last value; the newest hour is unchanged.
+ */
 static void thinning_keeps_means_and_the_last_hour(void **state)
 {
     const int64_t hours = 10, end = hours * 3600000;
@@ -487,14 +489,15 @@ static void thin_job(struct job *j, uint32_t n, int64_t now_ms)
 
 static void run_job(struct job *j, const char *path, uint32_t n, int64_t hours)
 {
-    static const char *const metric[] = { "memory_bytes", "memory_peak_bytes", "cpu_ms",
-                                          "read_bytes", "written_bytes", "threads",
-                                          "loss", "step" };
+    static const char *const metric[] = { "memory_bytes",  "memory_peak_bytes",
+                                          "cpu_ms",        "read_bytes",
+                                          "written_bytes", "threads",
+                                          "loss",          "step" };
     struct buf records = { 0 };
     struct err e = { 0 };
     uint64_t seed = 3;
     uint32_t names_of[ARRAY_LEN(metric)];
-    double (*v)[ARRAY_LEN(metric)] = calloc(n, sizeof *v);
+    double(*v)[ARRAY_LEN(metric)] = calloc(n, sizeof *v);
     assert_non_null(v);
     *j = (struct job){ .m = metrics_new() };
     assert_int_equal(metrics_file_open(&j->f, path, NULL, &e), 0);
@@ -603,7 +606,8 @@ static void a_chatty_job_keeps_its_bound(void **state)
                 (void)snprintf(label, sizeof label, "w:%u", i);
                 (void)snprintf(text, sizeof text, "own%u", k);
                 assert_int_equal(metrics_set(j.m, task(j.m, label), name(j.m, text),
-                                             (double)next_random(&seed) * 1e-9), 0);
+                                             (double)next_random(&seed) * 1e-9),
+                                 0);
             }
         buf_clear(&records);
         assert_int_equal(metrics_encode(j.m, at, metrics_file_put, &records), 0);

@@ -314,8 +314,7 @@ static void print_demand(const json_t *doc)
                  str_size((uint64_t)doc_int(d, "memory_mib", 0) << 20, want, sizeof want),
                  (long long)doc_int(d, "gpus", 0));
     if (json_is_object(c))
-        (void)printf("; %s has %s, %lld GPUs",
-                     cluster_named(doc_str(doc, "cluster"))->title,
+        (void)printf("; %s has %s, %lld GPUs", cluster_named(doc_str(doc, "cluster"))->title,
                      str_size((uint64_t)doc_int(c, "memory_mib", 0) << 20, have, sizeof have),
                      (long long)doc_int(c, "gpus", 0));
     (void)printf(".\n");

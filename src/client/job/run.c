@@ -64,9 +64,8 @@ static const json_t *cause_of(const json_t *doc)
     const char *cause = doc_str(json_object_get(doc, "cause"), "task");
     size_t i;
     json_t *task;
-    json_array_foreach(
-        json_object_get(doc, "tasks"), i,
-        task) if (cause[0] && str_eq(doc_str(task, "task"), cause)) return task;
+    json_array_foreach(json_object_get(doc, "tasks"), i,
+                       task) if (cause[0] && str_eq(doc_str(task, "task"), cause)) return task;
     return NULL;
 }
 
@@ -238,8 +237,8 @@ static bool is_over_already(struct cluster *k, const char *id, int *out_code)
     struct err e = { 0 };
     *out_code = EXIT_DONE;
     if (ops->report(k, id, &r, &e) < 0) {
-        *out_code = client_fail(
-            e.num == ENOENT || e.num == EINVAL ? EXIT_MISUSE : EXIT_CLUSTER, &e);
+        *out_code =
+            client_fail(e.num == ENOENT || e.num == EINVAL ? EXIT_MISUSE : EXIT_CLUSTER, &e);
         return true;
     }
     bool over = r.phase == CLUSTER_OVER;
@@ -257,8 +256,8 @@ int client_kill(struct client *c, struct cluster *k, const char *id)
     struct err e = { 0 };
     struct follow_result r = { 0 };
     bool checkpoint = options_has(&c->o, OPT_CHECKPOINT);
-    struct follow_options o = { .stop = checkpoint ? "stopped with a checkpoint"
-                                                   : "killed by the user",
+    struct follow_options o = { .stop =
+                                    checkpoint ? "stopped with a checkpoint" : "killed by the user",
                                 .checkpoint = checkpoint,
                                 .return_when_stopping = options_has(&c->o, OPT_NO_WAIT) };
     if (is_over_already(k, id, &code))

@@ -27,8 +27,8 @@ static const char tensorboard_script[] =
     "                           '--port', os.environ['TB_PORT'], '--bind_all'])\n";
 static const char tensorboard_name[] = "sidecar_tensorboard.py";
 
-static int add_item(struct cluster_job *j, enum ship_kind kind, const char *source, const char *name,
-                    const char *role, struct err *e)
+static int add_item(struct cluster_job *j, enum ship_kind kind, const char *source,
+                    const char *name, const char *role, struct err *e)
 {
     struct ship_item it = {
         .kind = kind, .source = str_dup(source), .name = str_dup(name), .role = str_dup(role)

@@ -46,7 +46,8 @@ void chart_bar(const double *v, size_t n, bool unicode, struct buf *out)
     }
 }
 
-/* Is the cell filled that has the value `at` at its lower edge? A line of the chart is a step curve. */
+/* Is the cell filled that has the value `at` at its lower edge? A line of the chart is a step
+ * curve. */
 static const char *cell_of(double v, double low, double step, bool unicode)
 {
     static const char *const marks[LEVELS] = { "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█" };

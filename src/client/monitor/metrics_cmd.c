@@ -32,7 +32,8 @@ static int print_csv(const struct series_set *set)
             char value[32] = ""; /* empty: the series ends */
             if (!isnan(p->value))
                 (void)snprintf(value, sizeof value, "%.15g", p->value);
-            (void)printf("%lld,%s,%s,%s\n", (long long)p->t_ms, set->v[i].task, set->v[i].name, value);
+            (void)printf("%lld,%s,%s,%s\n", (long long)p->t_ms, set->v[i].task, set->v[i].name,
+                         value);
         }
     return client_flush_stdout();
 }
@@ -57,9 +58,9 @@ static int print_json(const char *id, const struct series_set *set)
 {
     json_t *all = json_array();
     for (size_t i = 0; i < set->n; i++)
-        (void)json_array_append_new(all, json_pack("{s:s, s:s, s:o}", "task", set->v[i].task,
-                                                   "name", set->v[i].name, "points",
-                                                   points_json(&set->v[i])));
+        (void)json_array_append_new(all,
+                                    json_pack("{s:s, s:s, s:o}", "task", set->v[i].task, "name",
+                                              set->v[i].name, "points", points_json(&set->v[i])));
     return client_print_json(json_pack("{s:s, s:I, s:I, s:o}", "application_id", id, "first_ms",
                                        (json_int_t)set->first_ms, "last_ms",
                                        (json_int_t)set->last_ms, "series", all));
@@ -92,8 +93,8 @@ static int print_table(const struct series_set *set)
             least[0] = most[0] = mean[0] = '\0';
         series_sample(s, set->first_ms, set->last_ms, v, BAR_COLS);
         chart_bar(v, BAR_COLS, unicode, &bar);
-        table_add(&t, s->task, s->name, last, least, most, mean,
-                  sum.n > 1 ? buf_cstr(&bar) : "", NULL);
+        table_add(&t, s->task, s->name, last, least, most, mean, sum.n > 1 ? buf_cstr(&bar) : "",
+                  NULL);
     }
     table_print(&t);
     return client_flush_stdout();
@@ -112,8 +113,8 @@ static int print_plots(const struct series_set *set)
     bool unicode = chart_unicode();
     for (size_t i = 0; i < set->n && i < CHARTS_MAX; i++) {
         AUTO(buf_done) struct buf out = { 0 };
-        chart_draw(&set->v[i], set->first_ms, set->last_ms, terminal_cols() - 1, CHART_ROWS, unicode,
-                   &out);
+        chart_draw(&set->v[i], set->first_ms, set->last_ms, terminal_cols() - 1, CHART_ROWS,
+                   unicode, &out);
         (void)printf("%s%s", i ? "\n" : "", buf_cstr(&out));
     }
     if (set->n > CHARTS_MAX)
@@ -158,8 +159,10 @@ static int compare(const void *a, const void *b)
 static int nothing(const char *id, const struct series_wish *w)
 {
     struct err e = { 0 };
-    (void)err_set(&e, ENOENT, w->n_tasks || w->n_names ? "job '%s' has no such metrics"
-                                                       : "job '%s' has no metrics yet", id);
+    (void)err_set(&e, ENOENT,
+                  w->n_tasks || w->n_names ? "job '%s' has no such metrics"
+                                           : "job '%s' has no metrics yet",
+                  id);
     if (w->n_tasks || w->n_names)
         err_hint(&e, "tony metrics %s lists those that it has", id);
     return client_fail(EXIT_JOB_FAILED, &e);
@@ -209,8 +212,10 @@ int cmd_metrics(struct client *c)
     if (set.n == 0 && !json && !csv)
         code = nothing(id, &w);
     else
-        code = json ? print_json(id, &set) : csv ? print_csv(&set) : plot ? print_plots(&set)
-                                                                        : print_table(&set);
+        code = json   ? print_json(id, &set)
+               : csv  ? print_csv(&set)
+               : plot ? print_plots(&set)
+                      : print_table(&set);
     series_done(&set);
     return code;
 }

@@ -14,14 +14,16 @@ struct reading {
     const struct series_wish *wish;
     struct series_set *set;
     struct metrics_reader *r;
-    struct map index; /* "task name" -> 1 + the index of the series; one that is not wanted is SKIP */
+    struct map
+        index; /* "task name" -> 1 + the index of the series; one that is not wanted is SKIP */
 };
 #define SKIP ((void *)(uintptr_t)UINTPTR_MAX)
 
 static bool task_matches(const char *task, const char *word)
 {
     size_t n = strlen(word);
-    return strncmp(task, word, n) == 0 && (task[n] == '\0' || (task[n] == ':' && !strchr(word, ':')));
+    return strncmp(task, word, n) == 0 &&
+           (task[n] == '\0' || (task[n] == ':' && !strchr(word, ':')));
 }
 
 static bool is_wanted(const struct series_wish *w, const char *task, const char *name)
@@ -115,7 +117,8 @@ static int on_gap(void *arg, int64_t t_ms)
     return rc;
 }
 
-int series_read(struct span text, const struct series_wish *w, struct series_set *out, struct err *e)
+int series_read(struct span text, const struct series_wish *w, struct series_set *out,
+                struct err *e)
 {
     struct series_set set = { 0 };
     struct reading x = { .wish = w, .set = &set, .r = metrics_reader_new() };

@@ -21,7 +21,8 @@ struct point {
 struct series {
     char *task, *name;
     enum metric_kind kind;
-    VEC(struct point) points; /* in the order of the file: only changes; a value holds until the next */
+    VEC(struct point)
+    points; /* in the order of the file: only changes; a value holds until the next */
     bool ended;
 };
 
@@ -40,19 +41,21 @@ struct series_wish {
 };
 
 /* Read the text of a file (storage/metrics_file.h). The caller frees *out with series_done(). */
-int series_read(struct span text, const struct series_wish *w, struct series_set *out, struct err *e);
+int series_read(struct span text, const struct series_wish *w, struct series_set *out,
+                struct err *e);
 void series_done(struct series_set *s);
 
 /* The figures of one series, for people. */
 struct series_sum {
-    size_t n; /* points */
+    size_t n;                       /* points */
     double last, least, most, mean; /* mean: over the time in which each value held */
 };
 void series_sum(const struct series *s, int64_t last_ms, struct series_sum *out);
 
-/* Its values at n equal intervals from first_ms to last_ms: the mean of each, NaN where it has none. A
- * counter becomes its rate: cpu_ms in percent of a core, bytes in bytes a second. */
-void series_sample(const struct series *s, int64_t first_ms, int64_t last_ms, double *out, size_t n);
+/* Its values at n equal intervals from first_ms to last_ms: the mean of each, NaN where it has
+ * none. A counter becomes its rate: cpu_ms in percent of a core, bytes in bytes a second. */
+void series_sample(const struct series *s, int64_t first_ms, int64_t last_ms, double *out,
+                   size_t n);
 bool series_is_rate(const struct series *s); /* does series_sample() give a rate? */
 /* The unit of what series_sample() gives, for a heading: "bytes", "percent of a core", or "". */
 const char *series_unit(const struct series *s);
@@ -63,8 +66,8 @@ void series_format(const struct series *s, double value, char *out, size_t n);
 
 bool chart_unicode(void); /* does the locale of the user have UTF-8? */
 
-/* A bar of one character for each value, as high as the value between least and most; a blank for NaN.
- * unicode: else digits are used. */
+/* A bar of one character for each value, as high as the value between least and most; a blank for
+ * NaN. unicode: else digits are used. */
 void chart_bar(const double *v, size_t n, bool unicode, struct buf *out);
 /* A chart of n_cols by n_rows characters with a scale, for a terminal. */
 void chart_draw(const struct series *s, int64_t first_ms, int64_t last_ms, unsigned n_cols,

@@ -2,8 +2,8 @@
 /*
  * `tony top` on a terminal: keys, the screen, and signals. Without a terminal it prints one table.
  *
- * The terminal is restored whenever the program leaves it: at a normal end, before it is suspended, and
- * by a handler of every signal that ends it, because a request to a cluster may take long.
+ * The terminal is restored whenever the program leaves it: at a normal end, before it is suspended,
+ * and by a handler of every signal that ends it, because a request to a cluster may take long.
  */
 #include "client/monitor/top.h"
 
@@ -156,10 +156,11 @@ static void draw(struct screen *s)
         s->first = s->at;
     if (s->at >= s->first + room)
         s->first = s->at - room + 1;
-    (void)snprintf(keys, sizeof keys,
-                   "by %s%s; n name t state s step c CPU m memory g GPU r reverse; arrows, %s, q quit",
-                   sorts[s->t.sort], s->t.reverse ? ", reversed" : "",
-                   s->t.app[0] ? "Esc jobs" : "Enter tasks");
+    (void)snprintf(
+        keys, sizeof keys,
+        "by %s%s; n name t state s step c CPU m memory g GPU r reverse; arrows, %s, q quit",
+        sorts[s->t.sort], s->t.reverse ? ", reversed" : "",
+        s->t.app[0] ? "Esc jobs" : "Enter tasks");
     (void)buf_adds(&out, "\033[H");
     add_line(&out, "", s->note[0] ? s->note : s->t.title, "", cols);
     add_line(&out, color ? "\033[2m" : "", keys, color ? "\033[0m" : "", cols);
@@ -313,7 +314,8 @@ int cmd_top(struct client *c)
                          : client_open_wanted(c, &s.t.k, &e);
     if (rc < 0)
         return client_fail(-rc, &e);
-    bool terminal_here = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && !str_eq(getenv("TERM"), "dumb");
+    bool terminal_here =
+        isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && !str_eq(getenv("TERM"), "dumb");
     s.t.sort = c->o.n_args ? TOP_BY_NAME : TOP_BY_CPU;
     int code = terminal_here ? live(&s) : print_once(&s);
     top_done(&s.t);

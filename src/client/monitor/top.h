@@ -18,7 +18,10 @@ int cmd_top(struct client *c);
 
 /* ---- top_rows.c: what is shown ---- */
 
-enum { TOP_HISTORY = 20, TOP_MINUTES = 10 }; /* columns of the bar, and the time that it shows at first */
+enum {
+    TOP_HISTORY = 20,
+    TOP_MINUTES = 10
+}; /* columns of the bar, and the time that it shows at first */
 
 struct top_row {
     char *key;   /* the id of the job, or the task */

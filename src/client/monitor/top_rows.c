@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rows of `tony top`: from the list of jobs and their status documents, or from one of these. */
+/* The rows of `tony top`: from the list of jobs and their status documents, or from one of these.
+ */
 #include <errno.h>
 #include <math.h>
 
@@ -35,8 +36,9 @@ static struct top_row *row_of(struct top *t, const char *key)
     for (size_t i = 0; i < t->n; i++)
         if (str_eq(t->v[i].key, key))
             return &t->v[i];
-    struct top_row r = { .key = str_dup(key), .rate = NAN, .cpu = NAN, .gpu = NAN, .memory = NAN,
-                         .limit = NAN };
+    struct top_row r = {
+        .key = str_dup(key), .rate = NAN, .cpu = NAN, .gpu = NAN, .memory = NAN, .limit = NAN
+    };
     for (size_t i = 0; i < TOP_HISTORY; i++)
         r.history[i] = NAN;
     if (!r.key || vec_push(t, r) < 0) {
@@ -91,9 +93,10 @@ static double mean_gpu(const json_t *metrics)
     double sum = 0;
     unsigned n = 0, gpu;
     enum metric_gpu which;
-    json_object_foreach((json_t *)(uintptr_t)metrics, key, v)
-        if (metric_is_gpu(span_of(key), &gpu, &which) && which == METRIC_GPU_PERCENT)
-            sum += json_number_value(v), n++;
+    json_object_foreach((json_t *)(uintptr_t)metrics, key,
+                        v) if (metric_is_gpu(span_of(key), &gpu, &which) &&
+                               which == METRIC_GPU_PERCENT) sum += json_number_value(v),
+        n++;
     return n ? sum / n : NAN;
 }
 
@@ -352,8 +355,8 @@ void top_head(const struct top *t, unsigned n_cols, struct buf *out)
 {
     AUTO(buf_done) struct buf line = { 0 };
     (void)buf_addf(&line, "%-*s %-10s %13s %8s %6s %9s %9s %5s %s", name_cols(n_cols),
-                   t->app[0] ? "TASK" : "JOB", "STATE", "STEP", "STEPS/S", "CPU%", "MEMORY", "LIMIT",
-                   "GPU%", "CPU HISTORY");
+                   t->app[0] ? "TASK" : "JOB", "STATE", "STEP", "STEPS/S", "CPU%", "MEMORY",
+                   "LIMIT", "GPU%", "CPU HISTORY");
     add_cut(buf_cstr(&line), n_cols, out);
 }
 

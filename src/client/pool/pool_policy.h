@@ -22,8 +22,8 @@ enum { POOL_POLICY_MS = 500 };
  * for this job. Adds nothing if there is no decision, or the pool does not answer. */
 void pool_policy_add(struct client *c, json_t *doc);
 
-/* The last decision of the pool, with the reasons why jobs wait. The caller frees it; NULL = the pool
- * does not answer. */
+/* The last decision of the pool, with the reasons why jobs wait. The caller frees it; NULL = the
+ * pool does not answer. */
 json_t *pool_reasons(struct client *c);
 
 #endif

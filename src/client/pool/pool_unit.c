@@ -32,7 +32,7 @@ static int unit_paths(struct unit *u, struct err *e)
     bool root = geteuid() == 0;
     const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
     AUTO(free_p)
-    char *dir = root                           ? str_dup("/etc/systemd/system")
+    char *dir = root                         ? str_dup("/etc/systemd/system")
                 : config && config[0] == '/' ? fs_join(config, "systemd/user")
                 : home && home[0] == '/'     ? fs_join(home, ".config/systemd/user")
                                              : NULL;
@@ -64,8 +64,9 @@ static int unit_text(const struct client *c, struct buf *out, struct err *e)
     AUTO(free_p) char *program = paths_program("tony-pool");
     if (!program)
         return err_set(e, ENOENT, "cannot find the program 'tony-pool' beside this one or on PATH");
-    (void)buf_adds(out, "[Unit]\nDescription=tony: the pool, and the jobs that ran when the machine "
-                        "stopped\n\n[Service]\nType=forking\nKillMode=process\nDelegate=yes\n");
+    (void)buf_adds(out,
+                   "[Unit]\nDescription=tony: the pool, and the jobs that ran when the machine "
+                   "stopped\n\n[Service]\nType=forking\nKillMode=process\nDelegate=yes\n");
     (void)buf_adds(out, "Environment=");
     add_word(out, "TONY_HOME=", c->host.paths.home, false);
     for (size_t i = 0; i < ARRAY_LEN(kept); i++) {

@@ -102,7 +102,8 @@ static void check_cgroups(json_t *checks)
                    p.kind == PLACE_V1 ? 1 : 2, p.dir, p.controllers);
         break;
     case PLACE_SCOPE:
-        doctor_add(checks, "cgroups", FINE, NULL, "v2, in a scope that systemd's manager of %s gives",
+        doctor_add(checks, "cgroups", FINE, NULL,
+                   "v2, in a scope that systemd's manager of %s gives",
                    p.system ? "the system" : "this user");
         break;
     }
@@ -233,8 +234,8 @@ static void check_site(json_t *checks)
 static const char *effect_word(enum conf_effect f)
 {
     static const char *const words[CE_COUNT] = {
-        [CE_ACTS] = "acts",   [CE_YARN] = "yarn",       [CE_SLURM] = "slurm", [CE_LATER] = "later",
-        [CE_JVM] = "ignored", [CE_REFUSED] = "refused",
+        [CE_ACTS] = "acts",   [CE_YARN] = "yarn",   [CE_SLURM] = "slurm",
+        [CE_LATER] = "later", [CE_JVM] = "ignored", [CE_REFUSED] = "refused",
     };
     return f > CE_NONE && f < CE_COUNT ? words[f] : "?";
 }
@@ -306,9 +307,9 @@ static bool print_checks(struct client *c, const json_t *checks, bool print)
 static void add_finding(const char *name, enum cluster_finding f, const char *hint,
                         const char *text, void *arg)
 {
-    static const enum finding findings[] = { [CLUSTER_FINE] = FINE,
-                                             [CLUSTER_NOTE] = NOTE,
-                                             [CLUSTER_WRONG] = WRONG };
+    static const enum finding findings[] = {
+        [CLUSTER_FINE] = FINE, [CLUSTER_NOTE] = NOTE, [CLUSTER_WRONG] = WRONG
+    };
     doctor_add(arg, name, findings[f], hint, "%s", text);
 }
 

@@ -10,8 +10,8 @@
 
 enum { WORD_MAX = 32 };
 
-static const char *const states[] = { "WAITING", "STARTING", "RUNNING", "STOPPING",
-                                      "SUCCEEDED", "FAILED", "KILLED", "DAMAGED", "NEWER" };
+static const char *const states[] = { "WAITING", "STARTING", "RUNNING", "STOPPING", "SUCCEEDED",
+                                      "FAILED",  "KILLED",   "DAMAGED", "NEWER" };
 
 /* Copy one word of a list "A,B". */
 static bool next_word(struct span *rest, char out[WORD_MAX])
@@ -37,8 +37,9 @@ static int check_states(const char *list, struct err *e)
         (void)err_set(e, EINVAL, "'%s' is not a state of jobs", word);
         const char *near = str_nearest(word, states, ARRAY_LEN(states));
         return near ? err_hint(e, "did you mean %s?", near)
-                    : err_hint(e, "states are WAITING, RUNNING, SUCCEEDED, FAILED, KILLED and others "
-                                  "of docs/job-states.md");
+                    : err_hint(e,
+                               "states are WAITING, RUNNING, SUCCEEDED, FAILED, KILLED and others "
+                               "of docs/job-states.md");
     }
     return 0;
 }

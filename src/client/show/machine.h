@@ -12,6 +12,6 @@ struct err;
 
 int machine_memory(uint64_t *out_total, uint64_t *out_available); /* bytes; -errno */
 int machine_gpus(json_t *gpus, struct err *e); /* appends what tony-gpu prints; within 10 s */
-char *machine_which(const char *program); /* on PATH; NULL = not there */
+char *machine_which(const char *program);      /* on PATH; NULL = not there */
 
 #endif

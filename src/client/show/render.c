@@ -564,7 +564,7 @@ void render_free(struct render *r)
 /* ---- the verdict ---- */
 
 void render_verdict(struct client *c, const char *application_id, const char *logs,
-                       const char *history, const char *cause_at, const json_t *summary)
+                    const char *history, const char *cause_at, const json_t *summary)
 {
     const char *state = doc_str(summary, "state"), *message = doc_str(summary, "message");
     char ran[32];

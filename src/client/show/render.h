@@ -45,8 +45,8 @@ void render_say(struct render *r, const char *fmt, ...) __attribute__((format(pr
 void render_free(struct render *r);
 
 /* Print the verdict and the places on stdout, and the first cause with the last lines of its stderr
- * on stderr. logs, history: where they are; cause_log: the log of the task that is the cause; NULL =
- * not known. */
+ * on stderr. logs, history: where they are; cause_log: the log of the task that is the cause; NULL
+ * = not known. */
 void render_verdict(struct client *c, const char *application_id, const char *logs,
                     const char *history, const char *cause_log, const json_t *summary);
 

@@ -47,8 +47,7 @@ static void wish_done(struct cluster_resize *w)
 }
 
 /* Parse arguments of the form ROLE=N. -EINVAL or -ERANGE: e has a sentence. */
-static int wish_parse(const char *const *words, size_t n, struct cluster_resize *out,
-                             struct err *e)
+static int wish_parse(const char *const *words, size_t n, struct cluster_resize *out, struct err *e)
 {
     struct cluster_resize w = { .within_ms = 0 };
     int rc = 0;
@@ -216,9 +215,7 @@ static json_t *resize_members(const json_t *doc)
 static int wait_for_end(struct watch *w, resize_follow_fn *follow, void *arg)
 {
     struct err e = { 0 };
-    struct follow_options o = { .detach_on_signal = true,
-                                .on_update = on_update,
-                                .arg = w };
+    struct follow_options o = { .detach_on_signal = true, .on_update = on_update, .arg = w };
     struct follow_result r = { 0 };
     int rc = follow(arg, &o, &r, &e);
     if (rc < 0)

@@ -67,9 +67,9 @@ static int plan(struct cluster *k, struct cluster_job *j, struct cluster_plan *o
         (void)err_set(&out->why, unknown.num, "the pool's capacity is not known: %s", unknown.msg);
     answer_done(&a);
     const json_t *has = json_object_get(doc, "capacity");
-    out->refused = json_is_object(has) &&
-                   ((int64_t)d.memory_mib > json_int(has, "memory_mib", INT64_MAX) ||
-                    (int64_t)d.gpus > json_int(has, "gpus", INT64_MAX));
+    out->refused =
+        json_is_object(has) && ((int64_t)d.memory_mib > json_int(has, "memory_mib", INT64_MAX) ||
+                                (int64_t)d.gpus > json_int(has, "gpus", INT64_MAX));
     if (out->refused)
         (void)err_set(&out->why, ERANGE, "the pool would refuse this job: it can never hold it");
     out->capacity = json_incref((json_t *)(uintptr_t)has);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The logs of this machine's jobs. It reads the files in the directory of the job, whether the job is
- * running or finished, and asks no other process.
+ * The logs of this machine's jobs. It reads the files in the directory of the job, whether the job
+ * is running or finished, and asks no other process.
  *
  * With --follow it watches the files and the job's journal by inotify. A change of the journal may
  * mean that an attempt has started (there are new files) or ended (its files are complete). The

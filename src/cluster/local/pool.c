@@ -212,8 +212,7 @@ static int refuse_start(const struct cluster_host *h, const struct buf *complain
 static int dial_pool(struct cluster_host *h, struct conn **out, struct err *e)
 {
     AUTO(free_p) char *path = paths_pool_socket(&h->paths);
-    return path ? link_dial(h, path, out, e)
-                : err_set(e, ENOMEM, "cannot reach the pool: %m");
+    return path ? link_dial(h, path, out, e) : err_set(e, ENOMEM, "cannot reach the pool: %m");
 }
 
 int link_dial_pool(struct cluster_host *h, bool start, struct conn **out, struct err *e)
@@ -258,8 +257,8 @@ int link_dial_pool(struct cluster_host *h, bool start, struct conn **out, struct
 
 /* ---- questions ---- */
 
-int link_ask_pool(struct cluster_host *h, bool start, int what, const char *application_id, bool force,
-                  struct answer *out, struct err *e)
+int link_ask_pool(struct cluster_host *h, bool start, int what, const char *application_id,
+                  bool force, struct answer *out, struct err *e)
 {
     int rc = 0;
     for (int i = 0; i < TRIES; i++) {
@@ -313,7 +312,7 @@ int local_ask_pool(struct cluster_host *h, const struct cluster_question *q, jso
         return 0;
     if (rc < 0)
         return rc;
-    *out = a.json.len ? json_loadb(a.json.p, a.json.len, JSON_REJECT_DUPLICATES, NULL)
-                      : json_object();
+    *out =
+        a.json.len ? json_loadb(a.json.p, a.json.len, JSON_REJECT_DUPLICATES, NULL) : json_object();
     return *out ? 1 : err_set(why, EBADMSG, "the pool's answer is not valid");
 }

@@ -20,8 +20,8 @@ enum { POOL_START_MS = 10000 }; /* for a pool to start, until its ready byte */
 int link_dial_pool(struct cluster_host *h, bool start, struct conn **out, struct err *e);
 /* Ask the pool. If the pool dies, ask the next one. Use this function only for requests that may be
  * repeated. start: start a pool if none runs; otherwise -ENOENT or -ECONNREFUSED. */
-int link_ask_pool(struct cluster_host *h, bool start, int what, const char *application_id, bool force,
-                  struct answer *out, struct err *e);
+int link_ask_pool(struct cluster_host *h, bool start, int what, const char *application_id,
+                  bool force, struct answer *out, struct err *e);
 
 /* struct cluster_ops, ask_pool */
 int local_ask_pool(struct cluster_host *h, const struct cluster_question *q, json_t **out,

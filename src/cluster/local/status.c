@@ -5,9 +5,9 @@
 
 #include "base/base.h"
 #include "cluster/cluster.h"
+#include "cluster/local/job_keeper.h"
 #include "cluster/local/pool.h"
 #include "codec/json.h"
-#include "cluster/local/job_keeper.h"
 #include "history/history.h"
 #include "job/job.h"
 #include "loop/loop.h"
@@ -60,7 +60,8 @@ int status_of_master(struct cluster_host *h, const char *id, json_t **out)
     return rc < 0 ? rc : from_conn(h, conn, id, out, &unread);
 }
 
-static int from_live(struct cluster_host *h, const char *id, const char *dir, json_t **out, struct err *e)
+static int from_live(struct cluster_host *h, const char *id, const char *dir, json_t **out,
+                     struct err *e)
 {
     struct conn *conn = NULL;
     int rc = link_dial_master(h, id, &conn, NULL);
@@ -80,10 +81,10 @@ static int add_log_dirs(json_t *doc, const char *dir)
     {
         int64_t attempt = json_int(task, "attempt", 0);
         if (attempt > 0 &&
-            json_object_set_new(task, "log_dir",
-                                json_sprintf("%s/logs/%s-%lld/%lld", dir, json_str(task, "role", ""),
-                                             (long long)json_int(task, "index", 0),
-                                             (long long)attempt)) < 0)
+            json_object_set_new(
+                task, "log_dir",
+                json_sprintf("%s/logs/%s-%lld/%lld", dir, json_str(task, "role", ""),
+                             (long long)json_int(task, "index", 0), (long long)attempt)) < 0)
             return -ENOMEM;
     }
     return 0;

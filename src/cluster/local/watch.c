@@ -31,12 +31,12 @@ struct cluster_watch {
     int64_t lost_since;    /* since when nobody has answered; 0 = somebody answers */
     int64_t refused_since; /* since when the pool refuses the job; 0 = it does not */
     unsigned tries;
-    bool attended;    /* a master answers */
-    bool dial_failed; /* the last connection to the master failed at once */
-    bool go_master;   /* the master exists, or has existed */
-    bool first;       /* look() was not called yet */
-    bool over;        /* on_lost() or a final report was sent */
-    struct err e;     /* of the last failure */
+    bool attended;           /* a master answers */
+    bool dial_failed;        /* the last connection to the master failed at once */
+    bool go_master;          /* the master exists, or has existed */
+    bool first;              /* look() was not called yet */
+    bool over;               /* on_lost() or a final report was sent */
+    struct err e;            /* of the last failure */
     const char *stop_reason; /* NULL = not to be stopped by the pool */
     bool checkpoint;
 };

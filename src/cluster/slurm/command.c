@@ -128,8 +128,9 @@ int slurm_run(const char *const *argv, const char *input, int limit_ms, struct s
     pipes_close(&p);
     if (failed) {
         (void)err_set(e, num, "cannot run '%s': %m", argv[0]);
-        return err_hint(e, "jobs on Slurm need its commands (sbatch, squeue, sinfo, scancel) on the "
-                           "PATH of this machine");
+        return err_hint(e,
+                        "jobs on Slurm need its commands (sbatch, squeue, sinfo, scancel) on the "
+                        "PATH of this machine");
     }
     if (rc == -ETIMEDOUT)
         return err_set(e, ETIMEDOUT, "'%s' has not answered within %d s", argv[0], limit_ms / 1000);
@@ -151,8 +152,8 @@ char *slurm_words(const struct slurm_answer *a)
             if (span_starts(line, prefixes[i]))
                 line = span_mem(line.p + strlen(prefixes[i]), line.len - strlen(prefixes[i]));
         if (line.len && text.len < TEXT_MAX)
-            (void)buf_addf(&text, "%s%.*s", text.len ? "; " : "", (int)MIN(line.len, (size_t)TEXT_MAX),
-                           line.p);
+            (void)buf_addf(&text, "%s%.*s", text.len ? "; " : "",
+                           (int)MIN(line.len, (size_t)TEXT_MAX), line.p);
     }
     char *words = text.failed ? NULL : str_dup(buf_cstr(&text));
     if (words)

@@ -98,10 +98,10 @@ int slurm_ask(const char *number, struct slurm_state *out, struct err *e)
 
 bool slurm_state_is_over(const char *state)
 {
-    static const char *const live[] = { "PENDING",    "CONFIGURING", "RUNNING",  "COMPLETING",
-                                        "SUSPENDED",  "REQUEUED",    "RESIZING", "SIGNALING",
-                                        "STAGE_OUT",  "STOPPED",     "REQUEUE_HOLD",
-                                        "REQUEUE_FED", "SPECIAL_EXIT" };
+    static const char *const live[] = { "PENDING",     "CONFIGURING", "RUNNING",      "COMPLETING",
+                                        "SUSPENDED",   "REQUEUED",    "RESIZING",     "SIGNALING",
+                                        "STAGE_OUT",   "STOPPED",     "REQUEUE_HOLD", "REQUEUE_FED",
+                                        "SPECIAL_EXIT" };
     for (size_t i = 0; i < ARRAY_LEN(live); i++)
         if (str_eq(state, live[i]))
             return false;
@@ -114,9 +114,9 @@ int slurm_exit_code(const char *state)
         const char *state;
         int code;
     } codes[] = {
-        { "COMPLETED", EXIT_DONE },       { "FAILED", EXIT_JOB_FAILED },
-        { "CANCELLED", EXIT_STOPPED },    { "TIMEOUT", EXIT_STOPPED },
-        { "DEADLINE", EXIT_STOPPED },     { "OUT_OF_MEMORY", EXIT_JOB_FAILED },
+        { "COMPLETED", EXIT_DONE },    { "FAILED", EXIT_JOB_FAILED },
+        { "CANCELLED", EXIT_STOPPED }, { "TIMEOUT", EXIT_STOPPED },
+        { "DEADLINE", EXIT_STOPPED },  { "OUT_OF_MEMORY", EXIT_JOB_FAILED },
     };
     for (size_t i = 0; i < ARRAY_LEN(codes); i++)
         if (str_eq(state, codes[i].state))
@@ -166,8 +166,7 @@ char *slurm_why(const struct slurm_state *s, bool *out_never)
 
 /* ---- a job that ended without a verdict ---- */
 
-int slurm_settle(struct cluster_host *h, const char *id, const struct slurm_state *s,
-                 struct err *e)
+int slurm_settle(struct cluster_host *h, const char *id, const struct slurm_state *s, struct err *e)
 {
     AUTO(free_p) char *dir = paths_job(&h->paths, id);
     AUTO(free_p) char *why = NULL;
@@ -179,9 +178,10 @@ int slurm_settle(struct cluster_host *h, const char *id, const struct slurm_stat
     else if (killed)
         why = str_dup("its job in Slurm was cancelled");
     else if (s->state[0])
-        why = str_printf("its job in Slurm ended as %s%s%s%s; batch.log and keeper.log in the job's "
-                         "directory may say more",
-                         s->state, s->reason[0] ? " (" : "", s->reason, s->reason[0] ? ")" : "");
+        why =
+            str_printf("its job in Slurm ended as %s%s%s%s; batch.log and keeper.log in the job's "
+                       "directory may say more",
+                       s->state, s->reason[0] ? " (" : "", s->reason, s->reason[0] ? ")" : "");
     else
         why = str_dup("Slurm does not know its job any more");
     if (!why)

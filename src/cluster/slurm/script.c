@@ -58,8 +58,8 @@ static void add_keys(const struct conf *c, struct buf *out)
     if (limit_ms)
         (void)buf_addf(out, "#SBATCH --time=%lld\n",
                        (long long)((limit_ms + MINUTE_MS - 1) / MINUTE_MS));
-    int64_t nice = conf_int(c, "tony.slurm.nice"), priority =
-                                                       conf_int(c, "tony.application.priority");
+    int64_t nice = conf_int(c, "tony.slurm.nice"),
+            priority = conf_int(c, "tony.application.priority");
     if (nice == 0 && priority < 0)
         nice = -priority;
     if (nice)
@@ -142,19 +142,20 @@ static const char runtime_dir[] = "TONY_RUNTIME_DIR=$(mktemp -d /tmp/tony-XXXXXX
 
 static void add_node_part(const struct slurm_shape *shape, struct buf *out)
 {
-    (void)buf_addf(out,
-                   "\n# the keeper of a node; restarted if a signal kills it\nnode() {\n"
-                   "    %s    trap : TERM\n    rc=129\n    while [ $rc -gt 128 ]; do\n"
-                   "        \"$programs/tony-executor\" --keeper \"$id\" --node \"$SLURM_NODEID\" \\\n"
-                   "            --node-name \"$SLURMD_NODENAME\" --master-host "
-                   "\"$SLURM_LAUNCH_NODE_IPADDR\" \\\n"
-                   "            --memory-mib %llu --vcores %u%s\n"
-                   "        rc=$?\n    done\n    rm -rf \"$TONY_RUNTIME_DIR\"\n    exit $rc\n}\n"
-                   "[ \"${1:-}\" != node ] || node\n",
-                   "TONY_RUNTIME_DIR=$(mktemp -d /tmp/tony-XXXXXX) || exit 1\n"
-                   "    export TONY_RUNTIME_DIR\n",
-                   (unsigned long long)shape->memory_mib, shape->vcores,
-                   shape->gpus ? " ${CUDA_VISIBLE_DEVICES:+--gpus \"$CUDA_VISIBLE_DEVICES\"}" : "");
+    (void)buf_addf(
+        out,
+        "\n# the keeper of a node; restarted if a signal kills it\nnode() {\n"
+        "    %s    trap : TERM\n    rc=129\n    while [ $rc -gt 128 ]; do\n"
+        "        \"$programs/tony-executor\" --keeper \"$id\" --node \"$SLURM_NODEID\" \\\n"
+        "            --node-name \"$SLURMD_NODENAME\" --master-host "
+        "\"$SLURM_LAUNCH_NODE_IPADDR\" \\\n"
+        "            --memory-mib %llu --vcores %u%s\n"
+        "        rc=$?\n    done\n    rm -rf \"$TONY_RUNTIME_DIR\"\n    exit $rc\n}\n"
+        "[ \"${1:-}\" != node ] || node\n",
+        "TONY_RUNTIME_DIR=$(mktemp -d /tmp/tony-XXXXXX) || exit 1\n"
+        "    export TONY_RUNTIME_DIR\n",
+        (unsigned long long)shape->memory_mib, shape->vcores,
+        shape->gpus ? " ${CUDA_VISIBLE_DEVICES:+--gpus \"$CUDA_VISIBLE_DEVICES\"}" : "");
 }
 
 static const char batch_part[] =

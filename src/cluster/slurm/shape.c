@@ -14,8 +14,8 @@
 #include "conf/conf.h"
 
 enum {
-    OVERHEAD_MIB = 96,      /* of head keeper, master, srun and the keeper of a node */
-    OVERHEAD_TASK_MIB = 8,  /* of an executor */
+    OVERHEAD_MIB = 96,     /* of head keeper, master, srun and the keeper of a node */
+    OVERHEAD_TASK_MIB = 8, /* of an executor */
     SHAPES_MAX = 64,
 };
 
@@ -163,7 +163,8 @@ static bool pack(const tasks *list, const struct slurm_node *node, uint32_t exac
     for (size_t i = 0; i < list->n; i++) {
         struct box *best = NULL;
         for (size_t b = 0; b < out->n; b++)
-            if (fits(&out->v[b], &list->v[i], node) && (!best || (exactly && out->v[b].n < best->n)))
+            if (fits(&out->v[b], &list->v[i], node) &&
+                (!best || (exactly && out->v[b].n < best->n)))
                 best = &out->v[b];
         if (!best && !exactly && vec_push(out, (struct box){ 0 }) == 0 &&
             fits(&out->v[out->n - 1], &list->v[i], node))
@@ -209,12 +210,13 @@ static int no_room(const struct job_spec *s, const slurm_nodes *nodes, uint32_t 
         n += nodes->v[i].n;
     if (n == 0)
         return err_set(e, ERANGE, "the partition has no node that runs jobs");
-    return err_set(e, ERANGE,
-                   "the %u nodes of the partition cannot hold %u containers with %llu MiB, %u cores "
-                   "and %u GPUs in all%s%s",
-                   n, d.n_containers, (unsigned long long)d.memory_mib, d.vcores, d.gpus,
-                   wanted ? " on the number of nodes that tony.slurm.nodes says" : "",
-                   spare ? " besides the spare nodes" : "");
+    return err_set(
+        e, ERANGE,
+        "the %u nodes of the partition cannot hold %u containers with %llu MiB, %u cores "
+        "and %u GPUs in all%s%s",
+        n, d.n_containers, (unsigned long long)d.memory_mib, d.vcores, d.gpus,
+        wanted ? " on the number of nodes that tony.slurm.nodes says" : "",
+        spare ? " besides the spare nodes" : "");
 }
 
 int slurm_choose_shape(const struct job_spec *s, const slurm_nodes *nodes, uint32_t wanted,

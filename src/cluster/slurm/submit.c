@@ -2,8 +2,8 @@
 /*
  * Plans, stages and submits a job.
  *
- * 1. stage: the size of the allocation is chosen from what sinfo says. The shipped content goes into
- *    the store, and the programs of tony into programs/ of TONY_HOME.
+ * 1. stage: the size of the allocation is chosen from what sinfo says. The shipped content goes
+ * into the store, and the programs of tony into programs/ of TONY_HOME.
  * 2. submit: the directory of the job is made in jobs/, then sbatch is run. If the client dies in
  *    between, the directory has no number of Slurm, and is removed after ORPHAN_S.
  */
@@ -75,8 +75,9 @@ static int find_shape(const struct cluster_job *j, const slurm_nodes *nodes,
 /* Arrays of allocations would run the job several times. */
 static int check_extra(const struct cluster_job *j, struct err *e)
 {
-    static const char *const refused[] = { "--array", "-a", "--requeue", "--kill-on-invalid-dep",
-                                           "--wrap", "-W", "--wait", "--test-only", "--no-kill" };
+    static const char *const refused[] = { "--array",  "-a", "--requeue", "--kill-on-invalid-dep",
+                                           "--wrap",   "-W", "--wait",    "--test-only",
+                                           "--no-kill" };
     struct strv list = { 0 };
     const char *text = conf_get(j->conf, "tony.slurm.extra-arguments");
     int rc = text && *text ? conf_list_parse(span_of(text), &list) : 0;
@@ -84,8 +85,9 @@ static int check_extra(const struct cluster_job *j, struct err *e)
         for (size_t k = 0; k < ARRAY_LEN(refused); k++) {
             size_t n = strlen(refused[k]);
             if (strncmp(list.v[i], refused[k], n) == 0 && strchr("= ", list.v[i][n])) {
-                rc = err_set(e, EINVAL, "tony.slurm.extra-arguments has '%s', which tony decides "
-                                        "itself: a job has one allocation that runs once",
+                rc = err_set(e, EINVAL,
+                             "tony.slurm.extra-arguments has '%s', which tony decides "
+                             "itself: a job has one allocation that runs once",
                              list.v[i]);
                 break;
             }
@@ -164,7 +166,8 @@ static int copy_program(const char *from, const char *dir, const char *name, str
     return tree_copy_file(fd, &st, from, to, name, &opts, e);
 }
 
-/* Copy the two programs to programs/<version>-<size>-<time>/ of TONY_HOME, unless they are there. */
+/* Copy the two programs to programs/<version>-<size>-<time>/ of TONY_HOME, unless they are there.
+ */
 static int put_programs(struct slurm_cluster *s, struct err *e)
 {
     static const char *const names[] = { "tony-master", "tony-executor" };
@@ -273,8 +276,8 @@ static int fill(struct slurm_cluster *s, struct cluster_job *j, const char *id, 
 }
 
 /* Make jobs/<id>. Its number is the next one of this home. */
-static int make_dir(struct slurm_cluster *s, struct cluster_job *j, bool owned,
-                    char id[APP_ID_MAX], char **out, struct err *e)
+static int make_dir(struct slurm_cluster *s, struct cluster_job *j, bool owned, char id[APP_ID_MAX],
+                    char **out, struct err *e)
 {
     struct cluster_host *h = s->head.cfg.host;
     uint32_t number = 0;
@@ -283,7 +286,7 @@ static int make_dir(struct slurm_cluster *s, struct cluster_job *j, bool owned,
     AUTO(free_p) char *half = str_printf("%s/.slurm-%d", h->paths.jobs, (int)getpid());
     if (!half)
         return err_set(e, ENOMEM, "no memory to submit the job");
-    (void)fs_remove_tree(AT_FDCWD, half, NULL); /* of a dead client with the same pid */
+    (void)fs_remove_tree(AT_FDCWD, half, NULL);   /* of a dead client with the same pid */
     for (int64_t now = clock_wall_ms();; now++) { /* another client may take the same id */
         app_id_format(id, now, number + 1);
         AUTO(free_p) char *dir = paths_job(&h->paths, id);
@@ -304,8 +307,9 @@ static int make_dir(struct slurm_cluster *s, struct cluster_job *j, bool owned,
 /* Is it the user's job that sbatch refuses, or is Slurm in trouble? */
 static int refusal_code(const char *words)
 {
-    static const char *const trouble[] = { "Unable to contact", "Connection refused", "Socket timed",
-                                           "Zero Bytes", "temporarily", "munge" };
+    static const char *const trouble[] = { "Unable to contact", "Connection refused",
+                                           "Socket timed",      "Zero Bytes",
+                                           "temporarily",       "munge" };
     for (size_t i = 0; i < ARRAY_LEN(trouble); i++)
         if (strstr(words, trouble[i]))
             return -EXIT_CLUSTER;
@@ -361,13 +365,14 @@ int slurm_submit(struct cluster *k, struct cluster_job *j, bool owned,
         signals_hold();
     rc = run_sbatch(dir, number, e);
     if (rc < 0) {
-        (void)fs_remove_tree(AT_FDCWD, dir, NULL); /* a script that was accepted ends at once then */
+        (void)fs_remove_tree(AT_FDCWD, dir,
+                             NULL); /* a script that was accepted ends at once then */
         return rc;
     }
     struct err unread = { 0 };
     (void)write_number(dir, number, &unread); /* the script writes the number, too */
-    (void)strv_pushf(&out->said, "submitted %s as %s, job %s of Slurm on %u node%s; logs in %s/logs",
-                     j->spec->name, out->id, number, s->shape.nodes, s->shape.nodes == 1 ? "" : "s",
-                     dir);
+    (void)strv_pushf(
+        &out->said, "submitted %s as %s, job %s of Slurm on %u node%s; logs in %s/logs",
+        j->spec->name, out->id, number, s->shape.nodes, s->shape.nodes == 1 ? "" : "s", dir);
     return 0;
 }

@@ -17,9 +17,9 @@
 #include "storage/jobkey.h"
 
 enum {
-    LOOK_MS = 50,        /* between two looks at the files */
-    LOOK_MAX_MS = 1000,  /* the pause grows to this while the job waits */
-    ASK_MS = 1000,       /* between two questions to squeue */
+    LOOK_MS = 50,       /* between two looks at the files */
+    LOOK_MAX_MS = 1000, /* the pause grows to this while the job waits */
+    ASK_MS = 1000,      /* between two questions to squeue */
     ASK_MAX_MS = 30000,
     LOST_MS = 300000,    /* Slurm does not answer for this time: the watch ends */
     STOP_WAIT_MS = 5000, /* for the master to confirm a stop */
@@ -40,7 +40,7 @@ struct cluster_watch {
     struct cluster_host *h;
     char *dir;
     struct loop_timer *look;
-    struct question *q; /* NULL = no question is under way */
+    struct question *q;       /* NULL = no question is under way */
     struct slurm_state state; /* the last answer */
     bool answered;            /* `state` is set */
     bool attended, over, silent;
@@ -190,7 +190,8 @@ static void tell_waiting(struct cluster_watch *w)
     bool never = false, pending = str_eq(w->state.state, "PENDING");
     AUTO(free_p) char *why = pending ? slurm_why(&w->state, &never) : NULL;
     AUTO(free_p) char *text = never && why ? str_printf("it can never start: %s", why) : NULL;
-    struct cluster_report r = { .phase = !w->answered || pending ? CLUSTER_WAITING : CLUSTER_STARTING,
+    struct cluster_report r = { .phase =
+                                    !w->answered || pending ? CLUSTER_WAITING : CLUSTER_STARTING,
                                 .why = text ? text : why };
     (void)str_copy(r.state, sizeof r.state, w->answered ? w->state.state : "SUBMITTED");
     tell(w, &r);
@@ -266,8 +267,7 @@ void slurm_attend(struct cluster_watch *w, bool connected)
     look_soon(w, LOOK_MS);
 }
 
-void slurm_stop(struct cluster_watch *w, enum cluster_stop how, const char *reason,
-                bool checkpoint)
+void slurm_stop(struct cluster_watch *w, enum cluster_stop how, const char *reason, bool checkpoint)
 {
     struct cluster_master at = { 0 };
     (void)checkpoint; /* only a master can let the tasks save one */
@@ -302,10 +302,9 @@ int slurm_watch(struct cluster *k, const struct cluster_watch_config *cfg,
     struct loop *loop = host_loop(h, e);
     int rc = w && loop ? host_look_paths(h, e) : -ENOMEM;
     if (rc == 0) {
-        *w = (struct cluster_watch){ .head = { k, cfg },
-                                     .h = h,
-                                     .ask_pause_ms = ASK_MS,
-                                     .look_pause_ms = LOOK_MS };
+        *w = (struct cluster_watch){
+            .head = { k, cfg }, .h = h, .ask_pause_ms = ASK_MS, .look_pause_ms = LOOK_MS
+        };
         w->dir = paths_job(&h->paths, cfg->id);
         w->look = loop_timer_new(loop, on_look, w);
         /* A master may start within the first second: Slurm is asked only after that. */

@@ -126,9 +126,9 @@ static int read_addresses(struct yarn *y, struct err *e)
 static void set_patience(struct yarn *y)
 {
     int64_t interval = 0,
-            tries = y->head.cfg.hasty ? 1
-                                   : conf_int(y->conf,
-                                              "tony.application.num-client-rm-connect-retries");
+            tries = y->head.cfg.hasty
+                        ? 1
+                        : conf_int(y->conf, "tony.application.num-client-rm-connect-retries");
     if (site_ms(y->site, "yarn.resourcemanager.connect.retry-interval.ms", 1, 30000, &interval,
                 NULL) < 0)
         interval = RETRY_INTERVAL_MAX_MS;

@@ -324,8 +324,8 @@ static bool interrupted(void)
 
 static int send_again(struct submission *s, struct context *k, struct err *e)
 {
-    host_note(s->y->host, "the ResourceManager has restarted and does not know %s: submitting it again",
-                s->id);
+    host_note(s->y->host,
+              "the ResourceManager has restarted and does not know %s: submitting it again", s->id);
     return send_context(s, k, e);
 }
 

@@ -89,14 +89,13 @@ static void say_rm(const struct yarn *y, const struct visit *v, struct checks *c
     const char *where = at ? at : "";
     if (v->rm.num)
         add(checks, "YARN", CLUSTER_WRONG,
-                   v->rm.hint[0] ? v->rm.hint : "yarn.resourcemanager.address names it", "%s: %s",
-                   where, v->rm.msg);
+            v->rm.hint[0] ? v->rm.hint : "yarn.resourcemanager.address names it", "%s: %s", where,
+            v->rm.msg);
     else
         add(checks, "YARN", v->n_nodes ? CLUSTER_FINE : CLUSTER_NOTE, "jobs wait until a node runs",
-                   "ResourceManager %s: %zu running node%s, %s, %lld cores", where, v->n_nodes,
-                   v->n_nodes == 1 ? "" : "s",
-                   str_size((uint64_t)v->memory_mib << 20, memory, sizeof memory),
-                   (long long)v->vcores);
+            "ResourceManager %s: %zu running node%s, %s, %lld cores", where, v->n_nodes,
+            v->n_nodes == 1 ? "" : "s",
+            str_size((uint64_t)v->memory_mib << 20, memory, sizeof memory), (long long)v->vcores);
 }
 
 static void say_hdfs(const struct yarn *y, const struct visit *v, struct checks *checks)
@@ -105,21 +104,21 @@ static void say_hdfs(const struct yarn *y, const struct visit *v, struct checks 
     const char *where = at ? at : "";
     if (v->home.num)
         add(checks, "HDFS", CLUSTER_WRONG,
-                   v->home.hint[0] ? v->home.hint : "dfs.namenode.http-address names it",
-                   "%s by WebHDFS at %s: %s", y->hdfs.fs, where, v->home.msg);
+            v->home.hint[0] ? v->home.hint : "dfs.namenode.http-address names it",
+            "%s by WebHDFS at %s: %s", y->hdfs.fs, where, v->home.msg);
     else if (!v->home_there)
         add(checks, "HDFS", CLUSTER_NOTE,
-                   "the first job creates it, if the directory above it is writable; else "
-                   "ask the administrator of the cluster to create it",
-                   "%s by WebHDFS at %s; '%s', the home of '%s', is not there", y->hdfs.fs, where,
-                   y->home, y->user);
+            "the first job creates it, if the directory above it is writable; else "
+            "ask the administrator of the cluster to create it",
+            "%s by WebHDFS at %s; '%s', the home of '%s', is not there", y->hdfs.fs, where, y->home,
+            y->user);
     else if (!str_eq(v->owner, y->user))
         add(checks, "HDFS", CLUSTER_WRONG, "jobs are staged there: ask for write permission",
-                   "%s by WebHDFS at %s; '%s' belongs to '%s', not to '%s'", y->hdfs.fs, where,
-                   y->home, v->owner, y->user);
+            "%s by WebHDFS at %s; '%s' belongs to '%s', not to '%s'", y->hdfs.fs, where, y->home,
+            v->owner, y->user);
     else
         add(checks, "HDFS", CLUSTER_FINE, NULL, "%s by WebHDFS at %s, home '%s'", y->hdfs.fs, where,
-                   y->home);
+            y->home);
 }
 
 /* Report how well the cluster protects the secrets of a job (docs/decisions/0006-yarn.md). */
@@ -132,10 +131,10 @@ static void say_isolation(struct yarn *y, struct checks *checks)
                     true, &limit, NULL);
     bool own = executor && strstr(executor, "LinuxContainerExecutor") && !limit;
     add(checks, "isolation", CLUSTER_NOTE,
-               "all who can reach the cluster can read and stop every job: use it among people "
-               "who trust each other",
-               "no Kerberos: the cluster believes every name%s",
-               own ? "" : ", and tasks of all users run as one user on a node");
+        "all who can reach the cluster can read and stop every job: use it among people "
+        "who trust each other",
+        "no Kerberos: the cluster believes every name%s",
+        own ? "" : ", and tasks of all users run as one user on a node");
 }
 
 void yarn_doctor(struct cluster_host *h, const struct conf *site, cluster_finding_fn *fn, void *arg)

@@ -29,9 +29,10 @@ int submission_docker_env(const struct submission *s, const char *role, struct s
     if (!image || !*image)
         image = conf_get(j->conf, "tony.docker.containers.image");
     if (!image || !*image) {
-        host_note(s->y->host, "%s: Docker is enabled, but role '%s' has no image (tony.docker.%s.image); it "
-                    "runs without",
-                    job_origin(j, "tony.docker.enabled"), role, role);
+        host_note(s->y->host,
+                  "%s: Docker is enabled, but role '%s' has no image (tony.docker.%s.image); it "
+                  "runs without",
+                  job_origin(j, "tony.docker.enabled"), role, role);
         return 0;
     }
     const char *mounts = conf_get(j->conf, "tony.docker.containers.mount");

@@ -86,9 +86,10 @@ int submission_offer(struct submission *s, struct err *e)
     if (rc == 0)
         return 0;
     if (!share_needs_tag(&needs, s->size_tag) || !has_room(s)) {
-        host_note(s->y->host, "the arbiter of queue '%s' cannot resize the job: YARN takes %d tags of 100 "
-                    "characters, and two of them are needed",
-                    spec->queue, TAGS_MAX);
+        host_note(s->y->host,
+                  "the arbiter of queue '%s' cannot resize the job: YARN takes %d tags of 100 "
+                  "characters, and two of them are needed",
+                  spec->queue, TAGS_MAX);
         return 0;
     }
     rc = resize_key_offer(&arbiter, s->id, &s->resize_key, s->resize_tag, e);

@@ -294,7 +294,8 @@ static int put(struct queued *q, struct span text, struct err *e)
 
 /* 1 = done; 0 = ask the master; or minus the exit code. *out_again: other clients have changed the
  * requests at the same time. */
-static int try_resize(struct queued *q, const struct cluster_resize *w, bool *out_again, struct err *e)
+static int try_resize(struct queued *q, const struct cluster_resize *w, bool *out_again,
+                      struct err *e)
 {
     AUTO(buf_done) struct buf text = { 0 };
     int rc = load(q, e);
@@ -315,7 +316,8 @@ static int try_resize(struct queued *q, const struct cluster_resize *w, bool *ou
     return rc < 0 ? -EXIT_CLUSTER : 1;
 }
 
-int yarn_queued_resize(struct yarn *y, const char *id, const struct cluster_resize *w, struct err *e)
+int yarn_queued_resize(struct yarn *y, const char *id, const struct cluster_resize *w,
+                       struct err *e)
 {
     for (int i = 0; i < TRIES; i++) {
         struct queued q = { .y = y, .id = id };

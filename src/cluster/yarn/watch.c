@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Watches an application by reports of the ResourceManager, and kills it if its master does not stop
- * it.
+ * Watches an application by reports of the ResourceManager, and kills it if its master does not
+ * stop it.
  *
  * The pace of the requests depends on what is going on; POLLS has it.
  *
@@ -115,8 +115,7 @@ static bool is_before_master(const struct cluster_watch *w)
 static void see_to_stop(struct cluster_watch *w)
 {
     bool late = clock_mono_ms() - w->stop_ms > STOP_BY_MASTER_MS;
-    if (w->stop == FORCED ||
-        (w->stop == ASKED && (late || (!w->attended && is_before_master(w)))))
+    if (w->stop == FORCED || (w->stop == ASKED && (late || (!w->attended && is_before_master(w)))))
         force_kill(w);
 }
 
@@ -144,8 +143,8 @@ static void on_silence(struct cluster_watch *w, const struct rpc_error *e)
         lost(w, &why);
     } else if (!w->said_silent) {
         AUTO(free_p)
-        char *text = str_printf("the ResourceManager does not answer; still trying: %s",
-                                e->err.msg);
+        char *text =
+            str_printf("the ResourceManager does not answer; still trying: %s", e->err.msg);
         w->said_silent = true;
         if (text)
             w->head.cfg->on_silent(text, w->head.cfg->arg);
@@ -266,9 +265,9 @@ void yarn_attend(struct cluster_watch *w, bool connected)
 
 void yarn_stop(struct cluster_watch *w, enum cluster_stop how, const char *reason, bool checkpoint)
 {
-    static const enum stop stops[] = { [CLUSTER_STOP] = ASKED,
-                                       [CLUSTER_STOP_ALONE] = FORCED,
-                                       [CLUSTER_STOP_CONFIRMED] = CONFIRMED };
+    static const enum stop stops[] = {
+        [CLUSTER_STOP] = ASKED, [CLUSTER_STOP_ALONE] = FORCED, [CLUSTER_STOP_CONFIRMED] = CONFIRMED
+    };
     (void)checkpoint;
     if (w->stop == NO_STOP)
         w->stop_ms = clock_mono_ms();

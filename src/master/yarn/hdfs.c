@@ -12,8 +12,8 @@ static int hdfs_mkdirs(void *fs, const char *path, mode_t mode, files_done_fn *d
 
 /* Nobody reads an unfinished file: the history is read after the end of the application, and the
  * reader of copies checks each one. */
-static int hdfs_put(void *fs, const char *path, mode_t mode, struct span text,
-                    files_done_fn *done, void *arg, struct err *e)
+static int hdfs_put(void *fs, const char *path, mode_t mode, struct span text, files_done_fn *done,
+                    void *arg, struct err *e)
 {
     struct webhdfs_put put = { .path = path, .mode = mode, .overwrite = true, .data = text };
     return webhdfs_put(fs, &put, done, arg, NULL, e);

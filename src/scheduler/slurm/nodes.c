@@ -151,8 +151,7 @@ static void report_send(struct slurm *s, struct report *r, enum sched_event_type
     if (r->failed)
         slurm_broken(s, "no memory for a report of a node");
     else if (r->v.n)
-        slurm_emit(s,
-                   &(struct sched_event){ .type = type, .containers = r->v.v, .n = r->v.n });
+        slurm_emit(s, &(struct sched_event){ .type = type, .containers = r->v.v, .n = r->v.n });
 }
 
 static struct sched_container ended(const struct hold *h, enum end_reason reason,
@@ -334,10 +333,8 @@ void nodes_register(struct slurm *s, int64_t now_ms)
     if (r.failed)
         slurm_broken(s, "no memory for the containers of the nodes");
     else
-        slurm_emit(s, &(struct sched_event){ .type = SE_REGISTERED,
-                                             .containers = r.v.v,
-                                             .n = r.v.n,
-                                             .text = host });
+        slurm_emit(s, &(struct sched_event){
+                          .type = SE_REGISTERED, .containers = r.v.v, .n = r.v.n, .text = host });
 }
 
 static int keep_part(struct node *n, const Tony__Registered *m)
@@ -411,7 +408,8 @@ static void on_allocated(struct node *n, const Tony__ContainersAllocated *m)
         else
             report_add(&r, c, n);
     }
-    for (size_t i = 0; i < m->n_refused_slots; i++) { /* it has less room than this master thought */
+    for (size_t i = 0; i < m->n_refused_slots;
+         i++) { /* it has less room than this master thought */
         struct hold *h = hold_find(s, m->refused_slots[i]);
         if (!h || h->state != HOLD_ASKED || h->node != n)
             continue;
@@ -504,8 +502,8 @@ static void on_hello(struct conn *c, const Tony__Frame *f, void *arg)
 {
     struct slurm *s = arg;
     uint32_t proved;
-    const Tony__KeeperHello *m = f->body_case == TONY__FRAME__BODY_KEEPER_HELLO ? f->keeper_hello
-                                                                               : NULL;
+    const Tony__KeeperHello *m =
+        f->body_case == TONY__FRAME__BODY_KEEPER_HELLO ? f->keeper_hello : NULL;
     struct node *n = NULL;
     if (m && job_key_keeper_of(conn_identity(c), &proved) && proved == m->index)
         n = node_get(s, m->index);

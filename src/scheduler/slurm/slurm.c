@@ -29,8 +29,8 @@ enum {
     /* A request that does not fit into the nodes that are there is refused after this time. A node
      * may return until then. */
     MISSING_NODE_MS = 60000,
-    /* Nothing is placed until all nodes are ready, or one was ready for this time: so that the first
-     * node does not get everything. */
+    /* Nothing is placed until all nodes are ready, or one was ready for this time: so that the
+     * first node does not get everything. */
     GATHER_MS = 2000,
     FINISH_POLL_MS = 5,
     FINISH_NODES_MS = 3000, /* for the keepers of the nodes to end */

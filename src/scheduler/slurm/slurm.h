@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The scheduler back-end `slurm`, for jobs in one allocation of Slurm (docs/decisions/0019-slurm.md).
+ * The scheduler back-end `slurm`, for jobs in one allocation of Slurm
+ * (docs/decisions/0019-slurm.md).
  *
  * The keepers of the nodes connect to this master over TLS. The back-end chooses the node of each
  * container, and the keeper there grants and starts it. The back-end also connects to the head

@@ -78,17 +78,17 @@ struct slurm {
     struct loop_timer *finish; /* after slurm_finish() */
     struct loop_timer *fate;   /* after slurm_fate() */
     void (*fate_done)(bool over, const char *who, const char *text, void *arg);
-    uint32_t n_nodes;          /* of the allocation */
+    uint32_t n_nodes; /* of the allocation */
     VEC(struct node *) nodes;
-    VEC(struct hold) holds; /* sorted by slot */
-    bool registered;        /* SE_REGISTERED was reported */
-    int64_t register_by_ms; /* a new master does not wait longer for the keepers */
+    VEC(struct hold) holds;  /* sorted by slot */
+    bool registered;         /* SE_REGISTERED was reported */
+    int64_t register_by_ms;  /* a new master does not wait longer for the keepers */
     int64_t gather_until_ms; /* 0 = no node was ready yet */
     bool ack_due;
     int64_t ack_at_ms;
-    uint32_t demand_n;       /* containers of the whole demand */
-    char *refused_demand;    /* why the allocation can never hold it; NULL = it can */
-    uint32_t refused_slot;   /* a new slot of that demand; SCHED_NO_SLOT = the refusal was told */
+    uint32_t demand_n;     /* containers of the whole demand */
+    char *refused_demand;  /* why the allocation can never hold it; NULL = it can */
+    uint32_t refused_slot; /* a new slot of that demand; SCHED_NO_SLOT = the refusal was told */
     bool finishing, finished_nodes;
     int64_t finish_by_ms;
     char *final_state;

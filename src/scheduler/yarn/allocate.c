@@ -195,8 +195,8 @@ void yarn_unlink_slot(struct yarn *y, struct box *b)
         }
 }
 
-/* Change the preferred node. The earlier one is kept until the ResourceManager has been told that it
- * is not wanted any more. */
+/* Change the preferred node. The earlier one is kept until the ResourceManager has been told that
+ * it is not wanted any more. */
 static int set_node(struct ask *a, const char *node)
 {
     if (str_eq(a->node, node))
