@@ -9,6 +9,9 @@ import subprocess
 import pytest
 from conftest import BIN, ROOT
 
+# in one process: two tests use the same system, and all the same builds
+pytestmark = pytest.mark.xdist_group("packages")
+
 HELLO = """\
 command: echo "I am $JOB_NAME:$TASK_INDEX of $TASK_NUM"
 framework: generic
@@ -59,7 +62,7 @@ class Bare:
         self.root = pathlib.Path(root)
         sites = run("apt-get", "indextargets", "--format", "$(SITE)").split()  # the mirror that this machine uses
         site = next(s for s in sites if s.rstrip("/").endswith("/debian"))
-        run("debootstrap", "--variant=minbase", suite, root, site)
+        run("debootstrap", "--variant=minbase", suite, root, site, limit=1800)
         (self.root / "etc/apt/sources.list").write_text(f"deb {site} {suite} main\n")
         shutil.copy("/etc/resolv.conf", self.root / "etc/resolv.conf")
         for proxy in pathlib.Path("/etc/apt/apt.conf.d").glob("*proxy*"):
@@ -91,6 +94,17 @@ def debian(request, systems, tmp_path_factory):
     return systems[request.param]
 
 
+# Built here and not in the tests, which have a time limit.
+@pytest.fixture(scope="module")
+def deb():
+    return ROOT / run("make", "--no-print-directory", "deb", cwd=ROOT, limit=1800).split()[-1]
+
+
+@pytest.fixture(scope="module")
+def tarball():
+    return ROOT / run("make", "--no-print-directory", "tarball", cwd=ROOT, limit=1800).split()[-1]
+
+
 def says_the_right_things(out):
     assert "SUCCEEDED" in out and "I am worker:2 of 3" in out, out
 
@@ -99,8 +113,7 @@ def says_the_right_things(out):
 @pytest.mark.slow
 @pytest.mark.takes(120)
 @pytest.mark.parametrize("debian", ["bookworm", "trixie"], indirect=True)
-def test_the_debian_package_on_a_bare_debian(debian):
-    deb = ROOT / run("make", "--no-print-directory", "deb", cwd=ROOT).split()[-1]
+def test_the_debian_package_on_a_bare_debian(debian, deb):
     shutil.copy(deb, debian.root / "tmp/tony.deb")
     debian.sh("apt-get -q update && apt-get -q install -y --no-install-recommends /tmp/tony.deb")
     says_the_right_things(debian.sh(AS_USER, user="u"))
@@ -111,8 +124,7 @@ def test_the_debian_package_on_a_bare_debian(debian):
 @pytest.mark.slow
 @pytest.mark.takes(120)
 @pytest.mark.parametrize("debian", ["trixie", "bullseye"], indirect=True)
-def test_the_tarball_on_an_older_and_a_newer_debian(debian):
-    tarball = ROOT / run("make", "--no-print-directory", "tarball", cwd=ROOT).split()[-1]
+def test_the_tarball_on_an_older_and_a_newer_debian(debian, tarball):
     run("tar", "-C", debian.root / "opt", "-xf", tarball)
     [folder] = (debian.root / "opt").iterdir()
     says_the_right_things(debian.sh(f"PATH=/opt/{folder.name}/bin:$PATH\n" + AS_USER, user="u"))
