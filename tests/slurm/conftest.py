@@ -17,7 +17,7 @@ PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "sinfo", "scanc
 @pytest.fixture(scope="session")
 def the_slurm():
     if os.geteuid() != 0:
-        pytest.skip("hardware: slurmd runs tasks of others, so it needs root")
+        pytest.skip("slurmd runs tasks of others, so it needs root")
     missing = [x for x in PROGRAMS if not shutil.which(x)]
     assert not missing, f"there is no {missing[0]}; run tools/install-deps check"
     base = pathlib.Path(tempfile.mkdtemp(prefix="ts-", dir="/tmp"))
