@@ -2,6 +2,7 @@
 """Jobs with a task on each node, and the messages about a lost task."""
 
 import os
+import pathlib
 import re
 
 from lib_cluster import wait_until
@@ -26,6 +27,15 @@ def spread(tony, cluster, conf=None, **top):
         if live[env["CONTAINER_ID"]]["nm"] == other:
             return p, app, other, pid, env["TONY_TASK"]
     raise AssertionError("no task on the other node")
+
+
+def ancestor(cluster, pid, program):
+    """The pid of the nearest ancestor of this process that runs this program: tony-executor, or tony-master."""
+    lines = cluster.processes()
+    while not lines.get(pid, "").removeprefix("./").startswith(program):
+        pid = int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+        assert pid > 1, program
+    return pid
 
 
 def gone(pid):

@@ -12,7 +12,7 @@ import signal
 
 import pytest
 from lib_cluster import wait_until
-from lib_nodes import ONE_A_NODE, STRICT, decided, gone, spread
+from lib_nodes import ONE_A_NODE, STRICT, ancestor, decided, gone, spread
 from lib_tony import APP, Tony
 
 # The fixture `site` restarts three daemons before the first test and after the last one.
@@ -86,10 +86,16 @@ def test_preempted_for_another_queue(tony, cluster):
 
 def test_a_nodemanager_killed_for_good(tony, cluster):
     p, app, nm, pid, task = spread(tony, cluster)
-    cluster.signal(nm)
+    executor = ancestor(cluster, pid, "tony-executor")
+    # The node is lost to the job, too: its executor does not answer, so nobody can know that the task has ended.
+    os.kill(executor, signal.SIGSTOP)
+    try:
+        cluster.signal(nm)
+        said = decided(tony, p, app, task, "node_lost")
+    finally:
+        os.kill(executor, signal.SIGCONT)
     wait_until(gone(pid), "the lost task ended: no NodeManager does it", 180)
     cluster.up()
-    said = decided(tony, p, app, task, "node_lost")
     # The job ended before the lease of the task was over: another job could write to the same checkpoints.
     orphan, = tony.status(app)["orphans"]
     assert orphan["task"] == task and orphan["until_ms"] > tony.status(app)["times"]["ended_ms"], orphan
