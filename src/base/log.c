@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/json_text.h"
 
 enum {
     LINE_MAX_BYTES = 8192, /* fields that do not fit into a line are left out */
@@ -76,11 +77,20 @@ static void put_int(struct line *l, int64_t v)
     put(l, digits, (size_t)n);
 }
 
+/* Append one valid byte of a value in quotes. */
+static void put_byte(struct line *l, char c, bool json)
+{
+    char code[JSON_ESCAPE_MAX];
+    size_t n = json_escape((unsigned char)c, code);
+    if (n > 2 && !json)
+        n = (size_t)snprintf(code, sizeof code, "\\x%02x", (unsigned char)c);
+    put(l, n ? code : &c, n ? n : 1);
+}
+
 /* Append a value in quotes. Control characters are escaped. A byte that is not valid UTF-8 becomes
  * \xNN in text and '?' in JSON. */
 static void put_quoted(struct line *l, const char *s, bool json)
 {
-    static const char escapes[] = "n\nt\tr\r\"\"\\\\";
     size_t left = strlen(s), bad, cut = left > VALUE_MAX ? VALUE_MAX : left;
     bool shortened = cut < left;
     left = cut;
@@ -88,18 +98,8 @@ static void put_quoted(struct line *l, const char *s, bool json)
     while (left > 0) {
         if (span_utf8(span_mem(s, left), &bad))
             bad = left;
-        for (; bad > 0 && left > 0; s++, left--, bad--) {
-            const char *x = NULL;
-            for (size_t i = 1; i < sizeof escapes - 1; i += 2)
-                x = escapes[i] == *s ? &escapes[i - 1] : x;
-            char code[8];
-            if (x)
-                put(l, (char[]){ '\\', *x }, 2);
-            else if ((unsigned char)*s < 0x20 || *s == 0x7f)
-                put(l, code, (size_t)snprintf(code, sizeof code, json ? "\\u%04x" : "\\x%02x", *s));
-            else
-                put(l, s, 1);
-        }
+        for (; bad > 0 && left > 0; s++, left--, bad--)
+            put_byte(l, *s, json);
         if (left > 0) {
             char code[8];
             if (json || shortened)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * JSON: a strict reader that uses jansson, and the escaping for JSON that tony writes by hand.
+ * JSON: a strict reader that uses jansson. base/json_text.h, which this includes, writes strings.
  */
 #ifndef TONY_CODEC_JSON_H
 #define TONY_CODEC_JSON_H
@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/json_text.h"
 
 struct err;
 
@@ -27,8 +28,5 @@ void json_freep(json_t **j);
 const char *json_str(const json_t *obj, const char *key, const char *dflt);
 int64_t json_int(const json_t *obj, const char *key, int64_t dflt);
 bool json_flag(const json_t *obj, const char *key, bool dflt);
-
-/* Append s in quotes, escaped. Bytes that are not UTF-8 become U+FFFD. 0, -ENOMEM, -EMSGSIZE. */
-int json_add_str(struct buf *b, struct span s);
 
 #endif

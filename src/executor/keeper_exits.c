@@ -29,6 +29,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "base/util.h"
@@ -79,36 +80,13 @@ static void add_line(struct keeper *k, struct buf *line)
     exits_retry(k);
 }
 
-/* Add a JSON string. A byte that is no UTF-8 becomes U+FFFD: a parser would refuse the line. */
-static void add_text(struct buf *line, const char *s)
-{
-    struct span rest = span_of(s ? s : "");
-    buf_addc(line, '"');
-    while (rest.len) {
-        size_t n = rest.len;
-        bool valid = span_utf8(rest, &n); /* else n is the number of bytes before the bad one */
-        for (size_t i = 0; i < n; i++) {
-            unsigned char c = (unsigned char)rest.p[i];
-            if (c < 0x20 || c == '"' || c == '\\')
-                buf_addf(line, "\\u%04x", (unsigned)c);
-            else
-                buf_addc(line, (char)c);
-        }
-        if (valid)
-            break;
-        buf_adds(line, "\\ufffd");
-        rest = span_mem(rest.p + n + 1, rest.len - n - 1);
-    }
-    buf_addc(line, '"');
-}
-
 static void container_line(struct buf *line, const struct container *c)
 {
     buf_addf(
         line,
         "{\"container\":\"%s\",\"slot\":%u,\"code\":%d,\"signal\":%d,\"reason\":\"%s\",\"detail\":",
         c->id, c->slot, c->exit_code, c->signal, end_reason_name(c->reason));
-    add_text(line, c->detail);
+    (void)json_add_str(line, span_of(c->detail)); /* add_line() looks at line->failed */
     int64_t age_ms = (clock_mono_us() - c->ended_us) / 1000;
     buf_addf(line, ",\"wall_ms\":%lld,\"mono_us\":%lld}", (long long)(clock_wall_ms() - age_ms),
              (long long)c->ended_us);

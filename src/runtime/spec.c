@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/buf.h"
+#include "base/json_text.h"
 #include "base/str.h"
 
 static bool is_registered(const char *address)
@@ -13,51 +13,33 @@ static bool is_registered(const char *address)
     return address && address[0];
 }
 
-/* No name or address should have a character that JSON must escape: the job file's rules and the
- * executors exclude them. If one has such a character nevertheless, this function keeps the text
- * valid JSON. */
-static void add_escaped(struct buf *out, const char *s)
-{
-    for (; *s; s++) {
-        if ((unsigned char)*s < 0x20 || *s == '"' || *s == '\\')
-            buf_addf(out, "\\u%04x", (unsigned)(unsigned char)*s);
-        else
-            buf_addc(out, *s);
-    }
-}
-
+/* On failure out->failed is set. */
 static void add_string(struct buf *out, const char *s)
 {
-    size_t len = strlen(s);
-    char *to = buf_reserve(out, len + 2);
-    bool plain = true;
-    if (!to)
-        return; /* out->failed is set */
-    for (size_t i = 0; i < len; i++) {
-        plain &= (unsigned char)s[i] >= 0x20 && s[i] != '"' && s[i] != '\\';
-        to[i + 1] = s[i];
-    }
-    if (plain) {
-        to[0] = to[len + 1] = '"';
-        buf_commit(out, len + 2);
-        return;
-    }
-    buf_addc(out, '"');
-    add_escaped(out, s);
-    buf_addc(out, '"');
+    (void)json_add_str(out, span_of(s));
 }
 
 /* ---- lists of addresses: "a:1","b:2" ---- */
 
-/* Cut the first string off the list. Its p is NULL if the list is empty or ends inside a string.
- * Escaped strings need no special care: add_escaped() writes a quote as \u0022, so the next quote
- * is always the end. */
+/* The quote that ends a string in JSON; NULL = there is none. A quote after a backslash is part of
+ * the string. */
+static const char *string_end(struct span s)
+{
+    for (size_t i = 0; i < s.len; i++) {
+        if (s.p[i] == '"')
+            return s.p + i;
+        i += s.p[i] == '\\';
+    }
+    return NULL;
+}
+
+/* Cut the first string off the list. Its p is NULL if the list is empty or ends inside a string. */
 static struct span take_string(struct span *list)
 {
     struct span none = { 0 };
     if (!list->len || list->p[0] != '"')
         return none;
-    const char *end = memchr(list->p + 1, '"', list->len - 1);
+    const char *end = string_end(span_mem(list->p + 1, list->len - 1));
     if (!end)
         return none;
     struct span item = span_mem(list->p + 1, (size_t)(end - list->p - 1));

@@ -140,7 +140,7 @@ static void spec_is_json_whatever_the_names(void **state)
     struct buf out = { 0 };
     (void)state;
     assert_int_equal(runtime_spec_json(&role, 1, NULL, NULL, &out), 0);
-    assert_string_equal(buf_cstr(&out), "{\"x\\u0022y\":[\"a\\u0022b\\u005c\\u000a\"]}");
+    assert_string_equal(buf_cstr(&out), "{\"x\\\"y\":[\"a\\\"b\\\\\\n\"]}");
     buf_clear(&out);
     assert_int_equal(runtime_spec_json(NULL, 0, NULL, NULL, &out), 0);
     assert_string_equal(buf_cstr(&out), "{}");
@@ -153,6 +153,9 @@ static void one_address(void **state)
                                       .n = 3,
                                       .list = SPAN("\"a:1\",\"\",\"c\\u0041:3\"") };
     static const struct rt_role torn = { .name = "w", .n = 2, .list = SPAN("\"a:1\",\"b") };
+    static const struct rt_role quote = { .name = "w",
+                                          .n = 3,
+                                          .list = SPAN("\"a\\\"b\",\"c\\\\\",\"d:4\"") };
     char out[16];
     (void)state;
     assert_true(runtime_address(&r, 0, out, sizeof out));
@@ -163,6 +166,9 @@ static void one_address(void **state)
     assert_false(runtime_address(&r, 3, out, sizeof out));
     assert_false(runtime_address(&r, 0, out, 3)); /* the buffer is too small */
     assert_false(runtime_address(&torn, 1, out, sizeof out));
+    /* An escaped quote does not end a string; a quote after an escaped backslash does. */
+    assert_true(runtime_address(&quote, 2, out, sizeof out));
+    assert_string_equal(out, "d:4");
 }
 
 /* A spec of runtime_spec_json() is split into its lists again, for all host names. */
