@@ -93,6 +93,13 @@ static int add_page(struct buf *b)
     int rc = buf_adds(
         b,
         "# Keys\n\n"
+        "```sh\n"
+        "tony doctor --keys | grep -A 1 memory     # the same list in your terminal\n"
+        "tony run -n 2 --conf tony.worker.memory=64m -- true\n"
+        "```\n\n"
+        "Every setting of a job, a site and the pool is a key with a value. In a YAML job file some keys "
+        "have\n"
+        "shorter names ([job files](job-files.md#yaml)).\n\n"
         "Printed from the table in `src/conf/keys.c` by `gen-docs`: change that, not this page.\n\n"
         "A name in angle brackets stands for letters, digits, `-` and `_`: `tony.<role>.memory` "
         "is\n"

@@ -41,12 +41,11 @@ const struct cluster_ops *cluster_wanted(const char *option, const struct conf *
 {
     if (option)
         return cluster_named(option);
-    const struct cluster_ops *ops;
-    for (size_t i = 0; (ops = cluster_at(i)); i++)
-        if (ops->is_here && ops->is_here())
-            return ops;
-    const char *name = site ? conf_get(site, "tony.cluster") : NULL;
-    ops = name ? cluster_named(name) : NULL;
+    bool chosen = site && !str_eq(conf_origin(site, "tony.cluster"), "default");
+    const struct cluster_ops *ops = chosen ? cluster_named(conf_get(site, "tony.cluster")) : NULL;
+    for (size_t i = 0; !ops && cluster_at(i); i++)
+        if (cluster_at(i)->is_here && cluster_at(i)->is_here())
+            ops = cluster_at(i);
     return ops ? ops : table[0];
 }
 

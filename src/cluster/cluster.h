@@ -477,7 +477,8 @@ const struct cluster_ops *cluster_named(const char *name); /* NULL = unknown */
 /* Cluster number i: 0 is `local`, the default. NULL = there are not so many. */
 const struct cluster_ops *cluster_at(size_t i);
 /* The cluster of a command without a job: the one that `option` (of --cluster; NULL = not given)
- * names, else the one that is_here(), else tony.cluster of the site. NULL: the name is unknown. */
+ * names, else tony.cluster of the site, else the first one that is_here(), else `local`. NULL: the
+ * name of the option is unknown. */
 const struct cluster_ops *cluster_wanted(const char *option, const struct conf *site);
 /* The same for a command about a job that was submitted: without an option, a record on this
  * machine decides first (knows()). */

@@ -52,7 +52,7 @@ static const struct conf_key keys[] = {
          "GANG: the tasks start when all have registered; FCFS: each starts at once."),
     BOOL("tony.application.addresses-in-environment", "true", CE_ACTS, OURS,
          "true: the addresses of all tasks are in CLUSTER_SPEC, TF_CONFIG, LIGHTGBM_MACHINES or CLUSTER_WORKER_LIST, depending on the framework; false: they are only in the file TONY_SPEC_FILE."),
-    STR("tony.cluster", "local", CE_ACTS, OURS, "Where the job runs: local or yarn; also --cluster."),
+    STR("tony.cluster", "local", CE_ACTS, OURS, "Where the job runs: local (this machine), yarn or slurm; also --cluster."),
     INT("tony.application.priority", "0", -1000, 1000, "", CE_ACTS, OURS, "Jobs with a higher number are admitted first."),
     INT("tony.application.weight", "1", 1, 10000, "", CE_ACTS, OURS, "Under the pool's policies dorm, drf and market, a job with twice the weight has a fair share that is twice as large."),
     REAL("tony.application.budget", NULL, 0, 1000000000, CE_ACTS, OURS, "Under the pool's policy market, what the job can spend; more than 0. Unset means its weight."),
