@@ -211,7 +211,7 @@ static void set_reached(struct follow *f)
     f->said_unreached = false;
 }
 
-/* An attempt to connect to the master has failed. */
+/* An attempt to connect to the master has failed, or had no answer for UNREACHED_MS. */
 static void note_unreached(struct follow *f, const struct err *why)
 {
     if (!f->unreached_ms)
@@ -277,7 +277,9 @@ static void dial(struct follow *f)
     f->heard = false;
     f->stage = DIALLING;
     int rc = cluster_dial(f->k, &f->report, &master_ops, f, &f->master, &e);
-    if (rc == 0 && !remote)
+    if (rc == 0 && remote) /* a firewall that drops packets lets the attempt take much longer */
+        loop_timer_set(f->timer, now + UNREACHED_MS);
+    else if (rc == 0)
         on_open(f->master, f);
     if (rc == 0)
         return;
@@ -354,9 +356,10 @@ static void on_report(const struct cluster_report *r, void *arg)
         f->stage = LOOKING;
         ops_of(f)->attend(f->watch, false);
     }
+    if (f->stage == LOOKING || (f->stage == DIALLING && f->said_unreached))
+        show_waiting(f, r);
     if (f->stage != LOOKING)
         return;
-    show_waiting(f, r);
     struct cluster_report now;
     if (r->phase != CLUSTER_RUNNING || cluster_report_copy(r, &now) < 0)
         return;
@@ -378,9 +381,21 @@ static void on_lost(int code, const struct err *why, void *arg)
     end(f, -code);
 }
 
+/* The attempt to connect goes on. */
+static void note_silent(struct follow *f)
+{
+    struct err why;
+    const struct cluster_master *at = &f->report.at;
+    (void)err_set(&why, ETIMEDOUT, "%s:%u has not answered for %d s",
+                  at->host ? at->host : "its node", at->port, UNREACHED_MS / 1000);
+    note_unreached(f, &why);
+}
+
 static void on_timer(void *arg)
 {
     struct follow *f = arg;
+    if (f->stage == DIALLING)
+        note_silent(f);
     if (f->stage == VERDICT) /* do not wait longer: the master may be slow to end */
         end(f, 0);
     else if (f->stage == LOOKING && f->report.phase == CLUSTER_RUNNING)

@@ -41,13 +41,31 @@ def to_unix(path):
     return s
 
 
-def serve(folder, ports):
+def full_listener(port):
+    """
+    A listener that never accepts, and has no room for another connection: the kernel drops each further SYN, as a firewall
+    that drops packets does. Returns what has to stay open.
+    """
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", port))
+    listener.listen(0)
+    waiting = [socket.socket() for _ in range(3)]
+    for s in waiting:
+        s.setblocking(False)
+        s.connect_ex(("127.0.0.1", port))
+    return [listener, *waiting]
+
+
+def serve(folder, ports, dark):
     """The gateway's side: runs inside of the namespace."""
+    kept = [full_listener(port) for port in dark]
     for port in ports:
         listener = socket.create_server(("127.0.0.1", port))
         threading.Thread(target=relay, args=(listener, lambda p=port: to_unix(f"{folder}/{p}")), daemon=True).start()
     print("ready", flush=True)
     sys.stdin.read()
+    del kept
 
 
 def can_gateway():
@@ -55,8 +73,11 @@ def can_gateway():
 
 
 @contextlib.contextmanager
-def gateway(cluster, folder):
-    """Yields the words before a command that is to run on the gateway."""
+def gateway(cluster, folder, dark=()):
+    """
+    Yields the words before a command that is to run on the gateway. dark: ports to which it sends packets without an answer;
+    other ports refuse connections.
+    """
     ports = [cluster.state["ports"][name] for name in DAEMONS]
     folder.mkdir()
     listeners = []
@@ -67,7 +88,7 @@ def gateway(cluster, folder):
         listeners.append(listener)
         threading.Thread(target=relay, args=(listener, lambda p=port: socket.create_connection(("127.0.0.1", p))), daemon=True).start()
     inside = subprocess.Popen(["unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$0" "$@"', sys.executable, __file__,
-                               str(folder), *map(str, ports)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+                               str(folder), ",".join(map(str, dark)), *map(str, ports)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert wait_until(inside.stdout.readline, "the gateway") == "ready\n"
         yield ["nsenter", "-t", str(inside.pid), "-n"]
@@ -81,4 +102,4 @@ def gateway(cluster, folder):
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], [int(p) for p in sys.argv[2:]])
+    serve(sys.argv[1], [int(p) for p in sys.argv[3:]], [int(p) for p in sys.argv[2].split(",") if p])

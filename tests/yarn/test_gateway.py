@@ -10,15 +10,18 @@ from lib_gateway import can_gateway, gateway
 
 @pytest.mark.takes(30)
 @pytest.mark.skipif(not can_gateway(), reason="needs root and network namespaces")
-def test_a_client_that_reaches_no_master(tony, cluster, base):
+@pytest.mark.parametrize("firewall", ["refuses", "drops"])
+def test_a_client_that_reaches_no_master(tony, cluster, base, firewall):
     """
     `tony run` says so once and follows the job through the ResourceManager. The job is not killed, although
-    no client of it ever reached its master.
+    no client of it ever reached its master. A firewall may answer, or drop the packets without a word.
     """
-    with gateway(cluster, base / "gw") as inside:
-        path = tony.workers("sleep 12", conf={"tony.client.away-limit": 2000})
+    ports = range(28300, 28332)
+    with gateway(cluster, base / "gw", ports if firewall == "drops" else ()) as inside:
+        path = tony.workers("sleep 12", conf={"tony.client.away-limit": 2000, "tony.port-range": f"{ports[0]}-{ports[-1]}"})
         tony.wrap = inside
         r = tony.run("run", path)
+    assert ("has not answered for 5 s" in r.stderr) == (firewall == "drops"), r.stderr
     assert r.returncode == 0 and "SUCCEEDED" in r.stdout, r.stdout + r.stderr
     assert r.stderr.count("cannot be reached from here") == 1 and "tony.port-range" in r.stderr, r.stderr
     assert re.search(r"127\.0\.0\.1:\d+", r.stderr) and "job RUNNING" in r.stderr, r.stderr
