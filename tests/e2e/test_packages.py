@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 from conftest import BIN, ROOT
+from lib_pages import blocks
 
 # in one process: two tests use the same system, and all the same builds
 pytestmark = pytest.mark.xdist_group("packages")
@@ -18,10 +19,14 @@ framework: generic
 roles:
   worker: {instances: 3, memory: 64m}
 """
+# What README.md tells a new user to type after the installation.
+README = "\n".join(line for line in next(b for b in blocks("README.md") if b.kind() == "packages").text.splitlines()
+                   if line.startswith("tony"))
 # Runs as an ordinary user of the bare Debian. --cluster is not needed, nor is any setting.
-AS_USER = """\
+AS_USER = f"""\
 set -e
 cd /home/u
+{README}
 tony version
 tony run hello.yaml
 tony logs last worker:2
@@ -44,8 +49,13 @@ def test_an_installed_tony_finds_its_companions(own_tony, tmp_path):
     assert sorted(p.name for p in (prefix / "libexec/tony").iterdir()) == COMPANIONS
     assert sorted(p.name for p in (prefix / "bin").iterdir()) == ["tony"]
     for path in ("share/bash-completion/completions/tony", "share/zsh/site-functions/_tony", "share/fish/vendor_completions.d/tony.fish",
-                 "share/doc/tony/docs/job-files.md", "share/doc/tony/LICENSE", "share/tony/python/tony_task.py"):
+                 "share/doc/tony/docs/job-files.md", "share/doc/tony/LICENSE", "share/tony/python/tony_task.py",
+                 "share/man/man1/tony.1", "share/man/man1/tony-run.1", "share/man/man5/tony-job.5", "share/man/man7/tony-yarn.7"):
         assert (prefix / path).is_file(), path
+    commands = [line.split()[0] for line in tony.ok("help").partition("\nCommands\n")[2].partition("\n\n")[0].splitlines()]
+    assert {f"tony-{name}.1" for name in commands} | {"tony.1"} == {p.name for p in (prefix / "share/man/man1").iterdir()}
+    for example in sorted((prefix / "share/doc/tony/examples").glob("*/job.yaml")):
+        tony.ok("plan", example)
     shutil.move(prefix, tmp_path / "elsewhere")
     link = tmp_path / "tony"  # found through a symbolic link, too
     link.symlink_to(tmp_path / "elsewhere/bin/tony")
