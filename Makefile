@@ -28,7 +28,7 @@ configure = $(NINJA) -C $(BUILD) build.ninja > $(BUILD)/configure.log 2>&1 || { 
 build = out=$$($(NINJA) -C $(BUILD) --quiet 2>&1); rc=$$?; \
   printf '%s\n' "$$out" | grep -v -e '^ninja: no work to do' -e '^$$' >&2; exit $$rc
 
-.PHONY: all help build check deb demo bench bench-arbiter bench-dorm bench-dorm-live bench-long bench-recovery bench-scale bench-streams bench-yarn fuzz soak install clean format sanitize coverage tarball tidy
+.PHONY: all help build check deb demo bench bench-arbiter bench-dorm bench-dorm-live bench-long bench-recovery bench-scale bench-streams bench-yarn fuzz soak install clean format sanitize coverage docs tarball tidy
 all: build
 
 help: ## this list
@@ -150,6 +150,11 @@ tarball: ## make dist/tony-VERSION-linux-ARCH.tar.xz: static programs for any Li
 	@tools/install-deps package
 	@$(MAKE) --no-print-directory BUILD=build-static MESON_ARGS="-Dstatic_all=true" compile
 	@packaging/package tarball build-static
+
+docs: ## build, and make a web site of the pages in build/site, with search
+	@tools/install-deps build docs
+	@$(MAKE) --no-print-directory compile
+	@tools/make-docs $(BUILD)
 
 format: ## run clang-format on the C files
 	@tools/install-deps format
