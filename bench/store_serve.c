@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "rendezvous/service.h"
 #include "rendezvous/tcpstore_server.h"
 
 enum { BYTES_MAX = 512 << 20 };
@@ -26,7 +27,10 @@ int main(void)
         files.rlim_cur = files.rlim_max;
         (void)setrlimit(RLIMIT_NOFILE, &files); /* on failure, fewer clients can connect */
     }
-    if (tcpstore_server_open("127.0.0.1", 0, BYTES_MAX, &s, &e) < 0) {
+    const struct service_config cfg = { .host = "127.0.0.1",
+                                        .max_bytes = BYTES_MAX,
+                                        .on_refused = on_refused };
+    if (tcpstore_server_open(&cfg, &s, &e) < 0) {
         fprintf(stderr, "%s\n", e.msg);
         return 1;
     }
@@ -39,7 +43,7 @@ int main(void)
         if (poll(p, 2, -1) <= 0)
             continue;
         if (p[1].revents)
-            tcpstore_server_turn(s, on_refused, NULL);
+            tcpstore_server_turn(s);
         if (p[0].revents && read(0, unused, sizeof unused) <= 0)
             break;
     }

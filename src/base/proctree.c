@@ -26,6 +26,7 @@ enum {
     /* Bytes of an environment. By default the kernel allows less: a quarter of the stack limit. */
     ENVIRON_MAX = 4 << 20,
     EXEC_WAIT_MS = 1000,
+    KILL_PAUSE_MS = 5, /* between two rounds of proctree_kill_job() */
 };
 
 /* Read a file of /proc into out, NUL-terminated and cut to size. Returns the length or -errno. */
@@ -255,25 +256,56 @@ bool proctree_has_variable(pid_t pid, const char *entry)
     }
 }
 
-unsigned proctree_kill_job(const char *application_id)
+static bool is_of_job(int proc, const char *name, pid_t pid, const char *entry)
 {
-    char want[128];
-    (void)snprintf(want, sizeof want, "TONY_APPLICATION_ID=%s", application_id);
-    unsigned n = 0;
+    struct stat st;
+    return fstatat(proc, name, &st, 0) == 0 && st.st_uid == geteuid() &&
+           proctree_has_variable(pid, entry);
+}
+
+/* Is the process an executor or a keeper? Both say so by the name of their thread. A program of the
+ * user with such a name is killed later, together with them. */
+static bool is_executor(pid_t pid)
+{
+    char path[64], name[32];
+    (void)snprintf(path, sizeof path, "/proc/%d/comm", (int)pid);
+    return read_proc(path, name, sizeof name) > 0 &&
+           (strcmp(name, "tony-executor\n") == 0 || strcmp(name, "tony-keeper\n") == 0);
+}
+
+/* One walk over /proc. Returns the number of processes of the job. */
+static int kill_once(const char *entry, bool executors, unsigned *out_signals)
+{
     DIR *d = opendir("/proc");
-    for (struct dirent *x; d && (x = readdir(d));) {
+    if (!d)
+        return -errno;
+    int n = 0;
+    for (struct dirent *x; (x = readdir(d));) {
         char *end;
         long pid = strtol(x->d_name, &end, 10);
-        struct stat st;
-        if (*end || pid <= 1 || pid == getpid() || fstatat(dirfd(d), x->d_name, &st, 0) == -1 ||
-            st.st_uid != geteuid())
+        if (*end || pid <= 1 || pid == getpid() ||
+            !is_of_job(dirfd(d), x->d_name, (pid_t)pid, entry))
             continue;
-        if (proctree_has_variable((pid_t)pid, want)) {
-            (void)kill((pid_t)pid, SIGKILL);
-            n++;
-        }
+        n++;
+        if ((executors || !is_executor((pid_t)pid)) && kill((pid_t)pid, SIGKILL) == 0)
+            (*out_signals)++;
     }
-    if (d)
-        closedir(d);
+    (void)closedir(d);
     return n;
+}
+
+int proctree_kill_job(const char *application_id, int executors_ms, int limit_ms,
+                      unsigned *out_signals)
+{
+    char entry[128];
+    unsigned unused = 0;
+    int64_t begun_ms = clock_mono_ms();
+    (void)snprintf(entry, sizeof entry, "TONY_APPLICATION_ID=%s", application_id);
+    for (;;) {
+        int64_t spent_ms = clock_mono_ms() - begun_ms;
+        int n = kill_once(entry, spent_ms >= executors_ms, out_signals ? out_signals : &unused);
+        if (n <= 0 || spent_ms >= limit_ms)
+            return n;
+        (void)poll(NULL, 0, KILL_PAUSE_MS); /* a killed process takes a moment to disappear */
+    }
 }

@@ -37,7 +37,12 @@ uint64_t proctree_rss(_Bool pss);
  * no environment, so this function waits up to 1 s for its end. Without memory the answer is no. */
 _Bool proctree_has_variable(pid_t pid, const char *entry);
 /* Send SIGKILL to every process of this user whose environment has TONY_APPLICATION_ID=id, except
- * to this process. Returns their number. */
-unsigned proctree_kill_job(const char *application_id);
+ * to this process, again and again until no such process is alive, at most for limit_ms. Executors
+ * and keepers are left alone in the first executors_ms: an executor knows all processes that its
+ * task has started, also those without the variable, and kills them when its keeper has died.
+ * Blocks, and may run on a thread. Returns the number of processes that are still alive, or -errno;
+ * *out_signals (may be NULL): signals sent. */
+int proctree_kill_job(const char *application_id, int executors_ms, int limit_ms,
+                      unsigned *out_signals);
 
 #endif

@@ -32,22 +32,29 @@ static bool in_list(struct span list, const char *word)
     return false;
 }
 
-/* The path of this process's group within the hierarchy, from /proc/self/cgroup: "4:memory:/x" or
- * "0::/x". */
+/* Its lines are such as "4:memory,cpu:/x" and "0::/x". */
+bool cgroup_path_in(struct span text, const char *controller, struct span *out)
+{
+    struct span line;
+    while (span_split(&text, '\n', &line)) {
+        struct span number, list;
+        if (!span_split(&line, ':', &number) || !span_split(&line, ':', &list) || !line.len)
+            continue;
+        *out = line;
+        if (line.p[0] == '/' &&
+            (controller[0] ? in_list(list, controller) : span_eqs(number, "0") && list.len == 0))
+            return true;
+    }
+    return false;
+}
+
 static char *own_group_path(const char *controller)
 {
     AUTO(buf_done) struct buf text = { 0 };
-    if (fs_read(AT_FDCWD, "/proc/self/cgroup", &text, NULL) < 0)
-        return NULL;
-    struct span rest = buf_span(&text), line;
-    while (span_split(&rest, '\n', &line)) {
-        struct span number, list;
-        if (!span_split(&line, ':', &number) || !span_split(&line, ':', &list))
-            continue;
-        if (controller[0] ? in_list(list, controller) : list.len == 0)
-            return span_dup(line);
-    }
-    return NULL;
+    struct span path;
+    bool found = fs_read(AT_FDCWD, "/proc/self/cgroup", &text, NULL) == 0 &&
+                 cgroup_path_in(buf_span(&text), controller, &path);
+    return found ? span_dup(path) : NULL;
 }
 
 /* Parse a line of mountinfo. If it is this hierarchy, set root and mount point. */

@@ -5,6 +5,8 @@
 
 #include <stdbool.h>
 
+#include "base/buf.h"
+
 struct err;
 
 enum { CGROUP_PATH_MAX = 512 }; /* bytes of the path of a group */
@@ -13,6 +15,8 @@ enum { CGROUP_PATH_MAX = 512 }; /* bytes of the path of a group */
  * caller frees it, and the mount point in *out_top (may be NULL). NULL with e set: this process is
  * in no such group. */
 char *cgroup_find(const char *controller, char **out_top, struct err *e);
+/* The path of a process's group within its hierarchy, from the text of /proc/<pid>/cgroup. */
+bool cgroup_path_in(struct span text, const char *controller, struct span *out);
 bool cgroup_machine_swaps(void);
 /* Kill the processes in a group and its subgroups, and remove them. */
 void cgroup_tree_remove(const char *path);

@@ -31,6 +31,7 @@
 #include "executor/keeper_int.h"
 #include "executor/keeper_start.h"
 #include "executor/spare.h"
+#include "storage/gpulock.h"
 
 enum { LAST_WORDS_MS = 1000 };
 
@@ -162,7 +163,7 @@ void keeper_unlock(struct keeper *k)
 static void release_gpus(struct keeper *k)
 {
     for (uint32_t i = 0; i < k->n_gpus; i++)
-        close_p(&k->gpu_fd[i]);
+        gpulock_release(&k->gpu_fd[i]);
 }
 
 /* The head keeper moves the job to the history when the keepers of the nodes have ended. */

@@ -23,6 +23,7 @@
 #include "base/util.h"
 #include "executor/keeper_int.h"
 #include "executor/keeper_start.h"
+#include "storage/gpulock.h"
 
 static int by_number(const void *a, const void *b)
 {
@@ -222,7 +223,7 @@ static bool drop_free_gpu(struct keeper *k)
     for (uint32_t i = k->n_gpus; i-- > 0;) {
         if (k->gpu_used[i])
             continue;
-        close_p(&k->gpu_fd[i]); /* releases the lock, too */
+        gpulock_release(&k->gpu_fd[i]);
         k->n_gpus--;
         k->gpus[i] = k->gpus[k->n_gpus];
         k->gpu_used[i] = k->gpu_used[k->n_gpus];

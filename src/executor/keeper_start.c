@@ -8,7 +8,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -18,12 +17,14 @@
 
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/lockfile.h"
 #include "base/log.h"
 #include "base/proctree.h"
 #include "base/str.h"
 #include "base/util.h"
 #include "executor/keeper_int.h"
 #include "storage/alive.h"
+#include "storage/gpulock.h"
 
 enum {
     LOCK_PATIENCE_MS = 1000, /* a process that only tests the lock holds it for a moment */
@@ -115,21 +116,14 @@ static int parse(struct keeper *k, int argc, char **argv, struct err *e)
 
 /* ---- locks ---- */
 
-/* If the file was unlinked meanwhile, its lock is worthless: check that `path` still names it. */
 static int lock_file(const char *path, struct err *e)
 {
     for (int waited = 0;; waited += PAUSE_MS) {
-        int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-        if (fd == -1)
-            return err_set(e, errno, "cannot open lock '%s': %m", path);
-        struct stat locked, current;
-        int rc = flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : -errno;
-        if (rc == 0 && fstat(fd, &locked) == 0 && stat(path, &current) == 0 &&
-            locked.st_ino == current.st_ino)
+        int fd = lockfile_take(path, true);
+        if (fd >= 0)
             return fd;
-        close(fd);
-        if (rc < 0 && rc != -EWOULDBLOCK)
-            return err_set(e, -rc, "cannot lock '%s': %m", path);
+        if (fd != -EWOULDBLOCK)
+            return err_set(e, -fd, "cannot lock '%s': %m", path);
         if (waited >= LOCK_PATIENCE_MS) {
             char holder[128];
             alive_lock_holder(path, holder, sizeof holder);
@@ -140,42 +134,9 @@ static int lock_file(const char *path, struct err *e)
     }
 }
 
-/* The lock file of a GPU is shared by all users of the machine. It is made once, never removed and
- * never written. A symbolic link at its path is refused. */
-static int lock_gpu(const char *dir, uint32_t index, struct err *e)
-{
-    AUTO(free_p) char *path = str_printf("%s/tony-gpu-%u.lock", dir, index);
-    if (!path)
-        return err_set(e, ENOMEM, "cannot lock GPU %u: %m", index);
-    const int flags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
-    int fd = open(path, flags);
-    if (fd == -1 && errno == ENOENT) {
-        fd = open(path, flags | O_CREAT | O_EXCL, 0666);
-        if (fd >= 0)
-            (void)fchmod(fd, 0666); /* despite the umask: other users must be able to open it */
-        else if (errno == EEXIST)
-            fd = open(path, flags);
-    }
-    struct stat st;
-    if (fd == -1 || fstat(fd, &st) == -1)
-        return err_set(e, errno, "cannot open the lock of GPU %u, '%s': %m", index, path);
-    if (!S_ISREG(st.st_mode)) {
-        close(fd);
-        return err_set(e, EINVAL, "the lock of GPU %u, '%s', is not a regular file", index, path);
-    }
-    if (flock(fd, LOCK_EX | LOCK_NB) == -1) {
-        int num = errno;
-        close(fd);
-        return err_set(e, num, "GPU %u is used by another job of this machine ('%s' is locked)",
-                       index, path);
-    }
-    return fd;
-}
-
 int keeper_lock_gpu(const struct keeper *k, uint32_t index, struct err *e)
 {
-    const char *set = getenv("TONY_GPU_LOCKS"), *dir = set && *set ? set : "/tmp";
-    return lock_gpu(k->gpu_locks ? k->gpu_locks : dir, index, e);
+    return gpulock_take(k->gpu_locks ? k->gpu_locks : gpulock_dir(), index, e);
 }
 
 static int lock_gpus(struct keeper *k, struct err *e)
@@ -210,15 +171,11 @@ void keeper_remove_cgroups(const char *dir_of_list)
  * others are found by a variable in their environment. */
 static void remove_leftovers(const char *job_dir, const char *app_id)
 {
-    int64_t until = clock_mono_ms() + LEFTOVER_PATIENCE_MS;
-    unsigned n, total = 0;
-    while ((n = proctree_kill_job(app_id)) > 0 && clock_mono_ms() < until) {
-        total += n;
-        pause_ms(PAUSE_MS);
-    }
+    unsigned n_killed = 0;
+    (void)proctree_kill_job(app_id, 0, LEFTOVER_PATIENCE_MS, &n_killed);
     keeper_remove_cgroups(job_dir);
-    if (total)
-        log_event(LOG_WARN, "keeper.leftovers", f_int("killed", total));
+    if (n_killed)
+        log_event(LOG_WARN, "keeper.leftovers", f_int("killed", n_killed));
 }
 
 static void record_cgroups(struct keeper *k)
@@ -334,21 +291,12 @@ static int find_job(const struct keeper *k, struct err *e)
                : err_set(e, errno, "there is no job '%s' here: %m", k->app_id);
 }
 
-/* Is this inherited descriptor the lock? */
-static bool is_lock(int fd, const char *path)
-{
-    struct stat locked, current;
-    return fd >= 0 && fstat(fd, &locked) == 0 && stat(path, &current) == 0 &&
-           locked.st_ino == current.st_ino && locked.st_dev == current.st_dev &&
-           flock(fd, LOCK_EX | LOCK_NB) == 0 && fcntl(fd, F_SETFD, FD_CLOEXEC) == 0;
-}
-
 static int lock_job(struct keeper *k, struct err *e)
 {
     int rc = find_job(k, e);
     if (rc < 0)
         return rc;
-    if (!is_lock(k->lock_fd, k->lock_path))
+    if (!lockfile_inherit(k->lock_fd, k->lock_path))
         k->lock_fd = lock_file(k->lock_path, e);
     if (k->lock_fd < 0)
         return k->lock_fd;

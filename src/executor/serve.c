@@ -27,8 +27,9 @@ static size_t bytes_max(const struct executor *x)
     return memory ? (size_t)MIN(memory, (uint64_t)BYTES_MAX) : BYTES_MAX;
 }
 
-/* The address to listen on. The server listens only on the address that the ranks use, because any
- * program that reaches the server can change its data. */
+/* The address to listen on: only the one that the ranks use. On one machine that is loopback, and
+ * the server refuses processes of other users (own_peers). On a cluster, any program that reaches
+ * the server can change its data. */
 static void host_of(const struct executor *x, char host[static 80])
 {
     if (!x->cfg->remote || link_host(&x->link, host, 80) < 0) {
@@ -105,6 +106,7 @@ void serve_open(struct executor *x)
     struct service_config cfg = { .host = host,
                                   .port = x->port,
                                   .max_bytes = bytes_max(x),
+                                  .own_peers = !x->cfg->remote,
                                   .on_refused = on_refused,
                                   .on_abort = on_abort,
                                   .arg = x };

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/sockowner.h"
 #include "base/str.h"
 #include "base/util.h"
 #include "loop/tcp.h"
@@ -31,6 +32,7 @@ struct listener {
     void (*on_accept)(struct conn *c, void *arg);
     void (*on_accept_tcp)(struct tcp *t, void *arg);
     void *arg;
+    bool own_peers; /* TCP on loopback: serve only processes of this user */
     tls_key_fn *key_of;
     struct shakes shakes; /* of peers that have not proved an identity */
     struct shakes proved; /* of the others */
@@ -151,6 +153,11 @@ static int take_unix(struct listener *s, int fd, struct err *e)
 
 static int take_tcp(struct listener *s, int fd, struct err *e)
 {
+    if (s->own_peers && !sock_peer_is_own(fd)) {
+        log_refused_peer(s, "another user", "the peer is not a process of this user");
+        (void)close(fd); /* without an answer */
+        return 0;
+    }
     socket_tune(fd);
     struct tcp *t = tcp_adopt(s->object.loop, fd, e);
     if (!t)
@@ -348,6 +355,11 @@ int listener_open_tls(struct loop *l, const char *address, uint16_t port, tls_ke
                                                .on_ready = on_handshake_done,
                                                .on_stranger = on_handshake_refused } };
     return tcp_open(l, address, port, &like, out, e);
+}
+
+void listener_own_peers(struct listener *s)
+{
+    s->own_peers = true;
 }
 
 uint16_t listener_port(const struct listener *s)

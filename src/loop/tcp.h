@@ -95,5 +95,7 @@ int listener_open_tcp(struct loop *l, const char *address, uint16_t port,
                       void (*on_accept)(struct tcp *t, void *arg), void *arg, struct listener **out,
                       struct err *e);
 uint16_t listener_port(const struct listener *s); /* 0: not a TCP listener */
+/* Of a TCP listener on a loopback address: close connections of other users (base/sockowner.h). */
+void listener_own_peers(struct listener *s);
 
 #endif

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -69,14 +68,10 @@ __attribute__((noinline)) static void start_companion(const struct spawn_compani
  * -1 if another process holds the lock. */
 static int take_lock(const char *path)
 {
-    int low = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    int fd = low == -1 ? -1 : fcntl(low, F_DUPFD_CLOEXEC, 5);
-    if (low != -1)
-        (void)close(low);
-    if (fd != -1 && flock(fd, LOCK_EX | LOCK_NB) == -1) {
-        (void)close(fd);
-        fd = -1;
-    }
+    int low = lockfile_take(path, true);
+    int fd = low < 0 ? -1 : fcntl(low, F_DUPFD_CLOEXEC, 5);
+    if (low >= 0)
+        (void)close(low); /* the copy keeps the lock */
     return fd;
 }
 

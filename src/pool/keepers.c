@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/proctree.h"
 #include "job/job.h"
 #include "loop/loop.h"
-#include "pool/leftovers.h"
 #include "pool/pool_int.h"
 #include "proto/tony.pb-c.h"
 #include "storage/alive.h"
@@ -21,6 +21,7 @@ enum {
     LOOK_MAX_MS = 200,
     RENEW_MS = 1000, /* pause between two requests to a keeper to make its socket again */
     LEFTOVERS_LIMIT_MS = 10000, /* longest time to kill the processes that a dead keeper has left */
+    EXECUTORS_MS = 1000,        /* in which an executor without keeper ends its task and exits */
     GPU_PAUSE_MS = 1000, /* if other pools use the devices of a job, try again after this time */
     STOP_DIAL_MS = 3000, /* time to connect to the master whose job has to stop */
     STOP_LIMIT_MS =
@@ -465,7 +466,9 @@ struct leftovers {
 static int kill_leftovers(void *arg)
 {
     const struct leftovers *l = arg;
-    return alive_keeper_renew(l->id) ? -EBUSY : leftovers_kill(l->id, LEFTOVERS_LIMIT_MS);
+    return alive_keeper_renew(l->id)
+               ? -EBUSY
+               : proctree_kill_job(l->id, EXECUTORS_MS, LEFTOVERS_LIMIT_MS, NULL);
 }
 
 static void on_leftovers(void *arg, int rc)

@@ -43,74 +43,45 @@ bool machine_meminfo(struct span text, uint64_t *out_mib)
     return false;
 }
 
-static bool in_list(struct span list, const char *word)
-{
-    struct span one;
-    while (span_split(&list, ',', &one))
-        if (span_eqs(one, word))
-            return true;
-    return false;
-}
-
-bool machine_own_group(struct span text, const char *controller, struct buf *out)
-{
-    struct span line;
-    while (span_split(&text, '\n', &line)) { /* 4:memory,cpu:/path */
-        struct span id, names;
-        if (!span_split(&line, ':', &id) || !span_split(&line, ':', &names))
-            continue;
-        bool match =
-            controller[0] ? in_list(names, controller) : span_eqs(id, "0") && names.len == 0;
-        if (match && line.len > 0 && line.p[0] == '/')
-            return buf_add(out, line.p, line.len) == 0;
-    }
-    return false;
-}
-
-/* The lowest memory limit of a control group and all its parents, in MiB; UINT64_MAX = no limit. */
-static uint64_t group_limit(const char *root, struct span group, const char *file)
+/* The lowest memory limit of a control group and its parents up to `top`, in MiB; UINT64_MAX = no
+ * limit. */
+static uint64_t group_limit(const char *top, struct span dir, const char *file)
 {
     uint64_t least = UINT64_MAX;
     for (;;) {
         AUTO(buf_done) struct buf text = { .max = 4096 };
-        AUTO(free_p) char *path = str_printf("%s%.*s/%s", root, (int)group.len, group.p, file);
+        AUTO(free_p) char *path = str_printf("%.*s/%s", (int)dir.len, dir.p, file);
         int64_t bytes;
         if (path && fs_read(AT_FDCWD, path, &text, NULL) == 0 &&
             str_i64(span_trim(buf_span(&text)), 0, INT64_MAX, file, &bytes, NULL) ==
                 0) /* fails for "max", which means no limit */
             least = MIN(least, (uint64_t)bytes >> 20);
-        if (group.len == 0)
+        if (dir.len <= strlen(top))
             return least;
         do
-            group.len--;
-        while (group.len > 0 && group.p[group.len] != '/');
+            dir.len--;
+        while (dir.len > 0 && dir.p[dir.len] != '/');
     }
 }
 
 struct hierarchy {
-    const char *controller, *root, *limit;
+    const char *controller, *limit;
 };
 
 static const struct hierarchy hierarchies[] = {
-    { "", "/sys/fs/cgroup", "memory.max" },
-    { "memory", "/sys/fs/cgroup/memory", "memory.limit_in_bytes" },
+    { "", "memory.max" },
+    { "memory", "memory.limit_in_bytes" },
 };
 
 static uint64_t memory_limit(void)
 {
-    AUTO(buf_done) struct buf own = { .max = 1 << 20 };
     uint64_t least = UINT64_MAX;
-    if (fs_read(AT_FDCWD, "/proc/self/cgroup", &own, NULL) < 0)
-        return least;
     for (size_t i = 0; i < ARRAY_LEN(hierarchies); i++) {
         const struct hierarchy *h = &hierarchies[i];
-        AUTO(buf_done) struct buf group = { 0 };
-        if (!machine_own_group(buf_span(&own), h->controller, &group))
-            continue;
-        if (group.len == 1) /* "/" is the root group, whose directory is h->root */
-            buf_clear(&group);
-        uint64_t limit = group_limit(h->root, buf_span(&group), h->limit);
-        least = MIN(least, limit);
+        AUTO(free_p) char *top = NULL;
+        AUTO(free_p) char *dir = cgroup_find(h->controller, &top, NULL);
+        if (dir && top)
+            least = MIN(least, group_limit(top, span_of(dir), h->limit));
     }
     return least;
 }

@@ -35,8 +35,6 @@ void machine_survey(const struct conf *conf, struct machine *out);
 /* The parts that read text, for the tests. */
 /* MemTotal of the text of /proc/meminfo, in MiB. */
 bool machine_meminfo(struct span text, uint64_t *out_mib);
-/* The control group of this process from the text of /proc/self/cgroup; controller "": of v2. */
-bool machine_own_group(struct span text, const char *controller, struct buf *out);
 /* The device indices in the output of tony-gpu, ascending. Returns their number. */
 size_t machine_gpu_lines(struct span text, uint32_t out[MACHINE_GPUS_MAX]);
 

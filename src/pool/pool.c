@@ -2,14 +2,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "history/history.h"
 #include "job/job.h"
 #include "loop/loop.h"
 #include "pool/pool_int.h"
+#include "storage/gpulock.h"
 
 enum { LIMIT_AGAIN_MS = 200 };
 
@@ -84,35 +83,11 @@ void pool_job_remove(struct pool_job *j)
 
 /* ---- locks ---- */
 
-/* A process that no longer needs a lock unlinks its file before it releases it. So after locking,
- * check that the path still names the locked file: otherwise another process may lock a new file of
- * that name. */
-int pool_lock_file(const char *path, bool create)
-{
-    for (;;) {
-        int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | (create ? O_CREAT : 0), 0600);
-        if (fd == -1)
-            return -errno;
-        struct stat locked = { 0 }, current = { 0 };
-        int rc = flock(fd, LOCK_EX | LOCK_NB) == -1 || fstat(fd, &locked) == -1 ? -errno : 0;
-        if (rc == 0 && stat(path, &current) == 0 && current.st_ino == locked.st_ino &&
-            current.st_dev == locked.st_dev)
-            return fd;
-        (void)close(fd); /* another process holds the lock, or has unlinked the file */
-        if (rc < 0)
-            return rc;
-    }
-}
-
 bool job_is_kept(const struct pool_job *j)
 {
     AUTO(free_p) char *path = paths_job_lock(&j->pool->paths, j->id);
-    if (!path)
-        return true; /* no memory: assume yes; the caller checks again later */
-    int fd = pool_lock_file(path, false);
-    if (fd >= 0)
-        (void)close(fd);
-    return fd == -EWOULDBLOCK;
+    /* no memory: assume yes; the caller checks again later */
+    return !path || lockfile_is_held(path);
 }
 
 /* ---- admission ---- */
@@ -184,22 +159,8 @@ static bool is_gpu_of_own_job(const struct pool *p, uint32_t device)
     return false;
 }
 
-/* Does the pool of another user or another home use this device? This only tests the lock. The
- * keeper takes it; if another keeper was faster, the job waits. */
-static bool is_gpu_locked_elsewhere(uint32_t device)
-{
-    const char *set = getenv("TONY_GPU_LOCKS"); /* as in keeper_start.c */
-    AUTO(free_p)
-    char *path = str_printf("%s/tony-gpu-%u.lock", set && *set ? set : "/tmp", device);
-    int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
-    if (fd == -1)
-        return false;
-    bool is_locked = flock(fd, LOCK_SH | LOCK_NB) == -1 && errno == EWOULDBLOCK;
-    (void)close(fd);
-    return is_locked;
-}
-
-/* Devices that other pools hold are chosen only if there are not enough free ones. */
+/* Devices that other pools hold are chosen only if there are not enough free ones. The keeper
+ * claims the devices; if another keeper was faster, the job waits. */
 void pool_choose_gpus(struct pool_job *j, uint32_t from)
 {
     const struct pool *p = j->pool;
@@ -210,7 +171,7 @@ void pool_choose_gpus(struct pool_job *j, uint32_t from)
         uint32_t device = p->machine.gpus[i];
         if (is_gpu_of_own_job(p, device))
             continue;
-        if (is_gpu_locked_elsewhere(device))
+        if (gpulock_is_held(gpulock_dir(), device))
             taken[n_taken++] = device;
         else
             j->gpus[n++] = device;
@@ -329,7 +290,7 @@ void pool_job_abort(struct pool_job *j, const struct job_event *ev)
 {
     struct err e = { 0 };
     AUTO(free_p) char *path = paths_job_lock(&j->pool->paths, j->id);
-    int fd = path ? pool_lock_file(path, true) : -ENOMEM;
+    int fd = path ? lockfile_take(path, true) : -ENOMEM;
     int rc = fd < 0 ? err_set(&e, -fd, "cannot lock job '%s': %m", j->id)
                     : history_abort(&j->pool->paths, j->id, ev, &e);
     if (rc < 0)

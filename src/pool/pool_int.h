@@ -15,7 +15,7 @@
  *   sharing*.c    a policy divides the machine among jobs (sharing.h)
  *   share.c      from the jobs to the policy, and back
  *   children.c   child processes
- *   tidy.c       removes old store entries and old history
+ *   tidy.c       removes old store entries and old history, refreshes claims on GPUs
  */
 #ifndef TONY_POOL_POOL_INT_H
 #define TONY_POOL_POOL_INT_H
@@ -26,6 +26,7 @@
 #include <sys/types.h>
 
 #include "base/base.h"
+#include "base/lockfile.h"
 #include "pool/admission.h"
 #include "pool/machine.h"
 #include "pool/sharing.h"
@@ -222,9 +223,6 @@ void pool_stop(struct pool *p, const char *who); /* stop all jobs, then exit */
  * stopping pool that has no job left. */
 void pool_check_idle(struct pool *p);
 
-/* Lock a file without waiting. Returns a descriptor; -EWOULDBLOCK: another process holds the lock;
- * -ENOENT: the file is missing and `create` is false; or another -errno. */
-int pool_lock_file(const char *path, bool create);
 /* Does a keeper hold the lock of this job? */
 bool job_is_kept(const struct pool_job *j);
 

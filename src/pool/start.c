@@ -115,9 +115,9 @@ static int read_options(int argc, char **argv, struct options *o, struct err *e)
 /* ---- into the background ---- */
 
 /* If a process of a job has started this pool, execute the program again without the job's
- * variables. leftovers_kill() kills every process that has TONY_APPLICATION_ID in its environment.
- * It reads /proc/<pid>/environ, which shows the environment at the last execve(), so unsetenv()
- * alone is not enough. */
+ * variables. proctree_kill_job() kills every process that has TONY_APPLICATION_ID in its
+ * environment. It reads /proc/<pid>/environ, which shows the environment at the last execve(), so
+ * unsetenv() alone is not enough. */
 static void leave_job(char **argv)
 {
     if (!getenv("TONY_APPLICATION_ID"))
@@ -246,7 +246,7 @@ static int take_lock(struct pool *p, struct err *e)
     int64_t now = clock_mono_ms(), deadline_ms = now + LOCK_LIMIT_MS,
             renew_ms = now + RENEW_FIRST_MS;
     for (;; now = clock_mono_ms()) {
-        int fd = pool_lock_file(path, true);
+        int fd = lockfile_take(path, true);
         if (fd >= 0) {
             p->lock_fd = fd;
             alive_sign_lock(fd);
@@ -272,7 +272,7 @@ static void drop_lock(struct pool *p)
     if (p->lock_fd < 0)
         return;
     if (path)
-        (void)unlink(path); /* before the lock is released, see pool_lock_file() */
+        (void)unlink(path); /* before the lock is released, see base/lockfile.h */
     (void)close(p->lock_fd);
     p->lock_fd = -1;
 }

@@ -74,7 +74,7 @@ static bool try_sweep(struct pool *p, const char *id)
     struct err e = { 0 };
     if (!lock || !ended)
         return true; /* no memory: a later sweep() does it */
-    AUTO(close_p) int fd = pool_lock_file(lock, true);
+    AUTO(close_p) int fd = lockfile_take(lock, true);
     if (fd < 0)
         return fd != -EWOULDBLOCK;
     log_event(LOG_INFO, "job.swept", f_str("job", id));

@@ -6,6 +6,7 @@
 #include "history/history.h"
 #include "loop/loop.h"
 #include "pool/pool_int.h"
+#include "storage/gpulock.h"
 #include "storage/store.h"
 
 enum {
@@ -55,6 +56,7 @@ void tidy(void *arg)
     struct pool *p = arg;
     loop_timer_set(p->tidy, clock_mono_ms() + TIDY_AGAIN_MS);
     sweep(p);
+    gpulock_refresh(gpulock_dir());
     struct tidy *t = calloc(1, sizeof *t);
     if (!t)
         return; /* the timer tries again in an hour */

@@ -33,7 +33,9 @@ static void on_bytes(struct server_peer *p, const char *bytes, size_t n)
     struct asker *a = CONTAINER_OF(p, struct asker, peer);
     struct horovod *h = CONTAINER_OF(p->server, struct horovod, server);
     AUTO(buf_done) struct buf out = { 0 };
+    h->kv.bytes_max = server_room(p->server);
     int rc = kv_feed(&h->kv, &a->request, span_mem(bytes, n), &out);
+    p->server->stored = h->kv.bytes;
     if (rc < 0)
         server_drop(p);
     else if (rc == 1 && server_send(p, out.p, out.len))
@@ -45,12 +47,18 @@ static void on_gone(struct server_peer *p)
     kv_request_done(&CONTAINER_OF(p, struct asker, peer)->request);
 }
 
+static size_t held(const struct server_peer *p)
+{
+    return CONTAINER_OF(p, struct asker, peer)->request.in.cap;
+}
+
 static const struct server_ops ops = { .what = "Horovod's ranks",
                                        .peer_size = sizeof(struct asker),
                                        .first_ms = REQUEST_MS,
                                        .peers_max = PEERS_MAX,
                                        .on_bytes = on_bytes,
-                                       .on_gone = on_gone };
+                                       .on_gone = on_gone,
+                                       .held = held };
 
 static struct horovod *of(struct service *s)
 {

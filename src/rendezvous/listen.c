@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <arpa/inet.h>
 #include <errno.h>
-#include <stdbool.h>
 #include <netinet/in.h>
+#include <stdbool.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/sockowner.h"
 #include "base/util.h"
 #include "rendezvous/rendezvous_int.h"
 
@@ -37,4 +39,23 @@ int rendezvous_listen(const char *what, const char *host, uint16_t port, uint16_
     int taken = fd;
     fd = -1;
     return taken;
+}
+
+int rendezvous_accept(const char *what, int listen_fd, bool own_peers, struct err *e)
+{
+    uid_t uid;
+    int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd == -1)
+        return -errno;
+    int rc = own_peers ? sock_peer_owner(fd, &uid) : 0;
+    if (rc == 0 && (!own_peers || uid == geteuid()))
+        return fd;
+    (void)close(fd); /* without an answer */
+    if (rc == 0)
+        return err_set(e, EPERM, "a process of user %u tried to connect to the server of %s",
+                       (unsigned)uid, what);
+    return rc == -ENOENT
+               ? err_set(e, EPERM, "a peer of the server of %s closed its connection at once", what)
+               : err_set(e, EPERM, "cannot find out who connects to the server of %s: %s", what,
+                         strerror(-rc));
 }

@@ -57,7 +57,7 @@ static char *mapping_new(uint32_t n, const char *const *hosts)
 
 int pmi_init(struct pmi *p, const char *name, uint32_t n_ranks, const char *const *hosts)
 {
-    *p = (struct pmi){ .n_ranks = n_ranks };
+    *p = (struct pmi){ .n_ranks = n_ranks, .bytes_max = SIZE_MAX };
     (void)snprintf(p->name, sizeof p->name, "kvs_%.200s", name);
     p->ranks = calloc(n_ranks ? n_ranks : 1, sizeof(struct pmi_rank *));
     p->mapping = mapping_new(n_ranks, hosts);
@@ -135,7 +135,8 @@ static int put_key(struct pmi *p, struct span line)
     struct span key, value;
     if (!field(line, "key", &key) || !field(line, "value", &value) || key.len > PMI_KEY_MAX ||
         value.len > PMI_VALUE_MAX ||
-        p->keys.n >= (size_t)p->n_ranks * PMI_KEYS_PER_RANK + PMI_KEYS_SHARED)
+        p->keys.n >= (size_t)p->n_ranks * PMI_KEYS_PER_RANK + PMI_KEYS_SHARED ||
+        p->bytes + key.len + value.len + PMI_KEY_COST > p->bytes_max)
         return -EINVAL;
     AUTO(free_p) char *k = span_dup(key);
     AUTO(free_p) char *v = span_dup(value);
@@ -143,6 +144,9 @@ static int put_key(struct pmi *p, struct span line)
     int rc = k && v ? map_set(&p->keys, k, v, &old) : -ENOMEM;
     if (rc == 0) {
         (void)TAKE(v);
+        /* With an old value, its key and cost are counted already. */
+        p->bytes += value.len + (old ? 0 : key.len + PMI_KEY_COST);
+        p->bytes -= old ? strlen(old) : 0;
         free(old);
     }
     return rc;

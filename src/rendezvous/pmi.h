@@ -23,6 +23,7 @@ enum {
     PMI_LINE_MAX = 4096,
     PMI_KEYS_PER_RANK = 64,
     PMI_KEYS_SHARED = 1024, /* keys of the whole job, in addition */
+    PMI_KEY_COST = 128,     /* bytes that are counted for each key besides its name and value */
 };
 
 struct pmi_rank {   /* one connection */
@@ -37,6 +38,7 @@ struct pmi {
     uint32_t n_ranks, n_waiting;
     struct pmi_rank **ranks; /* by rank; NULL = not connected */
     struct map keys;         /* values: char * */
+    size_t bytes, bytes_max; /* of all keys and values, and their limit */
     char *mapping;           /* PMI_process_mapping */
     char name[PMI_NAME_MAX];
 };

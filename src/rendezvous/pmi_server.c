@@ -13,17 +13,14 @@
 enum {
     HELLO_MS = 10000, /* time in which a peer must say its rank */
     PEERS_MAX = 65536,
-    REFUSALS = 16, /* refused peers that are reported */
 };
 
 struct pmi_server {
     struct service_head head;
     struct server server;
     struct pmi pmi;
-    void (*on_refused)(const struct err *why, void *arg);
     void (*on_abort)(uint32_t rank, int exit_code, void *arg);
     void *arg;
-    unsigned refusals;
 };
 
 struct speaker {
@@ -48,16 +45,14 @@ static void barrier_out(struct pmi_server *s)
     }
 }
 
-static void refuse(struct pmi_server *s, struct speaker *x)
+static void refuse(struct speaker *x)
 {
     struct err e = { 0 };
     if (x->rank.rank >= 0)
         (void)err_set(&e, EPROTO, "rank %d does not speak PMI-1 as MPICH does", (int)x->rank.rank);
     else
         (void)err_set(&e, EPROTO, "a peer of the PMI server is none of the job's ranks");
-    if (s->on_refused && s->refusals++ < REFUSALS)
-        s->on_refused(&e, s->arg);
-    server_drop(&x->peer);
+    server_refuse(&x->peer, &e);
 }
 
 static void on_bytes(struct server_peer *p, const char *bytes, size_t n)
@@ -68,7 +63,9 @@ static void on_bytes(struct server_peer *p, const char *bytes, size_t n)
     int code = 0;
     if (!x->rank.in.max)
         pmi_rank_init(&x->rank);
+    s->pmi.bytes_max = server_room(p->server);
     enum pmi_what what = pmi_feed(&s->pmi, &x->rank, span_mem(bytes, n), &out, &code);
+    p->server->stored = s->pmi.bytes;
     if (x->rank.rank >= 0)
         p->deadline_ms = INT64_MAX;
     if (out.len && !server_send(p, out.p, out.len))
@@ -84,7 +81,7 @@ static void on_bytes(struct server_peer *p, const char *bytes, size_t n)
             s->on_abort((uint32_t)x->rank.rank, code, s->arg);
         break;
     case PMI_BAD:
-        refuse(s, x);
+        refuse(x);
         break;
     }
 }
@@ -96,12 +93,18 @@ static void on_gone(struct server_peer *p)
         pmi_rank_done(&server_of(p)->pmi, &x->rank);
 }
 
+static size_t held(const struct server_peer *p)
+{
+    return CONTAINER_OF(p, struct speaker, peer)->rank.in.cap;
+}
+
 static const struct server_ops ops = { .what = "MPI's ranks",
                                        .peer_size = sizeof(struct speaker),
                                        .first_ms = HELLO_MS,
                                        .peers_max = PEERS_MAX,
                                        .on_bytes = on_bytes,
-                                       .on_gone = on_gone };
+                                       .on_gone = on_gone,
+                                       .held = held };
 
 static struct pmi_server *of(struct service *s)
 {
@@ -114,7 +117,6 @@ static int pmi_open(const struct service_config *cfg, struct service **out, stru
     if (!s)
         return err_set(e, ENOMEM, "cannot serve MPI's ranks: %m");
     s->head.ops = &service_pmi;
-    s->on_refused = cfg->on_refused;
     s->on_abort = cfg->on_abort;
     s->arg = cfg->arg;
     int rc = server_open(&s->server, cfg, &ops, e);

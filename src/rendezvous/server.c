@@ -20,6 +20,8 @@ enum {
     BLOCK = 16 << 10,
     OUT_MAX = 8 << 20, /* no answer is longer; more means that the peer does not read */
     END_MS = 10000,    /* time to read the last answer */
+    KEEP_MAX = 4096,   /* bytes of an empty buffer that a peer may keep */
+    REFUSALS = 16,     /* refused peers that are reported */
 };
 
 static int watch(const struct server *s, int op, int fd, void *what, uint32_t events)
@@ -46,10 +48,49 @@ void server_drop(struct server_peer *p)
     if (s->ops->on_gone)
         s->ops->on_gone(p);
     buf_done(&p->out);
+    s->bytes -= p->bytes;
+    p->bytes = 0;
     p->next = s->dropped;
     s->dropped = p;
     if (s->accept_suspended)
         s->accept_suspended = watch(s, EPOLL_CTL_MOD, s->listen_fd, NULL, EPOLLIN) < 0;
+}
+
+static void report(struct server *s, const struct err *why)
+{
+    if (s->on_refused && s->n_refused++ < REFUSALS)
+        s->on_refused(why, s->arg);
+}
+
+void server_refuse(struct server_peer *p, const struct err *why)
+{
+    if (p->fd < 0)
+        return;
+    report(p->server, why);
+    server_drop(p);
+}
+
+size_t server_room(const struct server *s)
+{
+    return s->bytes < s->max_bytes ? s->max_bytes - s->bytes : 0;
+}
+
+/* Count the memory of the peer again. If the server holds more than it may, drop this peer. */
+static void count(struct server_peer *p)
+{
+    struct server *s = p->server;
+    if (p->fd < 0)
+        return;
+    size_t now = s->ops->peer_size + p->out.cap + (s->ops->held ? s->ops->held(p) : 0);
+    bool grew = now > p->bytes;
+    s->bytes = s->bytes - p->bytes + now;
+    p->bytes = now;
+    if (!grew || s->bytes + s->stored <= s->max_bytes)
+        return;
+    struct err e = { 0 };
+    (void)err_set(&e, ENOBUFS, "the server of %s would need more than %zu MiB", s->ops->what,
+                  s->max_bytes >> 20);
+    server_refuse(p, &e);
 }
 
 static void free_dropped(struct server *s)
@@ -73,6 +114,8 @@ static void flush(struct server_peer *p)
     if (n > 0)
         buf_consume(&p->out, (size_t)n);
     bool broken = n == -1 && errno != EAGAIN && errno != EINTR;
+    if (!p->out.len && p->out.cap > KEEP_MAX) /* a long answer must not keep its memory */
+        buf_done(&p->out);
     if (broken || (!p->out.len && p->ending) || watch_peer(p, EPOLL_CTL_MOD) < 0)
         server_drop(p);
 }
@@ -87,6 +130,7 @@ bool server_send(struct server_peer *p, const void *bytes, size_t n)
         server_drop(p);
     else if (!waits)
         flush(p);
+    count(p);
     return p->fd >= 0;
 }
 
@@ -123,6 +167,7 @@ static int peer_open(struct server *s, int fd)
         p->next->prev = p;
     s->peers = p;
     s->n_peers++;
+    count(p);
     return 0;
 }
 
@@ -130,10 +175,15 @@ static void accept_some(struct server *s)
 {
     for (int i = 0; i < ACCEPTS; i++) {
         bool room = s->n_peers < s->ops->peers_max;
-        int fd = room ? accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK) : -1;
-        if (!room || (fd == -1 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)))
+        struct err e = { 0 };
+        int fd = room ? rendezvous_accept(s->ops->what, s->listen_fd, s->own_peers, &e) : -EAGAIN;
+        if (fd == -EPERM) {
+            report(s, &e);
+            continue;
+        }
+        if (!room || fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM)
             s->accept_suspended = watch(s, EPOLL_CTL_MOD, s->listen_fd, NULL, 0) == 0;
-        if (fd == -1)
+        if (fd < 0)
             return;
         if (peer_open(s, fd) < 0)
             close(fd);
@@ -148,6 +198,7 @@ static void read_in(struct server_peer *p)
         p->server->ops->on_bytes(p, block, (size_t)n);
     else if (n == 0 || (errno != EAGAIN && errno != EINTR))
         server_drop(p); /* normal at the end of a task */
+    count(p);
 }
 
 void server_turn(struct server *s)
@@ -161,8 +212,10 @@ void server_turn(struct server *s)
             accept_some(s);
             continue;
         }
-        if (p->fd >= 0 && what & EPOLLOUT)
+        if (p->fd >= 0 && what & EPOLLOUT) {
             flush(p);
+            count(p);
+        }
         if (p->fd >= 0 && what & (EPOLLHUP | EPOLLERR) && p->ending)
             server_drop(p);
         else if (p->fd >= 0 && what & (EPOLLIN | EPOLLHUP | EPOLLERR))
@@ -185,7 +238,13 @@ void server_tick(struct server *s, int64_t now_ms)
 int server_open(struct server *s, const struct service_config *cfg, const struct server_ops *ops,
                 struct err *e)
 {
-    *s = (struct server){ .ops = ops, .epoll_fd = -1, .listen_fd = -1 };
+    *s = (struct server){ .ops = ops,
+                          .epoll_fd = -1,
+                          .listen_fd = -1,
+                          .own_peers = cfg->own_peers,
+                          .on_refused = cfg->on_refused,
+                          .arg = cfg->arg,
+                          .max_bytes = cfg->max_bytes };
     int rc = s->listen_fd = rendezvous_listen(ops->what, cfg->host, cfg->port, &s->port, e);
     if (rc >= 0 && (s->epoll_fd = epoll_create1(EPOLL_CLOEXEC)) == -1)
         rc = err_set(e, errno, "cannot serve %s: %m", ops->what);

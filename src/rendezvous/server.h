@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Common code of the small rendezvous servers: one listener, and a limited number of connections. A
- * connection is dropped if it has not identified itself by its deadline. (Torch's store has a
- * server of its own, because it handles far more requests: tcpstore_server.c.)
+ * Common code of the small rendezvous servers: one listener, a limited number of connections, and
+ * one limit for the memory of all of them. A connection is dropped if it has not identified itself
+ * by its deadline. (Torch's store has a server of its own, because it handles far more requests:
+ * tcpstore_server.c.)
  */
 #ifndef TONY_RENDEZVOUS_SERVER_H
 #define TONY_RENDEZVOUS_SERVER_H
@@ -25,6 +26,7 @@ struct server_peer {
     int64_t deadline_ms; /* the connection is dropped at this time; INT64_MAX = never */
     bool ending;         /* send the queued bytes, read nothing more, then close */
     struct buf out;      /* bytes that are not sent yet */
+    size_t bytes;        /* memory of this peer, as counted in server.bytes */
 };
 
 struct server_ops {
@@ -35,6 +37,8 @@ struct server_ops {
     /* The function may call server_drop() for any peer, and server_end() for p. */
     void (*on_bytes)(struct server_peer *p, const char *bytes, size_t n);
     void (*on_gone)(struct server_peer *p); /* the peer was dropped; may be NULL */
+    /* Memory for bytes of p that were received and not handled yet. */
+    size_t (*held)(const struct server_peer *p);
 };
 
 struct server {
@@ -44,7 +48,17 @@ struct server {
     bool accept_suspended;               /* accepting is suspended until a connection is dropped */
     struct server_peer *peers, *dropped; /* dropped: peers to free at the end of the round */
     size_t n_peers;
+    bool own_peers; /* as in struct service_config, like the next ones */
+    void (*on_refused)(const struct err *why, void *arg);
+    void *arg;
+    unsigned n_refused;
+    /* Memory: the limit, that of all peers, and what the server itself stores for them, which it
+     * sets in on_bytes(). A peer that needs more than is left is dropped. */
+    size_t max_bytes, bytes, stored;
 };
+
+/* What the server itself may store: the limit, less the memory of all peers. */
+size_t server_room(const struct server *s);
 
 int server_open(struct server *s, const struct service_config *cfg, const struct server_ops *ops,
                 struct err *e);
@@ -55,5 +69,7 @@ void server_tick(struct server *s, int64_t now_ms);
 bool server_send(struct server_peer *p, const void *bytes, size_t n);
 void server_end(struct server_peer *p); /* close once all bytes are sent */
 void server_drop(struct server_peer *p);
+/* Drop the peer, and report why. Only the first few are reported. */
+void server_refuse(struct server_peer *p, const struct err *why);
 
 #endif

@@ -6,8 +6,10 @@
  *
  * A server lives for one generation of the gang. The next generation gets a new, empty server on
  * another port. The server listens only on the address that the tasks use. These protocols have no
- * authentication: every program that can reach the port can use the server. So each server limits
- * connections, bytes and time, and no input may end the executor.
+ * authentication: every program that can reach the port can use the server. On one machine the
+ * server asks the kernel who owns each connection, and closes those of other users before it reads
+ * a byte (own_peers). On a cluster it cannot know that. So each server limits connections, bytes
+ * and time, and no input may end the executor.
  *
  * Each server is one file and one row in services.c. Its protocol is separate from the network
  * code, so that tests and fuzzers need no sockets. The executor has no event loop: it polls one
@@ -16,6 +18,7 @@
 #ifndef TONY_RENDEZVOUS_SERVICE_H
 #define TONY_RENDEZVOUS_SERVICE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,7 +27,8 @@ struct err;
 struct service_config { /* strings are borrowed during open() */
     const char *host;   /* numeric address to listen on */
     uint16_t port;      /* 0 = any; the caller may hold it with SO_REUSEPORT */
-    size_t max_bytes;   /* limit for all that clients store */
+    size_t max_bytes;   /* limit for all that clients store, and for all unread bytes */
+    bool own_peers;     /* serve only processes of this user; host must be a loopback address */
     /* A client was disconnected because of its fault; only the first few are reported. May be
      * NULL. */
     void (*on_refused)(const struct err *why, void *arg);

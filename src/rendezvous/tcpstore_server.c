@@ -34,7 +34,10 @@ struct tcpstore_server {
     bool accept_suspended; /* no descriptor is free: accepting is suspended until a connection is
                               closed */
     uint16_t port;
-    unsigned refusals;
+    bool own_peers; /* these as in struct service_config */
+    void (*on_refused)(const struct err *why, void *arg);
+    void *arg;
+    unsigned n_refused;
     struct tcpstore *store;
     char block[BLOCK];
 };
@@ -45,22 +48,25 @@ static int watch(const struct tcpstore_server *s, int op, int fd, void *what, ui
     return epoll_ctl(s->epoll_fd, op, fd, &ev) == -1 ? -errno : 0;
 }
 
-int tcpstore_server_open(const char *host, uint16_t port, size_t max_bytes,
-                         struct tcpstore_server **out, struct err *e)
+int tcpstore_server_open(const struct service_config *cfg, struct tcpstore_server **out,
+                         struct err *e)
 {
     struct tcpstore_server *s = calloc(1, sizeof *s);
     uint64_t seed;
     if (!s)
         return err_set(e, ENOMEM, "cannot serve torch's store: %m");
     s->epoll_fd = -1;
+    s->own_peers = cfg->own_peers;
+    s->on_refused = cfg->on_refused;
+    s->arg = cfg->arg;
     if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) != (ssize_t)sizeof seed)
         seed = (uint64_t)clock_mono_us(); /* soon after the boot there are no random bytes */
-    int rc = s->listen_fd = rendezvous_listen("torch's store", host, port, &s->port, e);
+    int rc = s->listen_fd = rendezvous_listen("torch's store", cfg->host, cfg->port, &s->port, e);
     if (rc >= 0 && (s->epoll_fd = epoll_create1(EPOLL_CLOEXEC)) == -1)
         rc = err_set(e, errno, "cannot serve torch's store: %m");
     if (rc >= 0 && (rc = watch(s, EPOLL_CTL_ADD, s->listen_fd, NULL, EPOLLIN)) < 0)
         rc = err_set(e, -rc, "cannot serve torch's store: %m");
-    if (rc >= 0 && !(s->store = tcpstore_new(max_bytes, seed)))
+    if (rc >= 0 && !(s->store = tcpstore_new(cfg->max_bytes, seed)))
         rc = err_set(e, ENOMEM, "cannot serve torch's store: %m");
     if (rc < 0) {
         tcpstore_server_close(s);
@@ -120,13 +126,24 @@ static struct line *line_open(struct tcpstore_server *s, int fd)
     return l;
 }
 
+static void report(struct tcpstore_server *s, const struct err *why)
+{
+    if (s->on_refused && s->n_refused++ < REFUSALS)
+        s->on_refused(why, s->arg);
+}
+
 static void accept_some(struct tcpstore_server *s)
 {
     for (int i = 0; i < ACCEPTS; i++) {
-        int fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd == -1 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
+        struct err e = { 0 };
+        int fd = rendezvous_accept("torch's store", s->listen_fd, s->own_peers, &e);
+        if (fd == -EPERM) {
+            report(s, &e);
+            continue;
+        }
+        if (fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM)
             s->accept_suspended = watch(s, EPOLL_CTL_MOD, s->listen_fd, NULL, 0) == 0;
-        if (fd == -1)
+        if (fd < 0)
             return;
         if (tcpstore_n_clients(s->store) >= TCPSTORE_CLIENTS_MAX || !line_open(s, fd))
             close(fd);
@@ -193,8 +210,7 @@ static void send_ready(struct tcpstore_server *s)
     }
 }
 
-void tcpstore_server_turn(struct tcpstore_server *s,
-                          void (*on_refused)(const struct err *why, void *arg), void *arg)
+void tcpstore_server_turn(struct tcpstore_server *s)
 {
     struct epoll_event events[EVENTS];
     int n = epoll_wait(s->epoll_fd, events, EVENTS, 0);
@@ -206,8 +222,8 @@ void tcpstore_server_turn(struct tcpstore_server *s,
             continue;
         }
         if (serve(s, l, events[i].events, &e) < 0) {
-            if (e.num && on_refused && s->refusals++ < REFUSALS)
-                on_refused(&e, arg);
+            if (e.num)
+                report(s, &e);
             line_close(s, l);
         }
         send_ready(s);
@@ -219,8 +235,6 @@ void tcpstore_server_turn(struct tcpstore_server *s,
 struct store_service {
     struct service_head head;
     struct tcpstore_server *server;
-    void (*on_refused)(const struct err *why, void *arg);
-    void *arg;
 };
 
 static struct store_service *of(const struct service *s)
@@ -233,10 +247,8 @@ static int store_open_service(const struct service_config *cfg, struct service *
     struct store_service *s = calloc(1, sizeof *s);
     if (!s)
         return err_set(e, ENOMEM, "cannot serve torch's store: %m");
-    *s = (struct store_service){ .head.ops = &service_tcpstore,
-                                 .on_refused = cfg->on_refused,
-                                 .arg = cfg->arg };
-    int rc = tcpstore_server_open(cfg->host, cfg->port, cfg->max_bytes, &s->server, e);
+    s->head.ops = &service_tcpstore;
+    int rc = tcpstore_server_open(cfg, &s->server, e);
     if (rc < 0) {
         free(s);
         return rc;
@@ -257,7 +269,7 @@ static uint16_t service_port_of(const struct service *s)
 
 static void store_end_turn(struct service *s)
 {
-    tcpstore_server_turn(of(s)->server, of(s)->on_refused, of(s)->arg);
+    tcpstore_server_turn(of(s)->server);
 }
 
 static void store_close_service(struct service *s)

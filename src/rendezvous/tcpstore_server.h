@@ -10,22 +10,21 @@
 #include <stdint.h>
 
 struct err;
+struct service_config;
 struct tcpstore_server;
 
 enum { TCPSTORE_CLIENTS_MAX = 32 << 10 /* further connections are closed at once */ };
 
-/* Listen on a numeric address and a port (0 = any), which the caller may hold with SO_REUSEPORT.
- * max_bytes as in tcpstore_new(). */
-int tcpstore_server_open(const char *host, uint16_t port, size_t max_bytes,
-                         struct tcpstore_server **out, struct err *e);
+/* Listen. cfg: host, port, max_bytes, own_peers and the callback on_refused count. */
+int tcpstore_server_open(const struct service_config *cfg, struct tcpstore_server **out,
+                         struct err *e);
 void tcpstore_server_close(struct tcpstore_server *s); /* with all connections; NULL is fine */
 uint16_t tcpstore_server_port(const struct tcpstore_server *s);
 
 /* When it is readable, call tcpstore_server_turn() */
 int tcpstore_server_fd(const struct tcpstore_server *s);
-/* Handle all events without waiting. on_refused is called for a client that is disconnected because
- * of its fault, but only for the first few. */
-void tcpstore_server_turn(struct tcpstore_server *s,
-                          void (*on_refused)(const struct err *why, void *arg), void *arg);
+/* Handle all events without waiting. cfg->on_refused is called for a client that is disconnected
+ * because of its fault, but only for the first few. */
+void tcpstore_server_turn(struct tcpstore_server *s);
 
 #endif

@@ -20,11 +20,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/proctree.h"
 #include "codec/frame.h"
 #include "codec/json.h"
 #include "history/history.h"
 #include "loop/loop.h"
-#include "pool/leftovers.h"
 #include "pool/pool.h"
 #include "proto/tony.pb-c.h"
 
@@ -108,7 +108,7 @@ static void kill_keepers(const struct world *w)
             str_i64(span_trim(buf_span(&start)), 1, INT64_MAX, "start", &ms, NULL) < 0)
             return;
         app_id_format(id, ms, (uint32_t)number);
-        (void)leftovers_kill(id, DEADLINE_MS);
+        (void)proctree_kill_job(id, 0, DEADLINE_MS, NULL);
     }
 }
 

@@ -20,6 +20,7 @@
 #include "base/str.h"
 #include "base/util.h"
 #include "node_world.h"
+#include "storage/gpulock.h"
 
 enum { LONG_MS = 60000 };
 
@@ -295,13 +296,7 @@ static void requests_are_withdrawn(void **state)
 
 static bool is_free(const struct world *w, int gpu)
 {
-    char path[200];
-    snprintf(path, sizeof path, "%s/tony-gpu-%d.lock", w->dir, gpu);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    bool is = fd == -1 || flock(fd, LOCK_EX | LOCK_NB) == 0;
-    if (fd >= 0)
-        close(fd);
-    return is;
+    return !gpulock_is_held(w->dir, (uint32_t)gpu);
 }
 
 static void gpus_come_and_go(void **state)
@@ -312,7 +307,7 @@ static void gpus_come_and_go(void **state)
     world_pool_dial(w);
     world_ask(w, 1, 10, 1);
     char path[200];
-    snprintf(path, sizeof path, "%s/tony-gpu-3.lock", w->dir);
+    snprintf(path, sizeof path, "%s/tony-gpu-3-other", w->dir);
     int other = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600); /* another user's pool */
     assert_int_equal(flock(other, LOCK_EX), 0);
     struct world_wants three[] = { { 0, 10, 1 }, { 1, 10, 1 }, { 2, 10, 1 } };

@@ -12,8 +12,9 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/proctree.h"
+#include "cgroup/find.h"
 #include "conf/conf.h"
-#include "pool/leftovers.h"
 #include "pool/machine.h"
 
 static void test_meminfo(void **state)
@@ -58,11 +59,11 @@ static void test_own_group(void **state)
         { "garbage\n0:\n", "", NULL },
     };
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-        AUTO(buf_done) struct buf out = { 0 };
-        assert_int_equal(machine_own_group(span_of(rows[i].text), rows[i].controller, &out),
+        struct span out;
+        assert_int_equal(cgroup_path_in(span_of(rows[i].text), rows[i].controller, &out),
                          rows[i].want != NULL);
         if (rows[i].want)
-            assert_string_equal(buf_cstr(&out), rows[i].want);
+            assert_true(span_eqs(out, rows[i].want));
     }
 }
 
@@ -123,12 +124,12 @@ static void test_leftovers(void **state)
     int status;
     /* the children are zombies until the test reaps them; zombies have no environment, so they are
      * not counted */
-    assert_int_equal(leftovers_kill(id, 5000), 0);
+    assert_int_equal(proctree_kill_job(id, 1000, 5000, NULL), 0);
     assert_int_equal(waitpid(a, &status, 0), a);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
     assert_int_equal(waitpid(b, &status, 0), b);
     assert_int_equal(waitpid(not, &status, WNOHANG), 0);
-    assert_int_equal(leftovers_kill(id, 5000), 0);
+    assert_int_equal(proctree_kill_job(id, 1000, 5000, NULL), 0);
     (void)kill(not, SIGKILL);
     (void)waitpid(not, &status, 0);
 }

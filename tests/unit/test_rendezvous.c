@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -358,6 +359,7 @@ struct heard {
     uint32_t rank;
     int code;
     unsigned aborts, refused;
+    const char *want; /* a part of the expected refusal */
 };
 
 static void on_abort(uint32_t rank, int code, void *arg)
@@ -488,6 +490,127 @@ static void horovod_on_the_network(void **state)
     service_close(NULL);
 }
 
+/* ---- limits, and other users ---- */
+
+static void count_refused(const struct err *why, void *arg)
+{
+    struct heard *h = arg;
+    assert_non_null(strstr(why->msg, h->want));
+    h->refused++;
+}
+
+static struct service *serve_strictly(const char *name, const char *want, struct heard *h)
+{
+    static const struct service_job job = { "app", 4, NULL };
+    struct service *s;
+    struct err e = { 0 };
+    struct service_config cfg = { .host = "127.0.0.1",
+                                  .max_bytes = 1 << 20,
+                                  .own_peers = true,
+                                  .on_refused = count_refused,
+                                  .arg = h };
+    *h = (struct heard){ .want = want };
+    assert_int_equal(service_open(name, &cfg, &s, &e), 0);
+    assert_int_equal(service_begin(s, &job, &e), 0);
+    return s;
+}
+
+/* Send a part of a large body, and wait until the server has read it or has closed the connection.
+ */
+static bool send_part(struct service *s, int fd)
+{
+    enum { PART = 400 << 10 };
+    static char text[PART];
+    int n =
+        snprintf(text, sizeof text, "PUT /s/large HTTP/1.1\r\nContent-Length: %d\r\n\r\n", PART);
+    memset(text + n, 'x', sizeof text - (size_t)n);
+    for (size_t at = 0; at < sizeof text;) {
+        ssize_t sent =
+            send(fd, text + at, MIN(sizeof text - at, (size_t)16384), MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent == -1 && errno != EAGAIN)
+            return false;
+        at += sent > 0 ? (size_t)sent : 0;
+        struct pollfd p = { .fd = service_fd(s), .events = POLLIN };
+        while (poll(&p, 1, 5) > 0)
+            service_turn(s);
+    }
+    char byte;
+    return recv(fd, &byte, 1, MSG_DONTWAIT) == -1 && errno == EAGAIN;
+}
+
+/* Requests that are not complete count to the limit of the server, which serves others after that.
+ */
+static void unfinished_requests_are_limited(void **state)
+{
+    struct heard h;
+    struct service *s = serve_strictly("horovod", "would need more than 1 MiB", &h);
+    int fds[4];
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        fds[i] = dial(s);
+    for (int i = 0; i < 3 && !h.refused; i++)
+        (void)send_part(s, fds[i]);
+    assert_int_equal(h.refused, 1);
+    say(fds[3], "PUT /s/k HTTP/1.1\r\nContent-Length: 1\r\n\r\nx");
+    assert_string_equal(hear(s, fds[3]), ok);
+    for (int i = 0; i < 4; i++)
+        close(fds[i]);
+    service_close(s);
+}
+
+/* Each server closes the connection of another user before it reads a byte. */
+static void other_users_are_refused(void **state)
+{
+    enum { NOBODY = 65534 };
+    static const struct {
+        const char *server, *first, *answer;
+    } rows[] = {
+        { "horovod", "PUT /s/k HTTP/1.1\r\nContent-Length: 1\r\n\r\nx", ok },
+        { "pmi", "cmd=initack pmiid=0\n", "cmd=initack rc=0\n" },
+        { "tcpstore", "\x00\x01\x00\x00\x00\x00\x00\x00\x00k\x01\x00\x00\x00\x00\x00\x00\x00v",
+          NULL },
+    };
+    (void)state;
+    if (geteuid() != 0)
+        skip(); /* only root can act as another user */
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct heard h;
+        struct service *s = serve_strictly(rows[i].server, "a process of user 65534", &h);
+        int go[2];
+        assert_int_equal(pipe(go), 0);
+        pid_t pid = fork();
+        if (pid == 0) { /* connects as the other user, and stays until the server has closed */
+            char byte;
+            if (setuid(NOBODY) == -1)
+                _exit(1);
+            int fd = dial(s);
+            (void)send(fd, rows[i].first, strlen(rows[i].first), MSG_NOSIGNAL);
+            (void)!write(go[1], "1", 1);
+            _exit(recv(fd, &byte, 1, 0) > 0);
+        }
+        char byte;
+        assert_int_equal(read(go[0], &byte, 1), 1);
+        while (!h.refused) {
+            struct pollfd p = { .fd = service_fd(s), .events = POLLIN };
+            assert_true(poll(&p, 1, 60000) > 0);
+            service_turn(s);
+        }
+        int status;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_int_equal(status, 0);
+        int own = dial(s);
+        if (rows[i].answer) {
+            say(own, rows[i].first);
+            assert_true(span_starts(span_of(hear(s, own)), rows[i].answer));
+        }
+        assert_int_equal(h.refused, 1);
+        close(own);
+        close(go[0]);
+        close(go[1]);
+        service_close(s);
+    }
+}
+
 static void servers_by_name(void **state)
 {
     (void)state;
@@ -510,6 +633,8 @@ int main(void)
         cmocka_unit_test(the_mapping_of_ranks_to_nodes),
         cmocka_unit_test(without_memory),
         cmocka_unit_test(servers_by_name),
+        cmocka_unit_test(unfinished_requests_are_limited),
+        cmocka_unit_test(other_users_are_refused),
         cmocka_unit_test(mpi_on_the_network),
         cmocka_unit_test(horovod_on_the_network),
     };

@@ -213,6 +213,7 @@ int forward_open(struct stream_job *j, const char *task, uint16_t local, uint16_
         forward_close(f);
         return -EXIT_MISUSE;
     }
+    listener_own_peers(f->listener);
     *out = f;
     return 0;
 }

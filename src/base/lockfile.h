@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Lock files (flock). A process that no longer needs a lock unlinks the file before it releases the
+ * lock. So after locking, the path must still name the locked file: otherwise another process may
+ * have made and locked a new file of that name.
+ */
+#ifndef TONY_BASE_LOCKFILE_H
+#define TONY_BASE_LOCKFILE_H
+
+#include <stdbool.h>
+
+/* Lock a file without waiting. Returns a descriptor; -EWOULDBLOCK: another process holds the lock;
+ * -ENOENT: the file is missing and `create` is false; or another -errno. Allocates no memory. */
+int lockfile_take(const char *path, bool create);
+/* Does a process hold the lock? Without the file: no. */
+bool lockfile_is_held(const char *path);
+/* Is fd this file, inherited from a process that has locked it? Then it is locked afterwards. */
+bool lockfile_inherit(int fd, const char *path);
+
+#endif

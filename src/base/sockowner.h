@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The user at the other end of a TCP connection within this machine.
+ *
+ * SO_PEERCRED knows only unix sockets. Of a TCP connection the kernel tells the owner of each of
+ * its two sockets by netlink (sock_diag(7)), or in /proc/net/tcp.
+ */
+#ifndef TONY_BASE_SOCKOWNER_H
+#define TONY_BASE_SOCKOWNER_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+/* Who owns the socket at the other end of this connection? 0, or -errno: -ENOENT if no process of
+ * this machine and network namespace holds that socket (any more); -ENOTSUP if neither netlink nor
+ * /proc can tell it. */
+int sock_peer_owner(int fd, uid_t *out_uid);
+/* Does a process of this user hold the other end of the connection? false also if that cannot be
+ * found out. */
+bool sock_peer_is_own(int fd);
+
+/* The parts, for the tests: by netlink only, and by /proc/net/tcp only. */
+int sock_peer_owner_netlink(int fd, uid_t *out_uid);
+int sock_peer_owner_proc(int fd, uid_t *out_uid);
+
+#endif

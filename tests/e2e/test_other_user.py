@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+A second user of the same machine tries to join, read, stop and confuse a job. Only the modes and checks of tony
+protect it: the directories around its own are open to everybody.
+"""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+from conftest import NOBODY, wait_until
+from lib_jobs import Gated, lab, make_lab  # noqa: F401 (fixtures)
+
+OTHER = NOBODY - 1
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as two users")
+
+# Runs as the other user. Prints all that worked, as a JSON list of sentences; nothing should work.
+ATTACK = r'''
+import json, os, socket, subprocess, sys
+plan = json.load(sys.stdin)
+worked = []
+
+def attempt(what, do):
+    try:
+        found = do()
+    except (OSError, subprocess.SubprocessError):
+        return
+    if found:
+        worked.append(f"{what}: {found!r}")
+
+def read(path):
+    with open(path, "rb") as f:
+        return f.read(100) or "empty"
+
+def append(path):
+    with open(path, "ab") as f:
+        return "opened"
+
+def unix(path):
+    with socket.socket(socket.AF_UNIX) as s:
+        s.settimeout(20)
+        s.connect(path)
+        s.sendall(b'{"step":4711,"total":4711}\n')
+        return s.recv(100)
+
+def tcp(port, text):
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as s:
+        s.sendall(text)
+        return s.recv(100)
+
+def steal(port):
+    with socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        s.bind(("127.0.0.1", port))
+        s.listen()
+        return "bound"
+
+for directory in plan["directories"]:
+    attempt(f"list {directory}", lambda: os.listdir(directory))
+    attempt(f"make a file in {directory}", lambda: append(os.path.join(directory, "mine")))
+for path in plan["files"]:
+    attempt(f"read {path}", lambda: read(path))
+    attempt(f"write {path}", lambda: append(path))
+    attempt(f"remove {path}", lambda: os.unlink(path) or "removed")
+for path in plan["sockets"]:
+    attempt(f"connect {path}", lambda: unix(path))
+for name in plan["abstract"]:
+    attempt(f"connect @{name}", lambda: unix("\0" + name))
+for port in plan["ports"]:
+    for text in plan["texts"]:
+        attempt(f"connect {port}", lambda: tcp(port, text.encode()))
+    attempt(f"bind {port}", lambda: steal(port))
+for pid in plan["pids"]:
+    for file in ("environ", "mem", "maps"):
+        attempt(f"/proc/{pid}/{file}", lambda: read(f"/proc/{pid}/{file}"))
+    attempt(f"/proc/{pid}/fd", lambda: os.listdir(f"/proc/{pid}/fd"))
+    for signal in (1, 9, 15):
+        attempt(f"kill -{signal} {pid}", lambda: os.kill(pid, signal) or "sent")
+    attempt(f"secrets in the command line of {pid}",
+            lambda: [word for word in plan["secrets"] if word.encode() in read_all(f"/proc/{pid}/cmdline")])
+for argv in plan["commands"]:
+    r = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    if r.returncode == 0 or plan["application"] in r.stdout:
+        worked.append(f"{argv}: {r.returncode} {r.stdout} {r.stderr}")
+print(json.dumps(worked))
+'''.replace("def append", '''def read_all(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+def append''')
+
+
+def attack(**plan):
+    none = {key: [] for key in ("directories", "files", "sockets", "abstract", "ports", "texts", "pids", "secrets", "commands")}
+    r = subprocess.run([sys.executable, "-c", ATTACK], input=json.dumps({**none, "application": "application_", **plan}),
+                       capture_output=True, text=True, timeout=100, user=OTHER, group=OTHER, extra_groups=[], cwd="/")
+    assert r.returncode == 0, r.stderr
+    return json.loads(r.stdout)
+
+
+@pytest.fixture
+def victim(make_lab):  # noqa: F811
+    """A home whose surroundings are open to all."""
+    lab = make_lab(as_nobody=True)  # noqa: F811
+    for path in (lab.base, lab.base / "run", lab.bin):
+        path.chmod(0o755)
+    return lab
+
+
+def test_the_attack_itself_works(victim):
+    """What the other user may do is noticed."""
+    open_file = victim.base / "open"
+    open_file.write_text("hello")
+    assert len(attack(files=[str(open_file)])) == 1
+
+
+def test_files_sockets_and_processes_of_a_job(victim):
+    job = Gated(victim, 2, env={"PASSWORD": "correct horse"}).running()
+    live = victim.home / "jobs" / job.app
+    files = [p for p in victim.home.rglob("*") if p.is_file()]
+    names = {p.name for p in files}
+    assert {"job.conf", "key", "journal", "exits", "stdout", "stderr", "pool.log", "pool"} <= names, names
+    sockets = [p for p in victim.home.parent.rglob("*") if p.is_socket()]
+    assert len(sockets) == 3, sockets
+    directories = [victim.home, *[p for p in victim.home.rglob("*") if p.is_dir()], *{p.parent for p in sockets}]
+    tony = ["env", f"TONY_HOME={victim.home}", f"XDG_RUNTIME_DIR={victim.base}/run", f"{victim.bin}/tony"]
+    key = (live / "key").read_bytes().hex()
+    worked = attack(
+        files=list(map(str, files)), sockets=list(map(str, sockets)), directories=list(map(str, directories)),
+        pids=[p.pid for p in victim.processes_all()], secrets=["correct horse", key],
+        commands=[tony + argv for argv in (["list"], ["status", job.app], ["logs", job.app], ["why", job.app], ["kill", job.app],
+                                           ["wait", job.app], ["pool", "status"], ["pool", "stop", "--force"],
+                                           ["exec", job.app, "worker:0", "--", "id"])])
+    assert not worked, "\n".join(worked)
+    job.release_all()
+    job.over()
+    job.started_once()
+    final = victim.home / "history" / job.app
+    files = [p for p in final.rglob("*") if p.is_file()]
+    assert not attack(files=list(map(str, files)), directories=[str(final), str(final.parent)])
+    victim.settled()
+
+
+def test_the_socket_of_a_task(victim):
+    """It is an abstract socket, which has no mode."""
+    job = Gated(victim, 1, before='echo "$TONY_TASK_SOCKET" > name;').running()
+    wait_until(lambda: (job.dir / "name").exists() and (job.dir / "name").read_text(), "the task has a socket")
+    name = (job.dir / "name").read_text().strip().lstrip("@")
+    assert name and not attack(abstract=[name])
+    assert "4711" not in json.dumps(victim.status(job.app))
+    job.release_all()
+    job.over()
+    victim.settled()
+
+
+PUT = "PUT /s/k HTTP/1.1\r\nContent-Length: 5\r\n\r\nwrong"
+GET = "GET /s/k HTTP/1.1\r\n\r\n"
+FIRST_BYTES = [PUT, GET, "DELETE /s/k HTTP/1.1\r\n\r\n", "cmd=initack pmiid=0\n", "\x00\x01\x00\x00\x00\x00\x00\x00\x00k"]
+
+OWN = """
+import socket, sys
+for text in ("PUT /s/k HTTP/1.1\\r\\nContent-Length: 5\\r\\n\\r\\nright", "GET /s/k HTTP/1.1\\r\\n\\r\\n"):
+    with socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=20) as s:
+        s.sendall(text.encode())
+        print(s.makefile().read())
+"""
+
+
+@pytest.mark.parametrize("framework,variable", [("horovod", "HOROVOD_GLOO_RENDEZVOUS_PORT"), ("pytorch", "MASTER_PORT"), ("mpi", "PMI_PORT")])
+def test_the_server_of_the_ranks(victim, framework, variable):
+    """Another user gets no answer, so they can neither take a rank, nor abort the job, nor read or change a key."""
+    job = Gated(victim, 2, before=f'echo "${variable}" > port.new$TASK_INDEX; mv port.new$TASK_INDEX port$TASK_INDEX;', framework=framework).running()
+    wait_until(lambda: (job.dir / "port0").exists() and (job.dir / "port1").exists(), "the tasks know the port")
+    port = (job.dir / "port1").read_text().strip().rsplit(":", 1)[-1]
+    assert port.isdigit(), port
+    worked = attack(ports=[int(port)], texts=FIRST_BYTES)
+    assert not worked, worked
+    if framework == "horovod":
+        own = [sys.executable, "-c", OWN, port]
+        said = subprocess.run(own, capture_output=True, text=True, timeout=60, **victim.user).stdout
+        assert "200 OK" in said and said.endswith("right\n"), said
+        assert not attack(ports=[int(port)], texts=FIRST_BYTES)
+        said = subprocess.run(own[:-2] + [OWN.replace("PUT", "GET"), port], capture_output=True, text=True, timeout=60, **victim.user).stdout
+        assert said.endswith("right\n"), said
+    warned = "".join(p.read_text() for p in (victim.home / "jobs" / job.app / "logs").rglob("executor.log"))
+    assert f"a process of user {OTHER} tried to connect" in warned
+    assert victim.state(job.app) == "RUNNING"
+    job.release_all()
+    job.over()
+    job.started_once()
+    victim.settled()
+
+
+def test_a_forwarded_port(victim):
+    """tony forward listens on loopback, for processes of its own user only."""
+    job = Gated(victim, 1).running()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        client = victim.start("forward", job.app, "worker:0", f"0:{server.getsockname()[1]}")
+        port = int(re.search(r"127.0.0.1:(\d+) ->", client.stdout.readline()).group(1))
+        server.settimeout(3)
+        assert not attack(ports=[port], texts=["hello"])
+        with pytest.raises(TimeoutError):
+            server.accept()  # nothing was passed on
+        server.settimeout(60)
+        say = "import socket, sys; s = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); s.sendall(b'hello'); print(s.recv(5))"
+        own = subprocess.Popen([sys.executable, "-c", say, str(port)], stdout=subprocess.PIPE, text=True, **victim.user)
+        with server.accept()[0] as c:
+            assert c.recv(5) == b"hello"
+            c.sendall(b"right")
+            assert own.communicate(timeout=60)[0] == "b'right'\n"
+        client.send_signal(signal.SIGINT)
+        client.communicate(timeout=60)
+    job.release_all()
+    job.over()
+    victim.settled()
