@@ -152,7 +152,7 @@ static void arm(struct copies *c)
     else if (!c->under_way && has_new(c))
         next = MAX(c->begin_ms, c->next_ms);
     if (c->hurried && !c->gave_up)
-        next = MIN(next, c->waits_since + COPIES_PATIENCE_MS);
+        next = MIN(next, c->waits_since + c->cfg.patience_ms);
     if (next != INT64_MAX)
         loop_timer_set(c->timer, MAX(next, clock_mono_ms()));
 }
@@ -271,7 +271,6 @@ static void on_put(const struct files_result *r, const struct err *e, void *arg)
         put_failed(c, e);
     } else {
         c->complained = false;
-        c->next_ms = 0;
         /* 0 = a new segment began meanwhile, and the file is not in its set: a listing finds it */
         if (c->sending.last)
             add_stored_piece(c);
@@ -305,13 +304,15 @@ static bool is_same(const struct copies_piece *a, const struct piece *b)
 
 static bool in_set(const struct copies *c, const struct copies_piece *p)
 {
-    bool is = is_same(p, &c->base) || is_same(p, &c->sending);
+    bool is = is_same(p, &c->base);
     for (size_t i = 0; i < c->n_tails; i++)
         is |= is_same(p, &c->tails[i]);
     return is;
 }
 
-/* Files of later masters, and files that are no copies, are not removed. */
+/* No file is being written now, not even again after a failure: list_files() comes before the next
+ * put_next(). So all files of this master that are not in the set are garbage. Files of later
+ * masters, and files that are no copies, are not removed. */
 static void on_listed(const struct files_result *r, const struct err *e, void *arg)
 {
     struct copies *c = arg;
@@ -392,7 +393,7 @@ static void on_timer(void *arg)
         else if (has_new(c) && now >= c->begin_ms)
             put_next(c);
     }
-    if (c->hurried && !c->gave_up && now >= c->waits_since + COPIES_PATIENCE_MS) {
+    if (c->hurried && !c->gave_up && now >= c->waits_since + c->cfg.patience_ms) {
         c->gave_up = true;
         c->cfg.on_stored(c->cfg.arg);
     }

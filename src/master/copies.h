@@ -61,8 +61,8 @@ struct copies_config { /* borrowed until copies_free(), except for the strings *
     const char *dir, *journal; /* the directory in HDFS; the path of the journal here */
     uint32_t epoch;
     uint64_t first_n, last_n, size; /* of the journal's segment now; last_n 0 = it is empty */
-    int64_t delay_ms, retry_ms;
-    void (*on_stored)(void *arg); /* copies_stored() has become true */
+    int64_t delay_ms, retry_ms, patience_ms; /* COPIES_DELAY_MS, ...; other times in tests */
+    void (*on_stored)(void *arg);            /* copies_stored() has become true */
     void *arg;
 };
 

@@ -211,6 +211,7 @@ static int open_copies(struct master *m, struct err *e)
         .size = (uint64_t)m->journal.size,
         .delay_ms = COPIES_DELAY_MS,
         .retry_ms = COPIES_RETRY_MS,
+        .patience_ms = COPIES_PATIENCE_MS,
         .on_stored = master_on_copied,
         .arg = m,
     };

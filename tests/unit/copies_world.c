@@ -81,6 +81,9 @@ static int put(void *fs, const char *path, mode_t mode, struct span text, files_
     (void)fs;
     (void)e;
     assert_int_equal(mode, 0600);
+    f.n_begun++;
+    f.last_put_ms = clock_mono_ms();
+    (void)str_copy(f.last_put, sizeof f.last_put, path);
     return begin_op(OP_PUT, path, text, done, arg);
 }
 
@@ -170,8 +173,14 @@ static void on_timer(void *arg)
     } else if (op.type == OP_GET) {
         do_get(&op);
     } else {
-        bool fails = (f.faults && dice(f.faults) == 0) || (f.fail_removes && op.type == OP_REMOVE);
-        apply(&op, fails && !f.fail_removes ? dice(3) : fails ? 0 : 2);
+        bool half = op.type == OP_PUT && f.fail_puts > 0;
+        bool fails =
+            half || (f.faults && dice(f.faults) == 0) || (f.fail_removes && op.type == OP_REMOVE);
+        f.fail_puts -= half;
+        if (half)
+            file_put(op.path, span_mem(op.text.p, op.text.len / 2));
+        else
+            apply(&op, fails && !f.fail_removes ? dice(3) : fails ? 0 : 2);
         if (fails)
             (void)err_set(&e, EIO, "scripted");
         op.done(fails ? NULL : &r, &e, op.arg);
@@ -231,6 +240,7 @@ int setup(void **state)
 {
     (void)state;
     memset(&f, 0, sizeof f);
+    sim_times = (struct sim_times){ 0 };
     (void)snprintf(dir, sizeof dir, "/tmp/tony-copies-XXXXXX");
     assert_non_null(mkdtemp(dir));
     f.loop = loop_new(NULL);
@@ -262,6 +272,8 @@ static void on_stored(void *arg)
     ((struct sim *)arg)->n_on_stored++;
 }
 
+struct sim_times sim_times;
+
 static void open_copies(struct sim *s)
 {
     const struct copies_config cfg = {
@@ -273,6 +285,9 @@ static void open_copies(struct sim *s)
         .first_n = s->j.first_n,
         .last_n = s->j.next_n - 1,
         .size = (uint64_t)s->j.size,
+        .delay_ms = sim_times.delay_ms,
+        .retry_ms = sim_times.retry_ms,
+        .patience_ms = sim_times.patience_ms ? sim_times.patience_ms : COPIES_PATIENCE_MS,
         .on_stored = on_stored,
         .arg = s,
     };

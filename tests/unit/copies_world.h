@@ -35,6 +35,10 @@ struct files {
     unsigned faults; /* one in so many operations fails; 0 = none */
     unsigned seed;
     int hang, fail_removes;
+    unsigned fail_puts;  /* so many puts fail; each of them writes half of the file */
+    unsigned n_begun;    /* puts that have begun */
+    char last_put[128];  /* the path of the last one, */
+    int64_t last_put_ms; /* and the monotonic clock when it began */
     unsigned ops_left, idle;
     bool (*until)(void);
     void (*after_list)(void); /* called once, after the next listing; NULL = nothing happens */
@@ -65,6 +69,12 @@ struct sim {
     size_t n_stored; /* how many of them were stored when copies_stored() was last true */
     unsigned n_on_stored;
 };
+
+/* The times of the copies of sim_open(); a patience of 0 stands for the real one. */
+struct sim_times {
+    int64_t delay_ms, retry_ms, patience_ms;
+};
+extern struct sim_times sim_times; /* setup() sets all to 0 */
 
 struct sim *sim_open(uint32_t epoch);
 void sim_close(struct sim *s);

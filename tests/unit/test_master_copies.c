@@ -226,18 +226,151 @@ static void removing_fails(void **state)
     sim_close(it);
 }
 
-/* If a put never ends, it blocks the job only for a time. */
+static bool has_begun_again(void)
+{
+    return f.n_begun == 2;
+}
+
+/* The operations that have begun complete, and those that follow. */
+static void end_hang(void)
+{
+    f.hang = 0;
+    it->n_on_stored = 0;
+    loop_timer_set(f.timer, clock_mono_ms());
+}
+
+static void count_turn(void *n)
+{
+    ++*(unsigned *)n;
+}
+
+/* After a failure the master waits for the pause, and then writes the same file again: HDFS may
+ * have a part of it under that name. Newer records go into the next file. An action that waits
+ * gives up meanwhile: it is told so once, the pause stays, and the loop does not spin. */
+static void a_failed_put_is_repeated_after_a_pause(void **state)
+{
+    enum { TICKS = 200 };
+    unsigned n_turns = 0;
+    (void)state;
+    sim_times.retry_ms = TICKS;
+    sim_times.patience_ms = TICKS / 4;
+    loop_on_flush(f.loop, count_turn, &n_turns);
+    it = sim_open(1);
+    f.fail_puts = 1;
+    sim_add(it, 3);
+    run_ops(1);
+    int64_t first_ms = f.last_put_ms;
+    AUTO(free_p) char *path = str_dup(f.last_put);
+    assert_int_equal(f.n_begun, 1);
+    sim_add(it, 2);
+    copies_hurry(it->c);
+    f.hang = 1;
+    run_until(has_begun_again);
+    assert_int_equal(it->n_on_stored, 1);
+    assert_true(n_turns < 10 * TICKS);
+    assert_string_equal(f.last_put, path);
+    assert_true(f.last_put_ms - first_ms >= sim_times.retry_ms);
+    end_hang();
+    run_until(stored);
+    assert_int_equal(f.n_begun, 3);
+    assert_string_equal(f.last_put, "/s/journal/0001-000000000001-000000000005-000000000006");
+    size_t n = it->events.len;
+    sim_close(it);
+    fetch(2);
+    assert_int_equal(got.why.num, 0);
+    it = sim_open(2);
+    assert_int_equal(it->events.len, n);
+    sim_close(it);
+}
+
+/* If a put never ends, it blocks the job only for a time: the master reports that once. When the
+ * put has ended nevertheless, the next action waits for its copy again. */
 static void a_put_that_never_ends_does_not_block_the_job(void **state)
 {
     (void)state;
+    sim_times.patience_ms = 50;
     it = sim_open(1);
+    int64_t begin_ms = clock_mono_ms();
     f.hang = 1;
     sim_add(it, 1);
     copies_hurry(it->c);
     assert_false(copies_stored(it->c));
     run_until(stored);
-    copies_stop(it->c);
+    assert_true(clock_mono_ms() - begin_ms >= sim_times.patience_ms);
+    assert_int_equal(copies_stored_n(it->c), UINT64_MAX);
+    run_ops(1); /* some turns of the loop in which nothing ends */
+    assert_int_equal(it->n_on_stored, 1);
+
+    end_hang();
+    run_until(stored);
+    assert_int_equal(it->n_on_stored, 1);
+    f.hang = 1;
+    sim_add(it, 1);
+    copies_hurry(it->c);
+    assert_false(copies_stored(it->c));
+    run_until(stored); /* the patience is over again */
     assert_int_equal(it->n_on_stored, 2);
+    copies_stop(it->c);
+    assert_int_equal(it->n_on_stored, 3);
+    sim_close(it);
+}
+
+/* ---- tests: collecting records ---- */
+
+static bool has_put(void)
+{
+    return f.n_begun > 0;
+}
+
+static bool add_until_put(void)
+{
+    if (!has_put())
+        sim_add(it, 1);
+    return has_put();
+}
+
+/* The records of delay_ms go into one file. Records that keep coming do not postpone it. */
+static void records_are_collected(void **state)
+{
+    (void)state;
+    sim_times.delay_ms = 150;
+    it = sim_open(1);
+    int64_t begin_ms = clock_mono_ms();
+    f.hang = 1;
+    run_until(add_until_put);
+    assert_true(f.last_put_ms - begin_ms >= sim_times.delay_ms);
+    end_hang();
+    run_until(stored);
+    assert_true(f.n_begun <= 2);
+    assert_true(it->events.len > 2);
+
+    f.n_begun = 0;
+    begin_ms = clock_mono_ms();
+    sim_segment(it); /* records for its base are collected, too */
+    run_until(has_put);
+    assert_true(f.last_put_ms - begin_ms >= sim_times.delay_ms);
+    sim_close(it);
+}
+
+/* If an action waits, nothing is collected, not even for the base of a new segment. */
+static void an_action_that_waits_ends_the_collecting(void **state)
+{
+    (void)state;
+    sim_times.delay_ms = sim_times.patience_ms = 3600 * 1000;
+    it = sim_open(1);
+    sim_add(it, 1);
+    run_ops(1); /* nothing happens */
+    assert_int_equal(f.n_begun, 0);
+    copies_hurry(it->c);
+    sim_segment(it);
+    run_until(stored);
+    assert_int_equal(f.n_begun, 1);
+    run_ops(9);
+    it->n_on_stored = 0;
+    sim_add(it, 1);
+    copies_hurry(it->c);
+    run_until(stored);
+    assert_int_equal(f.n_begun, 2);
     sim_close(it);
 }
 
@@ -574,7 +707,10 @@ int main(void)
         CASE(the_last_record_that_is_stored),
         CASE(at_most_eight_files),
         CASE(removing_fails),
+        CASE(a_failed_put_is_repeated_after_a_pause),
         CASE(a_put_that_never_ends_does_not_block_the_job),
+        CASE(records_are_collected),
+        CASE(an_action_that_waits_ends_the_collecting),
         CASE(random_ends),
         CASE(what_is_missing),
         CASE(damaged_copies_are_named),
