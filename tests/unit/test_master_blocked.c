@@ -165,6 +165,7 @@ static void end_without_room(struct world *w)
     m->blocked_retry_ms = 0;
     master_flush(m);
     assert_null(m->blocked_why);
+    assert_null(m->job_on_disk);
     seen.done = true;
 }
 

@@ -483,6 +483,37 @@ static void a_log_of_a_gone_executor(void **state)
     world_done(&w);
 }
 
+/* The executor connects anew before the master has noticed that the old connection broke. A request
+ * that was sent on the old connection gets no answer there, so the master answers it. */
+static void a_log_of_a_replaced_connection(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w, two_workers, hangs);
+    world_go_remote(&w);
+    log_setup(open("/dev/null", O_WRONLY | O_CLOEXEC), LOG_ERROR, false);
+    w.box_hides_log = true;
+    w.reads_log_of = 1;
+    Tony__ExecutorHello h = TONY__EXECUTOR_HELLO__INIT;
+    h.version = TONY__VERSION__PROTOCOL_VERSION;
+    h.container_id = (char *)(uintptr_t) "container_1";
+    h.generation = h.attempt = 1;
+    h.running = true;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_EXECUTOR_HELLO;
+    f.executor_hello = &h;
+    struct stranger s = { .identity = "executor container_1", .first = &f };
+    job_key_container(&w.key, "container_1", &s.key);
+    the_stranger = &s;
+    w.on_running = send_stranger;
+    assert_int_equal(world_run(&w), MASTER_OVER);
+    assert_true(s.welcomed);
+    assert_int_equal(w.n_logs, 1);
+    assert_int_equal(w.log_num, ESTALE);
+    conn_close(s.conn);
+    world_done(&w);
+}
+
 /* ---- the page ---- */
 
 static struct buf page, document;
@@ -672,6 +703,7 @@ int main(void)
         cmocka_unit_test(a_log_through_the_master),
         cmocka_unit_test(a_log_of_no_task),
         cmocka_unit_test(a_log_of_a_gone_executor),
+        cmocka_unit_test(a_log_of_a_replaced_connection),
         cmocka_unit_test(the_page),
         cmocka_unit_test(the_page_is_served),
         cmocka_unit_test(a_task_in_the_masters_container),
