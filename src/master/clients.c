@@ -339,7 +339,7 @@ void clients_answer_resizes(struct master *m)
 {
     m->resize_answers_due = false;
     AUTO(buf_done) struct buf json = { 0 };
-    int rc = job_resize_json(m->job_on_disk ? m->job_on_disk->job : m->job, &json);
+    int rc = job_resize_json(shown_job(m), &json);
     for (struct peer *p = m->peers, *next; p; p = next) {
         next = p->next;
         bool asked = p->resize_answer_due;

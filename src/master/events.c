@@ -29,7 +29,7 @@ int64_t master_now(const struct master *m)
 }
 
 /* Copy the strings of new actions: the core's are valid until its next event only. */
-static int own_texts(struct master *m, size_t from)
+static int copy_texts(struct master *m, size_t from)
 {
     for (size_t i = from; i < m->actions.n; i++) {
         const char **text = job_action_text(&m->actions.v[i]);
@@ -56,7 +56,7 @@ static int feed_at(struct master *m, const struct job_event *ev, int64_t now, st
     int fed = job_feed(m->job, ev, now, &m->actions, e);
     if (fed == 0 && master_grow_slots(m) < 0)
         fed = -ENOMEM;
-    int rc = own_texts(m, from); /* a refusal may bring actions, too */
+    int rc = copy_texts(m, from); /* a refusal may bring actions, too */
     if (rc == 0)
         actions_merge(m, from);
     if (fed < 0)

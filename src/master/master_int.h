@@ -30,6 +30,7 @@
  *   logs.c                      task logs that a client reads through the master
  *   page.c, page_server.c       the web page of the job
  *   share.c                     answers an arbiter
+ *   wished_nodes.c              the nodes on which an arbiter wants the containers
  */
 #ifndef TONY_MASTER_MASTER_INT_H
 #define TONY_MASTER_MASTER_INT_H
@@ -237,14 +238,14 @@ struct master {
     struct http_server *page;
     uint16_t page_port;         /* 0 = no page is served */
     struct location *locations; /* by slot */
-    struct {                    /* places.c: where an arbiter wants the containers of a role */
+    struct { /* wished_nodes.c: where an arbiter wants the containers of a role */
         uint32_t role;
-        VEC(struct place_wish {
+        VEC(struct wished_node {
             char *node;
             uint32_t n_left; /* containers that no request has asked for yet */
         })
         v;
-    } places;
+    } wished_nodes;
     struct archive *archive;
     struct copies *copies; /* NULL = the cluster starts no other master after this one */
     /* actions that wait until HDFS has a copy of their records */
@@ -417,21 +418,23 @@ void logs_answer(struct peer *executor, const Tony__LogData *a);
 void logs_executor_gone(struct master *m, uint32_t slot);
 void logs_client_gone(struct peer *client);
 
-/* ---- places.c ---- */
+/* ---- wished_nodes.c ---- */
 /* Are the nodes of the wish valid, with at most this many containers? 0; -EINVAL. */
-int places_check(const Tony__SizeWish *w, uint32_t most, struct err *e);
+int wished_nodes_check(const Tony__SizeWish *w, uint32_t most, struct err *e);
 /* Replace the wished nodes of the role. 0 or -ENOMEM. */
-int places_set(struct master *m, uint32_t role, const Tony__SizeWish *w, struct err *e);
-void places_forget(struct master *m);
-/* The node that the next request for this slot should name; NULL = any. Valid until places_set().
+int wished_nodes_set(struct master *m, uint32_t role, const Tony__SizeWish *w, struct err *e);
+void wished_nodes_forget(struct master *m);
+/* The node that the next request for this slot should name; NULL = any. Valid until
+ * wished_nodes_set().
  */
-const char *places_take(struct master *m, uint32_t slot);
+const char *wished_nodes_take(struct master *m, uint32_t slot);
 /* Append the slots that should leave if the role shrinks to n tasks, because their nodes have more
  * containers than wished; separated by commas. 0 or -ENOMEM. */
-int places_leavers(const struct master *m, uint32_t n, const Tony__SizeWish *w, struct buf *out);
+int wished_nodes_choose_leavers(const struct master *m, uint32_t n, const Tony__SizeWish *w,
+                                struct buf *out);
 /* Repeat the open requests of the role with the wished nodes. Call it only if all actions of the
  * core have been carried out. 0 or -errno. */
-int places_repeat(struct master *m, struct err *e);
+int wished_nodes_repeat_asks(struct master *m, struct err *e);
 
 /* ---- locations.c ---- */
 int locations_open(struct master *m, struct err *e);

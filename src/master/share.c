@@ -105,13 +105,13 @@ static int check_wish(const struct master *m, const Tony__SizeWish *a, struct jo
     if (a->n_containers < least || a->n_containers > most)
         return err_set(e, ERANGE, "the job takes %u to %u containers, not %u", least, most,
                        a->n_containers);
-    return places_check(a, a->n_containers - x->fixed_containers, e);
+    return wished_nodes_check(a, a->n_containers - x->fixed_containers, e);
 }
 
 /* The size stays: the arbiter only says where the containers should be for which the job waits. */
-static int only_places(struct master *m, struct err *e)
+static int ask_for_wished_nodes(struct master *m, struct err *e)
 {
-    return m->actions.n == 0 && m->delayed_actions.n == 0 ? places_repeat(m, e) : 0;
+    return m->actions.n == 0 && m->delayed_actions.n == 0 ? wished_nodes_repeat_asks(m, e) : 0;
 }
 
 int share_wish(struct master *m, const Tony__SizeWish *a, struct err *e)
@@ -122,15 +122,16 @@ int share_wish(struct master *m, const Tony__SizeWish *a, struct err *e)
     if (rc < 0)
         return rc;
     uint32_t role = role_number(m, x.role);
-    rc = places_set(m, role, a, e);
+    rc = wished_nodes_set(m, role, a, e);
     if (rc < 0)
         return rc;
     if (a->n_nodes > 0 && !job_changes_size(m->job) &&
         job_role_tasks(m->job, role) == a->n_containers - x.fixed_containers)
-        return only_places(m, e);
+        return ask_for_wished_nodes(m, e);
     (void)str_copy(why, sizeof why, a->why); /* cut, as the journal would cut it */
     AUTO(buf_done) struct buf leave = { 0 };
-    if (!a->grow && places_leavers(m, a->n_containers - x.fixed_containers, a, &leave) < 0)
+    if (!a->grow &&
+        wished_nodes_choose_leavers(m, a->n_containers - x.fixed_containers, a, &leave) < 0)
         return err_set(e, ENOMEM, "no memory to choose the tasks that leave");
     const struct size_wish w = { .grow = a->grow,
                                  .n_containers = a->n_containers,

@@ -339,7 +339,7 @@ void master_close(struct master *m)
     welcome_done(m);
     cluster_spec_close(m);
     locations_close(m);
-    places_forget(m);
+    wished_nodes_forget(m);
     vec_done(&m->log_questions);
     job_key_wipe(&m->client_key, sizeof m->client_key);
     if (m->journal.fd >= 0)

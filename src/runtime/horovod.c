@@ -114,7 +114,7 @@ static int set_driver(const struct rt_input *in, const struct hosts *h, struct s
 }
 
 /* Number this rank without a driver's plan. */
-static int set_own_numbers(const struct hosts *h, struct strv *out)
+static int set_numbers_without_plan(const struct hosts *h, struct strv *out)
 {
     uint32_t rank = h->local, size = 0, cross = 0, cross_size = 0;
     for (size_t i = 0; i < h->list.n; i++) {
@@ -160,7 +160,7 @@ static int set_rank(const struct rt_input *in, const struct hosts *h, struct str
         return err_set(e, ENOENT, "the driver's plan has no local rank %u on host '%s'", h->local,
                        h->list.v[h->task_host].name);
     int rc = set_gloo(&at, out);
-    rc |= slot ? set_numbers(slot, out) : set_own_numbers(h, out);
+    rc |= slot ? set_numbers(slot, out) : set_numbers_without_plan(h, out);
     return rc ? -ENOMEM : 0;
 }
 

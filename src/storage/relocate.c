@@ -46,8 +46,8 @@ static struct span base_name(struct span path, struct span *out_dir)
 /* Does the script use the environment's interpreter? command: the command of its "#!" line. If yes,
  * *out_name is the name of the interpreter, which is in the same directory (bin), and *out_args are
  * its arguments. */
-static bool own_interpreter(int bin, struct span command, struct span *out_name,
-                            struct span *out_args)
+static bool uses_interpreter_of(int bin, struct span command, struct span *out_name,
+                                struct span *out_args)
 {
     struct span word, dir, rest = command;
     if (rest.len && rest.p[0] == '"') { /* a path with a blank in it is quoted */
@@ -96,7 +96,7 @@ static int rewrite_script(int bin, struct span text, struct buf *out)
     } else {
         command = span_trim(span_mem(line.p + 2, line.len - 2));
     }
-    if (!own_interpreter(bin, command, &name, &args))
+    if (!uses_interpreter_of(bin, command, &name, &args))
         return 0;
     int rc = buf_addf(
         out, "%s\"$(dirname -- \"$(realpath -- \"$0\")\")/%.*s\"%s%.*s \"$0\" \"$@\"\n' '''\n",

@@ -17,11 +17,11 @@
 
 enum { NODE_NAME_MAX = 300 };
 
-void places_forget(struct master *m)
+void wished_nodes_forget(struct master *m)
 {
-    for (size_t i = 0; i < m->places.v.n; i++)
-        free(m->places.v.v[i].node);
-    vec_done(&m->places.v);
+    for (size_t i = 0; i < m->wished_nodes.v.n; i++)
+        free(m->wished_nodes.v.v[i].node);
+    vec_done(&m->wished_nodes.v);
 }
 
 /* "host:port": the text goes to the cluster and to the log. */
@@ -34,7 +34,7 @@ static bool is_node_name(const char *s)
     return n > 0 && n <= NODE_NAME_MAX;
 }
 
-int places_check(const Tony__SizeWish *w, uint32_t most, struct err *e)
+int wished_nodes_check(const Tony__SizeWish *w, uint32_t most, struct err *e)
 {
     uint32_t left = most;
     for (size_t i = 0; i < w->n_nodes; i++) {
@@ -54,29 +54,29 @@ int places_check(const Tony__SizeWish *w, uint32_t most, struct err *e)
 /* Subtract the containers that the role has already. */
 static void subtract_present(struct master *m)
 {
-    uint32_t role = m->places.role, n = job_role_tasks(m->job, role);
+    uint32_t role = m->wished_nodes.role, n = job_role_tasks(m->job, role);
     for (uint32_t i = 0; i < n; i++) {
         struct slot_view v;
         uint32_t slot = job_task(m->job, role, i);
         job_slot(m->job, slot, &v);
         const char *node = v.container ? locations_node(m, slot) : NULL;
-        for (size_t k = 0; node && k < m->places.v.n; k++)
-            if (str_eq(m->places.v.v[k].node, node) && m->places.v.v[k].n_left > 0) {
-                m->places.v.v[k].n_left--;
+        for (size_t k = 0; node && k < m->wished_nodes.v.n; k++)
+            if (str_eq(m->wished_nodes.v.v[k].node, node) && m->wished_nodes.v.v[k].n_left > 0) {
+                m->wished_nodes.v.v[k].n_left--;
                 break;
             }
     }
 }
 
-int places_set(struct master *m, uint32_t role, const Tony__SizeWish *w, struct err *e)
+int wished_nodes_set(struct master *m, uint32_t role, const Tony__SizeWish *w, struct err *e)
 {
-    places_forget(m);
-    m->places.role = role;
+    wished_nodes_forget(m);
+    m->wished_nodes.role = role;
     for (size_t i = 0; i < w->n_nodes; i++) {
-        struct place_wish x = { str_dup(w->nodes[i]->node), w->nodes[i]->n_containers };
-        if (!x.node || vec_push(&m->places.v, x) < 0) {
+        struct wished_node x = { str_dup(w->nodes[i]->node), w->nodes[i]->n_containers };
+        if (!x.node || vec_push(&m->wished_nodes.v, x) < 0) {
             free(x.node);
-            places_forget(m);
+            wished_nodes_forget(m);
             return err_set(e, ENOMEM, "no memory for the nodes of the request");
         }
     }
@@ -84,21 +84,24 @@ int places_set(struct master *m, uint32_t role, const Tony__SizeWish *w, struct 
     return 0;
 }
 
-const char *places_take(struct master *m, uint32_t slot)
+const char *wished_nodes_take(struct master *m, uint32_t slot)
 {
     struct slot_view v;
     job_slot(m->job, slot, &v);
-    for (size_t k = 0; k < m->places.v.n && !v.spare && v.role_index == m->places.role; k++)
-        if (m->places.v.v[k].n_left > 0) {
-            m->places.v.v[k].n_left--;
-            return m->places.v.v[k].node;
+    for (size_t k = 0; k < m->wished_nodes.v.n && !v.spare && v.role_index == m->wished_nodes.role;
+         k++)
+        if (m->wished_nodes.v.v[k].n_left > 0) {
+            m->wished_nodes.v.v[k].n_left--;
+            return m->wished_nodes.v.v[k].node;
         }
     return NULL;
 }
 
-int places_leavers(const struct master *m, uint32_t n, const Tony__SizeWish *w, struct buf *out)
+int wished_nodes_choose_leavers(const struct master *m, uint32_t n, const Tony__SizeWish *w,
+                                struct buf *out)
 {
-    uint32_t tasks = job_role_tasks(m->job, m->places.role), n_left = tasks > n ? tasks - n : 0;
+    uint32_t tasks = job_role_tasks(m->job, m->wished_nodes.role),
+             n_left = tasks > n ? tasks - n : 0;
     AUTO(free_p) uint32_t *wished = calloc(w->n_nodes + 1, sizeof *wished);
     if (!wished)
         return -ENOMEM;
@@ -106,7 +109,7 @@ int places_leavers(const struct master *m, uint32_t n, const Tony__SizeWish *w, 
         wished[k] = w->nodes[k]->n_containers;
     /* The task of index 0 stays, so it counts first; of the others, those with low indices stay. */
     for (uint32_t i = 0; i < tasks && n_left > 0 && w->n_nodes > 0; i++) {
-        uint32_t slot = job_task(m->job, m->places.role, i);
+        uint32_t slot = job_task(m->job, m->wished_nodes.role, i);
         const char *node = locations_node(m, slot);
         size_t k = 0;
         while (k < w->n_nodes && !(node && str_eq(w->nodes[k]->node, node) && wished[k] > 0))
@@ -121,19 +124,19 @@ int places_leavers(const struct master *m, uint32_t n, const Tony__SizeWish *w, 
     return out->failed ? -ENOMEM : 0;
 }
 
-int places_repeat(struct master *m, struct err *e)
+int wished_nodes_repeat_asks(struct master *m, struct err *e)
 {
     VEC(struct sched_ask) asks = { 0 };
-    uint32_t n = job_role_tasks(m->job, m->places.role);
+    uint32_t n = job_role_tasks(m->job, m->wished_nodes.role);
     int rc = 0;
-    for (uint32_t i = 0; i < n && m->places.v.n > 0 && rc == 0; i++) {
+    for (uint32_t i = 0; i < n && m->wished_nodes.v.n > 0 && rc == 0; i++) {
         struct slot_view v;
-        uint32_t slot = job_task(m->job, m->places.role, i);
+        uint32_t slot = job_task(m->job, m->wished_nodes.role, i);
         job_slot(m->job, slot, &v);
         if (v.state != SLOT_ASKED)
             continue;
         struct sched_ask ask = sched_ask_of(m, slot);
-        ask.node = places_take(m, slot);
+        ask.node = wished_nodes_take(m, slot);
         rc = ask.node ? vec_push(&asks, ask) : 0;
     }
     if (rc < 0)
