@@ -193,9 +193,15 @@ fail:
     return rc;
 }
 
+/* Is there room for len more bytes and the NUL already? That is so for most appends. */
+static inline bool has_room(const struct buf *b, size_t len)
+{
+    return !b->failed && len < b->cap - b->len && b->len + len <= limit(b);
+}
+
 int buf_add(struct buf *b, const void *p, size_t len)
 {
-    int rc = grow(b, len);
+    int rc = has_room(b, len) ? 0 : grow(b, len);
     if (rc < 0)
         return rc;
     if (len > 0)
@@ -212,7 +218,11 @@ int buf_adds(struct buf *b, const char *s)
 
 int buf_addc(struct buf *b, char c)
 {
-    return buf_add(b, &c, 1);
+    if (!has_room(b, 1))
+        return buf_add(b, &c, 1);
+    b->p[b->len++] = c;
+    b->p[b->len] = '\0';
+    return 0;
 }
 
 int buf_vaddf(struct buf *b, const char *fmt, va_list ap)

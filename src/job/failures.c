@@ -106,15 +106,6 @@ static bool is_shown(const struct job *j, uint32_t slot)
     return slot_settled(s) && (verdict_is_failure(s->result) || (s->cause && is_first(j, &p)));
 }
 
-/* Append a number, or null if it is not known. */
-static void add_number(struct buf *out, const char *key, int64_t v, bool known)
-{
-    if (known)
-        (void)buf_addf(out, ",\"%s\":%lld", key, (long long)v);
-    else
-        (void)buf_addf(out, ",\"%s\":null", key);
-}
-
 /* with_line: add the line of the task's output that shows the cause. */
 static void add_cause(const struct job *j, const struct past_failure *p, bool with_line,
                       struct buf *out)
@@ -153,11 +144,11 @@ static void add_suspects(const struct job *j, const struct past_failure *p, stru
     }
     if (left >= 0) {
         (void)buf_addf(out, ",\"left_before\":{\"task\":\"" SLOT_NAME "\"", SLOT_ARGS(j, left));
-        add_number(out, "before_ms", (p->at_us - j->slots[left].ended_us) / 1000, true);
+        status_number(out, "before_ms", (p->at_us - j->slots[left].ended_us) / 1000, true);
         (void)buf_addc(out, '}');
     } else if (behind >= 0) {
         (void)buf_addf(out, ",\"behind\":{\"task\":\"" SLOT_NAME "\"", SLOT_ARGS(j, behind));
-        add_number(out, "step", (int64_t)(j->slots[behind].step & INT64_MAX), true);
+        status_number(out, "step", (int64_t)(j->slots[behind].step & INT64_MAX), true);
         (void)buf_addc(out, '}');
     }
 }
@@ -167,17 +158,17 @@ static void add_one(const struct job *j, const struct past_failure *p, enum fail
 {
     bool exited = p->attempt > 0 && !p->signal && p->reason == END_EXITED;
 
-    (void)buf_addf(out, "{\"task\":\"" SLOT_NAME "\"", SLOT_ARGS(j, p->slot));
+    status_task_name(j, p->slot, out);
     (void)buf_addf(out, ",\"first\":%s", is_first(j, p) ? "true" : "false");
-    add_number(out, "attempt", p->attempt, true);
-    add_number(out, "generation", p->generation, true);
+    status_number(out, "attempt", p->attempt, true);
+    status_number(out, "generation", p->generation, true);
     status_text(out, "node", p->node >= 0 ? j->nodes.v[p->node].name : NULL);
-    add_number(out, "at_ms", p->at_us / 1000, true);
-    add_number(out, "exit_code", p->exit_code, exited);
-    add_number(out, "signal", p->signal, p->signal != 0);
+    status_number(out, "at_ms", p->at_us / 1000, true);
+    status_number(out, "exit_code", p->exit_code, exited);
+    status_number(out, "signal", p->signal, p->signal != 0);
     status_text(out, "reason", end_reason_name(p->reason));
     status_text(out, "detail", p->detail ? p->detail : slot_note_text(j, p->note));
-    add_number(out, "step", (int64_t)(p->step & INT64_MAX), true);
+    status_number(out, "step", (int64_t)(p->step & INT64_MAX), true);
     status_text(out, "done", restart_text(p->done));
     add_cause(j, p, words >= WORDS_LINE, out);
     if (p->cause && p->cause->victim && is_first(j, p))
@@ -216,13 +207,13 @@ void failures_restart_json(const struct job *j, struct buf *out)
         return;
     (void)buf_addf(out, ",\"last_restart\":{\"task\":\"" SLOT_NAME "\"",
                    SLOT_ARGS(j, r->last.slot));
-    add_number(out, "attempt", r->last.attempt, true);
-    add_number(out, "at_ms", r->last.at_us / 1000, true);
-    add_number(out, "exit_code", r->last.exit_code, exited);
-    add_number(out, "signal", r->last.signal, r->last.signal != 0);
+    status_number(out, "attempt", r->last.attempt, true);
+    status_number(out, "at_ms", r->last.at_us / 1000, true);
+    status_number(out, "exit_code", r->last.exit_code, exited);
+    status_number(out, "signal", r->last.signal, r->last.signal != 0);
     status_text(out, "reason", end_reason_name(r->last.reason));
     status_text(out, "what", r->last.cause ? r->last.cause->what : NULL);
-    add_number(out, "step", (int64_t)(r->last.step & INT64_MAX), true);
+    status_number(out, "step", (int64_t)(r->last.step & INT64_MAX), true);
     status_text(out, "done", restart_text(r->last.kind));
     (void)buf_addc(out, '}');
 }

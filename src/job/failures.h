@@ -93,8 +93,14 @@ enum failure_words {
     WORDS_LINE, /* the line that shows the cause */
     WORDS_TAIL, /* also the last lines of stderr */
 };
-void status_text(struct buf *out, const char *key, const char *s); /* ,"key":"s", or null */
 /* Append ,"failures":[...], sorted by time; nothing if there was no failure. */
 void failures_json(const struct job *j, enum failure_words words, struct buf *out);
+
+/* ---- status.c ---- */
+
+void status_text(struct buf *out, const char *key, const char *s); /* ,"key":"s", or null */
+/* ,"key":v, or null if it is not known */
+void status_number(struct buf *out, const char *key, int64_t v, bool known);
+void status_task_name(const struct job *j, uint32_t slot, struct buf *out); /* {"task":"worker:3" */
 
 #endif

@@ -60,7 +60,7 @@ static void add_text(struct buf *out, const char *s, enum field_kind kind)
     (void)json_add_str(out, span_mem(s, len));
 }
 
-static void add_key(struct buf *out, const char *name)
+void record_add_key(struct buf *out, const char *name)
 {
     (void)buf_add(out, ",\"", 2);
     (void)buf_add(out, name, strlen(name));
@@ -69,7 +69,7 @@ static void add_key(struct buf *out, const char *name)
 
 static void add_name(struct buf *out, const char *key, const char *value)
 {
-    add_key(out, key);
+    record_add_key(out, key);
     (void)buf_addc(out, '"');
     (void)buf_adds(out, value);
     (void)buf_addc(out, '"');
@@ -77,7 +77,7 @@ static void add_name(struct buf *out, const char *key, const char *value)
 
 void record_add_int(struct buf *out, const char *name, int64_t value)
 {
-    add_key(out, name);
+    record_add_key(out, name);
     record_add_number(out, value);
 }
 
@@ -128,7 +128,7 @@ static void add_field(struct buf *out, const struct field *f, const char *at)
         const char *s;
         memcpy(&s, at, sizeof s);
         if (s) {
-            add_key(out, f->name);
+            record_add_key(out, f->name);
             add_text(out, s, f->kind);
         }
         return;
@@ -141,7 +141,7 @@ static void add_field(struct buf *out, const struct field *f, const char *at)
     else if (f->kind == F_LIMIT)
         add_name(out, f->name, (uint64_t)v < LIMIT_COUNT ? limit_names[v] : "none");
     else if (f->kind == F_FLAG)
-        add_key(out, f->name), (void)buf_adds(out, "true");
+        record_add_key(out, f->name), (void)buf_adds(out, "true");
     else
         record_add_int(out, f->name, in_range(f->kind, v));
 }

@@ -93,6 +93,8 @@ void record_add(struct buf *out, const struct field *fields, const void *from);
 /* Appends the decimal digits. Faster than buf_addf(): a snapshot of 10,000 tasks has many numbers.
  */
 void record_add_number(struct buf *out, int64_t v);
+/* Appends ,"name": */
+void record_add_key(struct buf *out, const char *name);
 /* Appends ,"name":value; for a time or another number that is not a field of a struct. */
 void record_add_int(struct buf *out, const char *name, int64_t value);
 

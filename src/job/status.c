@@ -6,33 +6,30 @@
 
 #include "codec/json.h"
 #include "job/job_int.h"
+#include "job/record.h"
 
 void status_text(struct buf *out, const char *key, const char *s)
 {
-    (void)buf_addf(out, ",\"%s\":", key); /* a failed append shows in out->failed */
+    record_add_key(out, key); /* a failed append shows in out->failed */
     if (s)
         (void)json_add_str(out, span_of(s));
     else
         (void)buf_adds(out, "null");
 }
 
-static void add_int(struct buf *out, const char *key, int64_t v)
-{
-    (void)buf_addf(out, ",\"%s\":%lld", key, (long long)v);
-}
-
 static void add_bool(struct buf *out, const char *key, bool v)
 {
-    (void)buf_addf(out, ",\"%s\":%s", key, v ? "true" : "false");
+    record_add_key(out, key);
+    (void)buf_adds(out, v ? "true" : "false");
 }
 
-/* A number that may be unknown yet; it is null then. */
-static void add_int_or_null(struct buf *out, const char *key, int64_t v, bool known)
+void status_number(struct buf *out, const char *key, int64_t v, bool known)
 {
+    record_add_key(out, key);
     if (known)
-        add_int(out, key, v);
+        record_add_number(out, v);
     else
-        (void)buf_addf(out, ",\"%s\":null", key);
+        (void)buf_adds(out, "null");
 }
 
 static const char *result_name(enum slot_result r)
@@ -58,20 +55,28 @@ static void add_end(const struct job *j, const struct slot *s, struct buf *out)
     /* Without an attempt, END_EXITED is the end of an executor: no command has exited. */
     bool exited = s->attempt > 0 && slot_settled(s) && !s->signal && s->reason == END_EXITED;
 
-    add_int_or_null(out, "exit_code", s->exit_code, exited);
-    add_int_or_null(out, "signal", s->signal, s->signal != 0);
+    status_number(out, "exit_code", s->exit_code, exited);
+    status_number(out, "signal", s->signal, s->signal != 0);
     status_text(out, "reason", slot_settled(s) ? end_reason_name(s->reason) : NULL);
     status_text(out, "detail", s->detail ? s->detail : slot_note_text(j, s->note));
+}
+
+void status_task_name(const struct job *j, uint32_t slot, struct buf *out)
+{
+    (void)buf_adds(out, "{\"task\":\""); /* role names have no quotes in them */
+    (void)buf_adds(out, job_role_name(j, j->slots[slot].role));
+    (void)buf_addc(out, ':');
+    record_add_number(out, j->slots[slot].index);
+    (void)buf_addc(out, '"');
 }
 
 static void add_name(const struct job *j, uint32_t slot, struct buf *out)
 {
     const struct slot *s = &j->slots[slot];
 
-    (void)buf_addf(out, "{\"task\":\"" SLOT_NAME "\"",
-                   SLOT_ARGS(j, slot)); /* role names have no quotes in them */
+    status_task_name(j, slot, out);
     status_text(out, "role", job_role_name(j, s->role));
-    add_int(out, "index", s->index);
+    record_add_int(out, "index", s->index);
 }
 
 static void add_cause(const struct job *j, bool tail, struct buf *out)
@@ -84,8 +89,8 @@ static void add_cause(const struct job *j, bool tail, struct buf *out)
     const struct slot *s = &j->slots[v.cause_slot];
     (void)buf_adds(out, ",\"cause\":");
     add_name(j, v.cause_slot, out);
-    add_int(out, "attempt", s->attempt);
-    add_int_or_null(out, "rank", s->rank, s->rank > 0);
+    record_add_int(out, "attempt", s->attempt);
+    status_number(out, "rank", s->rank, s->rank > 0);
     add_end(j, s, out);
     status_text(out, "stderr_tail", tail ? s->tail : NULL);
     (void)buf_addc(out, '}');
@@ -107,9 +112,9 @@ static void add_progress(const struct job *j, uint32_t role, struct buf *out)
     int64_t took_ms = furthest ? furthest->step_ms - furthest->first_ms : 0;
     if (steps_done > 0 && total >= step && took_ms > 0 && !job_over(j))
         left_ms = (int64_t)((double)took_ms / (double)steps_done * (double)(total - step));
-    add_int(out, "step", (int64_t)(step & INT64_MAX));
-    add_int(out, "total", (int64_t)(total & INT64_MAX));
-    add_int_or_null(out, "left_ms", left_ms, left_ms >= 0);
+    record_add_int(out, "step", (int64_t)(step & INT64_MAX));
+    record_add_int(out, "total", (int64_t)(total & INT64_MAX));
+    status_number(out, "left_ms", left_ms, left_ms >= 0);
 }
 
 static const struct role *spares_of(const struct job *j, uint32_t role)
@@ -140,26 +145,26 @@ static void add_role(const struct job *j, uint32_t role, struct buf *out)
 
     (void)buf_adds(out, "{\"name\":");
     (void)json_add_str(out, span_of(job_role_name(j, role)));
-    add_int(out, "instances", r->n);
-    add_int(out, "waiting", waiting);
-    add_int(out, "placed", placed);
-    add_int(out, "registered", registered);
+    record_add_int(out, "instances", r->n);
+    record_add_int(out, "waiting", waiting);
+    record_add_int(out, "placed", placed);
+    record_add_int(out, "registered", registered);
     /* A task that was told to stop and has not ended counts as running. */
-    add_int(out, "running", r->n - waiting - placed - registered - r->n_settled);
-    add_int(out, "succeeded", r->n_result[RES_SUCCEEDED]);
-    add_int(out, "failed", r->n_result[RES_FAILED] + r->n_result[RES_LOST]);
-    add_int(out, "finished", r->n_result[RES_FINISHED]);
+    record_add_int(out, "running", r->n - waiting - placed - registered - r->n_settled);
+    record_add_int(out, "succeeded", r->n_result[RES_SUCCEEDED]);
+    record_add_int(out, "failed", r->n_result[RES_FAILED] + r->n_result[RES_LOST]);
+    record_add_int(out, "finished", r->n_result[RES_FINISHED]);
     add_progress(j, role, out);
     add_waits(j, role, out);
     uint32_t n_suspect = 0;
     FOR_MEMBERS(j, role, i)
     n_suspect += j->slots[i].suspect;
     if (n_suspect)
-        add_int(out, "suspect", n_suspect);
+        record_add_int(out, "suspect", n_suspect);
     if (spares_of(j, role))
-        add_int(out, "spares", spares_of(j, role)->n_state[SLOT_REGISTERED]);
+        record_add_int(out, "spares", spares_of(j, role)->n_state[SLOT_REGISTERED]);
     if (r->n_outside[SLOT_LEAVING])
-        add_int(out, "leaving", r->n_outside[SLOT_LEAVING]);
+        record_add_int(out, "leaving", r->n_outside[SLOT_LEAVING]);
     (void)buf_addc(out, '}');
 }
 
@@ -182,21 +187,21 @@ static void add_task(const struct job *j, uint32_t slot, const struct job_status
     status_text(out, "state", slot_state_name(s->state));
     status_text(out, "result", result_name(s->result));
     if (job_slot_role(j, slot)->ranks > 1)
-        add_int(out, "ranks", job_slot_role(j, slot)->ranks);
+        record_add_int(out, "ranks", job_slot_role(j, slot)->ranks);
     add_bool(out, "chief", job_is_chief(j, slot));
     add_bool(out, "connected", s->connected);
     add_bool(out, "suspect", s->suspect);
-    add_int(out, "attempt", s->attempt);
-    add_int(out, "generation", s->generation);
+    record_add_int(out, "attempt", s->attempt);
+    record_add_int(out, "generation", s->generation);
     status_text(out, "container", has_container ? s->container : NULL);
     status_text(out, "address", has_container ? s->address : NULL);
     status_text(out, "gpus", has_container && s->gpus ? s->gpus : "");
-    add_int_or_null(out, "pid", s->pid, has_container && s->pid != 0 && s->state != SLOT_ENDED);
+    status_number(out, "pid", s->pid, has_container && s->pid != 0 && s->state != SLOT_ENDED);
     add_end(j, s, out);
-    add_int_or_null(out, "started_ms", s->started_ms, s->started_ms >= 0);
-    add_int_or_null(out, "ended_ms", s->ended_ms, s->ended_ms >= 0);
-    add_int(out, "step", (int64_t)(s->step & INT64_MAX));
-    add_int(out, "total", (int64_t)(s->total & INT64_MAX));
+    status_number(out, "started_ms", s->started_ms, s->started_ms >= 0);
+    status_number(out, "ended_ms", s->ended_ms, s->ended_ms >= 0);
+    record_add_int(out, "step", (int64_t)(s->step & INT64_MAX));
+    record_add_int(out, "total", (int64_t)(s->total & INT64_MAX));
     if (job_role_spec(j, s->role)->ready)
         add_bool(out, "ready", s->ready);
     status_text(out, "tensorboard", s->tensorboard);
@@ -245,9 +250,9 @@ static void add_pausing(const struct job *j, int64_t now_ms, struct buf *out)
 static void add_times(const struct job *j, int64_t now_ms, struct buf *out)
 {
     (void)buf_addf(out, ",\"times\":{\"submitted_wall_ms\":%lld", (long long)j->submitted_wall_ms);
-    add_int(out, "now_ms", now_ms);
-    add_int_or_null(out, "started_ms", j->started_ms, j->started_ms >= 0);
-    add_int_or_null(out, "ended_ms", j->ended_ms, j->ended_ms >= 0);
+    record_add_int(out, "now_ms", now_ms);
+    status_number(out, "started_ms", j->started_ms, j->started_ms >= 0);
+    status_number(out, "ended_ms", j->ended_ms, j->ended_ms >= 0);
     (void)buf_addc(out, '}');
 }
 
@@ -281,9 +286,9 @@ static void add_orphans(const struct job *j, struct buf *out)
             continue;
         (void)buf_adds(out, n ? "," : ",\"orphans\":[");
         add_name(j, i, out);
-        add_int(out, "attempt", s->attempt);
+        record_add_int(out, "attempt", s->attempt);
         status_text(out, "node", s->node >= 0 ? j->nodes.v[s->node].name : NULL);
-        add_int(out, "until_ms", end_ms);
+        record_add_int(out, "until_ms", end_ms);
         (void)buf_addc(out, '}');
         n++;
     }
@@ -308,18 +313,18 @@ int job_status_json_more(const struct job *j, bool full, const struct job_status
     status_text(out, "name", j->spec->name);
     status_text(out, "user", j->user);
     status_text(out, "state", job_state_name(j->state));
-    add_int_or_null(out, "exit_code", verdict_exit_code(j->state), job_over(j));
+    status_number(out, "exit_code", verdict_exit_code(j->state), job_over(j));
     status_text(out, "message", j->decided ? j->message : NULL);
     add_pausing(j, now_ms, out);
-    add_int(out, "epoch", j->epoch);
-    add_int(out, "generation", j->generation);
-    add_int(out, "restarts", j->restarts.n);
-    add_int(out, "retries", j->restarts.retries);
+    record_add_int(out, "epoch", j->epoch);
+    record_add_int(out, "generation", j->generation);
+    record_add_int(out, "restarts", j->restarts.n);
+    record_add_int(out, "retries", j->restarts.retries);
     failures_restart_json(j, out);
     resize_json(j, out);
     costs_json(j, out);
     nodes_left_out_json(j, out);
-    add_int(out, "ran_ms", job_ran_ms(j, now_ms));
+    record_add_int(out, "ran_ms", job_ran_ms(j, now_ms));
     status_text(out, "tensorboard",
                 j->tensorboard >= 0 ? j->slots[j->tensorboard].tensorboard : NULL);
     add_times(j, now_ms, out);
