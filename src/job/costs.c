@@ -67,11 +67,6 @@ void costs_disturbed(struct job *j)
     j->costs.phase = COST_IDLE;
 }
 
-static bool may_old_be_alive(const struct job *j)
-{
-    return j->n_state[SLOT_HALTING] || j->n_state[SLOT_REPLACING] || j->n_outside[SLOT_LEAVING];
-}
-
 static bool is_delayed(const struct job *j)
 {
     return j->n_state[SLOT_ASKED] || j->n_state[SLOT_PLACED] || j->restarts.due_ms != INT64_MAX;
@@ -100,7 +95,7 @@ void costs_run(struct job *j)
         c->phase = COST_IDLE;
         return;
     }
-    if (c->phase == COST_STOPPING && !may_old_be_alive(j)) {
+    if (c->phase == COST_STOPPING && !mend_may_old_be_alive(j)) {
         c->now.ms[COST_STOP] = j->now_ms - c->since_ms;
         c->phase = COST_STARTING;
         c->since_ms = j->now_ms;

@@ -94,15 +94,7 @@ static int64_t find_blocking(const struct job *j, uint32_t role, enum awaited_ev
 /* Has the role a task that still has to start its attempt? */
 static bool has_unstarted(const struct role *r)
 {
-    static const enum slot_state before[] = { SLOT_HELD,       SLOT_ASKED,   SLOT_PLACED,
-                                              SLOT_REGISTERED, SLOT_HALTING, SLOT_RENEWING,
-                                              SLOT_REPLACING };
-
-    for (size_t i = 0; i < ARRAY_LEN(before); i++) {
-        if (r->n_state[before[i]])
-            return true;
-    }
-    return false;
+    return r->n_state[SLOT_REGISTERED] || mend_is_on_its_way(r);
 }
 
 /* Must the job fail if this role cannot start? Not for a sidecar, unless another role waits for

@@ -603,7 +603,10 @@ static int on_resize(struct job *j, struct job_event *event, struct err *e)
 static int on_grow(struct job *j, struct job_event *event, struct err *e)
 {
     const struct ev_grow *ev = &event->grow;
-    struct ev_shrink d = { ev->n_containers, ev->within_ms, ev->why, ev->saved };
+    struct ev_shrink d = { .n_containers = ev->n_containers,
+                           .within_ms = ev->within_ms,
+                           .why = ev->why,
+                           .saved = ev->saved };
     return resize_by_scheduler(j, &d, true, e);
 }
 

@@ -121,8 +121,7 @@ static void start(struct job *j, uint32_t slot, struct mend *m)
     (void)slot_step(j, slot, IN_START, NULL, NULL);
 }
 
-/* May an attempt of an older generation be alive? */
-static bool may_old_be_alive(const struct job *j)
+bool mend_may_old_be_alive(const struct job *j)
 {
     return j->n_state[SLOT_HALTING] || j->n_state[SLOT_REPLACING] || j->n_outside[SLOT_LEAVING];
 }
@@ -134,7 +133,7 @@ static bool may_start(const struct job *j, uint32_t slot)
     bool alone = slot_restarts_alone(j, s);
 
     return s->state == SLOT_REGISTERED && job_is_task(j, slot) && job_is_wanted(j, s) &&
-           !j->roles[s->role].forming && (alone || (!j->spec->gang && !may_old_be_alive(j)));
+           !j->roles[s->role].forming && (alone || (!j->spec->gang && !mend_may_old_be_alive(j)));
 }
 
 /* Start the slot, if it need not wait for its gang, for an older generation, for other roles, or
@@ -196,13 +195,12 @@ static bool is_in_group(const struct job *j, uint32_t role, int64_t group)
     return group >= 0 ? role == group : !j->roles[role].forming;
 }
 
-static uint32_t count_on_their_way(const struct role *r)
+bool mend_is_on_its_way(const struct role *r)
 {
-    uint32_t n = 0;
-
     for (int state = SLOT_NONE; state < SLOT_STATE_COUNT; state++)
-        n += slot_awaits_attempt((enum slot_state)state) ? r->n_state[state] : 0;
-    return n;
+        if (slot_awaits_attempt((enum slot_state)state) && r->n_state[state])
+            return true;
+    return false;
 }
 
 /* Is the slot registered, and does it start together with the group? */
@@ -235,7 +233,7 @@ static bool is_complete(const struct job *j, int64_t group)
             return false;
         if (!is_in_group(j, r, group))
             continue;
-        if (group >= 0 ? count_on_their_way(role) : role->n_forming)
+        if (group >= 0 ? mend_is_on_its_way(role) : role->n_forming > 0)
             return false;
         has_startable |=
             (group >= 0 ? role->n_state[SLOT_REGISTERED] : role->n_set_up) && depends_open(j, r);
@@ -320,7 +318,7 @@ static bool must_go_on(const struct job *j)
 {
     for (uint32_t r = 0; r < j->n_roles; r++) {
         const struct role *role = &j->roles[r];
-        if (!role->n_unmet && (role->n_state[SLOT_REGISTERED] || count_on_their_way(role)))
+        if (!role->n_unmet && (role->n_state[SLOT_REGISTERED] || mend_is_on_its_way(role)))
             return true;
     }
     return false;
@@ -342,7 +340,7 @@ void mend_run(struct job *j)
 {
     struct mend m = { 0 };
     struct restarts *r = &j->restarts;
-    bool old = may_old_be_alive(j);
+    bool old = mend_may_old_be_alive(j);
 
     if (r->look_at_all || (r->had_old && !old))
         list_all(j);

@@ -105,7 +105,8 @@ static int add_new_slots(struct job *j, struct err *e)
             (void)job_add_slot(j, r);
     return 0;
 }
-/* ---- requests for a resize ---- */
+
+/* ---- beginning a resize ---- */
 
 /* Does a change of the role need a new gang? In a replay, the recorded decision says so. */
 static bool needs_new_gang(const struct job *j, uint32_t role)
@@ -164,6 +165,8 @@ int resize_decision_damaged(struct err *e)
     struct err why = *e;
     return err_set(e, EBADMSG, "the record of a resize is damaged: %s", why.msg);
 }
+
+/* ---- EV_RESIZE ---- */
 
 int resize_asked(struct job *j, struct ev_resize *ev, struct err *e)
 {

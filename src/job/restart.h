@@ -19,6 +19,7 @@
 struct cause;
 struct err;
 struct job;
+struct role;
 struct slot;
 struct slot_end;
 enum slot_input;
@@ -143,6 +144,10 @@ void restart_gang(struct job *j, int64_t save_until_ms);
  * Called after each event while restarts.mending. */
 void mend_run(struct job *j);
 int mend_fired(struct job *j, struct err *e); /* LIMIT_RESTART */
+/* May an attempt of an older generation be alive? */
+bool mend_may_old_be_alive(const struct job *j);
+/* Is a slot of the role on the way to its next attempt, and not registered yet? */
+bool mend_is_on_its_way(const struct role *r);
 void mend_spares(struct job *j); /* request containers for spares, once all tasks have theirs */
 /* The slot's state has changed: put it on the list of mend_run(), if mend_run() must look at it. */
 void mend_look_at(struct job *j, uint32_t slot);

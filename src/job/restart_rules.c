@@ -64,7 +64,7 @@ int restart_reserve(struct job *j, uint32_t slot)
 
 void restart_done(struct job *j)
 {
-    for (uint32_t r = 0; j->roles && r < j->n_roles; r++)
+    for (uint32_t r = 0; j->roles && r < j->n_all_roles; r++)
         free(j->roles[r].tally.times); /* slot_done() frees those of the slots */
     vec_done(&j->restarts.todo);
     deadlines_done(&j->restarts.pauses);
