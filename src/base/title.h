@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The command line that ps(1) shows for a process. A fork without an exec has that of its parent;
- * with title_set() it says what it is.
+ * The command line that ps(1) shows for a process. A process that was forked without an exec shows
+ * that of its parent, until it calls title_set().
  */
 #ifndef TONY_BASE_TITLE_H
 #define TONY_BASE_TITLE_H

@@ -8,8 +8,8 @@
  *           have started, or are ready. This file decides it.
  *   Stops   When all tasks of a role have ended, other roles are stopped. This file does it.
  *
- * A gate has no state of its own, it is computed from the slots. So if tasks restart, they wait at
- * their gates again; tasks that already run do not.
+ * Whether a gate is open is computed from the states of the slots. So a task that restarts waits at
+ * its gates again, and a task that runs does not.
  */
 #include "job/job_int.h"
 

@@ -578,7 +578,7 @@ static int on_stalled(struct job *j, struct job_event *event, struct err *e)
 {
     struct ev_stalled *ev = &event->stalled;
     if (ev->stalled_ms < 0 || ev->stalled_ms > j->now_ms)
-        return err_set(e, ERANGE, "a stall of %lld ms cannot be: the job is %lld ms old",
+        return err_set(e, ERANGE, "a stall of %lld ms is impossible: the job is %lld ms old",
                        (long long)ev->stalled_ms, (long long)j->now_ms),
                1;
     j->stalled_ms += ev->stalled_ms;

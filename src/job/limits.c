@@ -339,7 +339,7 @@ int limits_suspect(struct job *j, uint32_t slot, struct err *e)
     struct slot *s = &j->slots[slot];
 
     if (!must_beat(s->state))
-        return err_set(e, EPROTO, "slot '" SLOT_NAME "' is %s: its beats do not count",
+        return err_set(e, EPROTO, "slot '" SLOT_NAME "' is %s: its heartbeats do not count",
                        SLOT_ARGS(j, slot), slot_state_name(s->state)),
                1;
     s->suspect = true;
@@ -383,7 +383,7 @@ static int lease_fired(struct job *j, uint32_t slot, struct err *e)
     struct slot *s = &j->slots[slot];
 
     if (!waits_for_lease(j, s))
-        return err_set(e, EPROTO, "slot '" SLOT_NAME "' is %s: nothing of it is waited for",
+        return err_set(e, EPROTO, "slot '" SLOT_NAME "' is %s: the job does not wait for its lease",
                        SLOT_ARGS(j, slot), slot_state_name(s->state)),
                1;
     return slot_step(j, slot, IN_LOST, NULL, e);
@@ -421,8 +421,8 @@ static int gang_fired(struct job *j, enum job_limit limit, struct err *e)
         policy_ask_again(j);
         return 0;
     }
-    return err_set(e, EPROTO, "the gang does not wait for '%s'",
-                   limit == LIMIT_GANG ? "containers" : "its next try"),
+    return err_set(e, EPROTO, "the gang %s",
+                   limit == LIMIT_GANG ? "does not wait for containers" : "does not pause"),
            1;
 }
 
@@ -488,7 +488,7 @@ int limits_fired(struct job *j, const struct ev_timer *ev, struct err *e)
     } else if (ev->limit == LIMIT_GROUP && ev->group < j->spec->n_group_timeouts) {
         policy_group_due(j, ev->group);
     } else {
-        return err_set(e, EPROTO, "a timer event without a limit (job_due makes them)"), 1;
+        return err_set(e, EPROTO, "the timer event names no limit of this job"), 1;
     }
     return 0;
 }

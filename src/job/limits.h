@@ -44,7 +44,7 @@ void limits_done(struct job *j);
 const char *limit_text(int64_t ms, char *buf, size_t size); /* "25 s", "1500 ms"; returns buf */
 int64_t beat_clock(const struct job *j);                    /* the time now on the beat clock */
 
-/* Each of these sets deadlines again. Call it after a change of the thing that its comment
+/* These functions compute deadlines anew. Call each of them after a change of what its comment
  * names: */
 void limits_slot(struct job *j, uint32_t slot); /* of the slot's state or times */
 void limits_asked_slots(struct job *j);         /* of the number of slots that are SLOT_ASKED */

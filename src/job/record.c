@@ -9,7 +9,7 @@
 #include "base/util.h"
 #include "codec/json.h"
 
-#define TIME_MAX_MS ((int64_t)1 << 52) /* 140,000 years; a thousand times as many us still fit */
+#define TIME_MAX_MS ((int64_t)1 << 52) /* 140,000 years; in microseconds they still fit into 64 bits */
 
 static const char *const limit_names[LIMIT_COUNT] = {
 #define X(id, name) [id] = name,

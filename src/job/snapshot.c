@@ -109,8 +109,7 @@ struct writer {
     bool failed; /* a list could not be written, so the snapshot is not whole */
 };
 
-/* Write the numbers as "1,2,3", for the record that add_record() writes next. NULL if n = 0 or
- * v = NULL. */
+/* Write the numbers as "1,2,3", for the record that add_record() writes next. NULL if n = 0. */
 static const char *encode_u32s(struct writer *w, const uint32_t *v, size_t n)
 {
     struct buf *b = &w->lists[w->n_lists++];
@@ -123,7 +122,7 @@ static const char *encode_u32s(struct writer *w, const uint32_t *v, size_t n)
     return n && !b->failed ? buf_cstr(b) : NULL;
 }
 
-/* The same without the zeros at the end: most lists of times are long and empty. */
+/* The same without the zeros at the end: most lists of times are long and empty. v may be NULL. */
 static const char *encode_i64s(struct writer *w, const int64_t *v, size_t n)
 {
     struct buf *b = &w->lists[w->n_lists++];

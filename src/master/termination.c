@@ -3,7 +3,7 @@
  * The node sends SIGTERM to the master's container. SIGKILL follows after 250 ms (the default of
  * yarn.nodemanager.sleep-delay-before-sigkill.ms). The master asks the scheduler what has happened:
  *
- * - Somebody has killed the application. The cluster ends the other containers itself. The master
+ * - A user has killed the application. The cluster ends the other containers itself. The master
  *   waits TERM_WAIT_MS for tasks to report their end, and then writes the verdict.
  * - Only this container ends, because its node stops or because of preemption. The master exits
  *   without a verdict; the next master continues the job. If the cluster starts no other master,

@@ -32,7 +32,7 @@ struct role_welcome {
     VEC(Tony__Mount *) mount_list;
 };
 
-/* ---- Welcome: what is the same for all tasks of a role ---- */
+/* ---- Welcome: the settings that all tasks of a role share ---- */
 
 static int add_pairs(struct role_welcome *r, const struct strv *env)
 {
@@ -245,7 +245,7 @@ int welcome_send(struct master *m, struct peer *p, const struct slot_view *v)
     return conn_send(p->conn, &f);
 }
 
-/* ---- Start: packed once for all tasks that get the same ---- */
+/* ---- Start: packed once for all tasks with equal settings ---- */
 
 /* With preprocessing on, the last role is the preprocess task. The kept end of its output contains
  * the model parameters. */

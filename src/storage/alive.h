@@ -16,8 +16,8 @@ struct paths;
 
 /* Write this process into its lock file, for alive_lock_holder(). A failure is ignored. */
 void alive_sign_lock(int lock_fd);
-/* Who holds the lock, for a message: "process 17 of host a". "another process" if the file does not
- * say that. */
+/* Describe the process that holds the lock, for a message: "process 17 of host a". If the file does
+ * not name it: "another process". */
 void alive_lock_holder(const char *lock_path, char *out, unsigned long size);
 /* Does another machine hold the lock? Then TONY_HOME is on a file system that both mount. */
 bool alive_is_elsewhere(const char *lock_path);

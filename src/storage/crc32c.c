@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-/* One byte for each step. Larger tables would make it faster, but a line has only some hundred
- * bytes. */
+/* The table for one byte in each step. Larger tables would be faster, but a line of the journal has
+ * only some hundred bytes. */
 static const uint32_t table[256] = {
     0x00000000, 0xf26b8303, 0xe13b70f7, 0x1350f3f4, 0xc79a971f, 0x35f1141c, 0x26a1e7e8, 0xd4ca64eb,
     0x8ad958cf, 0x78b2dbcc, 0x6be22838, 0x9989ab3b, 0x4d43cfd0, 0xbf284cd3, 0xac78bf27, 0x5e133c24,
