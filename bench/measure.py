@@ -13,6 +13,7 @@ from world import Missing, command_of, cpu_ms, environ, parent_of, pids, private
 
 # docs/architecture.md, "Speed and size": the largest allowed ratio to the peer.
 HYDRA_GOAL = {1: 1.5, 64: 1.0, 256: 0.8, 1000: 0.6}
+FLOOR_GOAL = 1.3  # from 16 tasks on
 SRUN_GOAL = 0.35
 GROWTH_GOAL = 4.6
 KILL_HYDRA_GOAL, KILL_SRUN_GOAL = 1.5, 0.1
@@ -56,6 +57,8 @@ def launch(world, args, notes):
         if "hydra" not in medians:
             continue
         rows.append(row(f"{n} instant tasks / hydra", medians["tony"] / medians["hydra"], "x", HYDRA_GOAL.get(n), **figures))
+        rows.append(row(f"{n} instant tasks / floor", medians["tony"] / medians["floor"], "x",
+                        FLOOR_GOAL if n >= 16 else None, **figures))
         rows.append(row(f"{n} instant tasks / baseline", medians["tony"] / medians["baseline"], "x", **figures))
         if "srun" in medians:
             rows.append(row(f"{n} instant tasks / srun", medians["tony"] / medians["srun"], "x",

@@ -9,6 +9,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from groups import Groups
+
 
 class Missing(Exception):
     """A program that the measurement needs is missing."""
@@ -72,12 +74,14 @@ class World:
     def __init__(self, bin_dir, slurm=True):
         self.bin = bin_dir.resolve()
         self.notes = []
-        self.base = None
+        self.base = self.groups = None
         self.with_slurm = slurm
+        self.n_floors = 0
 
     def __enter__(self):
         self.tony = str(self.program(self.bin / "tony", "build first, or give --bin"))
         self.baseline = str(self.program(self.bin.parent / "bench/baseline", "build first"))
+        self.floor = str(self.program(self.bin.parent / "bench/floor", "build first"))
         self.mpiexec = shutil.which("mpiexec.hydra") or shutil.which("mpiexec")
         if not self.mpiexec:
             raise Missing("there is no mpiexec; Debian's package is mpich")
@@ -92,6 +96,8 @@ class World:
     def __exit__(self, *_):
         try:
             self.call("pool", "stop", "--force", check=False)
+            if self.groups:
+                self.groups.close()
             if self.with_slurm:
                 self.slurm("stop")
         finally:
@@ -130,6 +136,23 @@ class World:
 
     def start_pool(self):
         self.call("pool", "start")
+        home = f"TONY_HOME={self.env['TONY_HOME']}".encode()
+        pool = next(p for p in pids() if program_of(p) == "tony-pool" and home in environ(p).split(b"\0"))
+        self.groups = Groups(pool)
+        if self.groups.why:
+            self.notes.append(self.groups.why)
+
+    def await_cleanup(self, limit_s=120):
+        """
+        Waits until the keepers of all finished jobs have ended. `tony run` returns earlier: the keeper removes the
+        working directories and the control groups after that.
+        """
+        deadline = time.monotonic() + limit_s
+        locks = self.base / "home/pool/locks"
+        while any(lock.name != "pool" for lock in locks.iterdir()):
+            if time.monotonic() > deadline:
+                raise Missing(f"the clean-up after a job takes more than {limit_s} s")
+            time.sleep(0.002)
 
     def job(self, n, command, memory="4m", **conf):
         """A job file of n tasks with a memory limit each, so small that a thousand fit."""
@@ -154,10 +177,18 @@ class World:
 
     # ---- all launchers ----
 
+    def floor_command(self, n, words):
+        """argv of bench/floor. Its files stay until the end: their removal would slow down those that are made next."""
+        self.n_floors += 1
+        where = self.base / "floor" / str(self.n_floors)
+        where.mkdir(parents=True)
+        return [self.floor, str(where), self.groups.ready(n), str(n), *words]
+
     def commands(self, n, command):
-        """Returns {name: argv} of each launcher, for n tasks of a command."""
+        """Returns {name: argv} of each launcher, for n tasks of a command; a function makes the argv of each run."""
         words = command.split()
         found = {"baseline": [self.baseline, str(n), *words],
+                 "floor": lambda: self.floor_command(n, words),
                  "hydra": [self.mpiexec, "-bind-to", "none", "-n", str(n), *words],
                  "tony": [self.tony, "run", self.job(n, command)]}
         if self.srun:
@@ -165,13 +196,15 @@ class World:
         return found
 
     def time(self, argv):
-        """Milliseconds from start to exit."""
+        """Milliseconds from start to exit. Then waits for what goes on after the exit."""
+        argv = argv() if callable(argv) else argv
         with open(self.base / "out", "wb") as out:
             started = time.perf_counter()
             code = subprocess.run(argv, env=self.env, cwd=self.base, stdin=subprocess.DEVNULL, stdout=out, stderr=out).returncode
             ms = (time.perf_counter() - started) * 1000
         if code != 0:
             raise Missing(f"{' '.join(argv[:6])} ended with {code}: {read(self.base / 'out')[-600:]}")
+        self.await_cleanup()
         return ms
 
     def start(self, argv):
