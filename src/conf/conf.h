@@ -56,6 +56,7 @@ enum conf_effect {
 
 struct conf_key {
     const char *name; /* "tony.<role>.memory", "tony.task.max-total-<resource>", "tony.cluster" */
+    size_t name_len;
     const char *dflt; /* the default as text; NULL = unset */
     int64_t min, max; /* CT_INT, CT_REAL and CT_MEM (MiB) */
     const char *unit; /* "ms", "s", "MiB", "" */

@@ -104,12 +104,14 @@ const struct conf_key *conf_key_find(struct span key, struct span *out_part)
     struct span parts[2] = { { 0 } };
     if (out_part)
         *out_part = SPAN("");
+    /* This is called for each key of a job in each program, so it has to be quick: few names have
+     * the same length, and a pattern usually differs after its first characters. */
     for (size_t i = 0; i < n; i++) {
-        if (span_eqs(key, k[i].name))
+        if (k[i].name_len == key.len && memcmp(k[i].name, key.p, key.len) == 0)
             return strchr(k[i].name, '<') ? NULL : &k[i];
     }
     for (size_t i = 0; i < n; i++) {
-        if (!strchr(k[i].name, '<') || !conf_key_match(k[i].name, key, parts))
+        if (!conf_key_match(k[i].name, key, parts)) /* no exact row matches any more */
             continue;
         if (str_starts(k[i].name, role_prefix) && !conf_role_name_ok(parts[0], NULL))
             continue;

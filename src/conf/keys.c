@@ -19,20 +19,20 @@
 #define RANKS_MAX 1024 /* more than any machine has cores or GPUs */
 
 #define BARE(type, key, dflt, effect, since, secret, help) \
-    { key, dflt, INT64_MIN, INT64_MAX, "", NULL, since, help, type, effect, secret }
+    { key, sizeof(key) - 1, dflt, INT64_MIN, INT64_MAX, "", NULL, since, help, type, effect, secret }
 #define STR(key, dflt, effect, since, help) BARE(CT_STR, key, dflt, effect, since, false, help)
 #define SECRET(key, dflt, effect, since, help) BARE(CT_STR, key, dflt, effect, since, true, help)
 #define LIST(key, dflt, effect, since, help) BARE(CT_LIST, key, dflt, effect, since, false, help)
 #define ENVS(key, dflt, effect, since, help) BARE(CT_ENVS, key, dflt, effect, since, false, help)
 #define BOOL(key, dflt, effect, since, help) BARE(CT_BOOL, key, dflt, effect, since, false, help)
 #define INT(key, dflt, min, max, unit, effect, since, help) \
-    { key, dflt, min, max, unit, NULL, since, help, CT_INT, effect, false }
+    { key, sizeof(key) - 1, dflt, min, max, unit, NULL, since, help, CT_INT, effect, false }
 #define REAL(key, dflt, min, max, effect, since, help) \
-    { key, dflt, min, max, "", NULL, since, help, CT_REAL, effect, false }
+    { key, sizeof(key) - 1, dflt, min, max, "", NULL, since, help, CT_REAL, effect, false }
 #define MEM(key, dflt, min, max, effect, since, help) \
-    { key, dflt, min, max, "MiB", NULL, since, help, CT_MEM, effect, false }
+    { key, sizeof(key) - 1, dflt, min, max, "MiB", NULL, since, help, CT_MEM, effect, false }
 #define ENUM(key, dflt, choices, effect, since, help) \
-    { key, dflt, INT64_MIN, INT64_MAX, "", choices, since, help, CT_ENUM, effect, false }
+    { key, sizeof(key) - 1, dflt, INT64_MIN, INT64_MAX, "", choices, since, help, CT_ENUM, effect, false }
 
 #define TONY "TonY"
 #define TONY5 "TonY 0.5"
