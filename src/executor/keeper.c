@@ -231,7 +231,7 @@ static int timeout_ms(const struct keeper *k)
 static void wait_for_something(struct keeper *k)
 {
     if (k->exits_failed)
-        exits_retry(k);
+        exits_write(k);
     struct pollfd p[2 + PEERS_MAX];
     size_t n = k->peers.n;
     p[0] = (struct pollfd){ .fd = k->signal_fd, .events = POLLIN };
@@ -278,6 +278,8 @@ static void run(struct keeper *k)
         containers_launch_some(k);
         if (k->look_for_orphans)
             containers_drain(k);
+        if (!k->exits_failed)
+            exits_write(k);
         master_tell_ends(k);
         if (is_over(k)) {
             if (last_look)

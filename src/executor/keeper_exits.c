@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The file `exits`: JSON lines, which the keeper appends before it reports an exit. A new keeper
- * reads it to learn what happened before:
+ * The file `exits`: JSON lines, which the keeper appends before it reports an exit: one write() for
+ * all exits of a turn of its loop. A new keeper reads the file to learn what happened before:
  *
  *   {"keeper":1,"pid":17,"wall_ms":1}   a keeper has started; its containers have this number
  *   {"master":1,"wall_ms":1}            a master was started with this epoch
@@ -45,7 +45,7 @@ enum {
 /* Lines that cannot be written, because the disk is full, are kept in memory and written later. The
  * keeper reports the exit to the master nevertheless. If the keeper dies meanwhile, these lines are
  * lost for the next keeper. */
-void exits_retry(struct keeper *k)
+void exits_write(struct keeper *k)
 {
     struct buf *b = &k->unwritten;
     while (b->len) {
@@ -68,16 +68,18 @@ void exits_retry(struct keeper *k)
     k->exits_failed = false;
 }
 
+/* The line is written with the next exits_write(). */
 static void add_line(struct keeper *k, struct buf *line)
 {
     buf_addc(line, '\n');
+    if (k->unwritten.len + line->len > UNWRITTEN_MAX && !k->exits_failed)
+        exits_write(k);
     bool fits = !line->failed && k->unwritten.len + line->len <= UNWRITTEN_MAX;
     if (k->unwritten.failed) /* there was no memory; try again with the lines that are left */
         k->unwritten.failed = false;
     if (!fits || buf_add(&k->unwritten, line->p, line->len) < 0)
         log_event(LOG_ERROR, "keeper.exit_forgotten");
     buf_done(line);
-    exits_retry(k);
 }
 
 static void container_line(struct buf *line, const struct container *c)
@@ -116,6 +118,7 @@ void exits_add_master(struct keeper *k)
     struct buf line = { 0 };
     master_line(k, &line);
     add_line(k, &line);
+    exits_write(k);
 }
 
 void exits_add_master_exit(struct keeper *k, int status)
@@ -125,6 +128,7 @@ void exits_add_master_exit(struct keeper *k, int status)
              WIFEXITED(status) ? WEXITSTATUS(status) : 0,
              WIFSIGNALED(status) ? WTERMSIG(status) : 0, (long long)clock_wall_ms());
     add_line(k, &line);
+    exits_write(k);
 }
 
 /* ---- a shorter file ---- */
@@ -333,5 +337,6 @@ int exits_open(struct keeper *k, struct err *e)
         buf_addc(&first, '\n'); /* end the torn line */
     keeper_line(k, &first);
     add_line(k, &first);
+    exits_write(k);
     return 0;
 }

@@ -369,9 +369,11 @@ enum {
 };
 /* Read the exits of earlier keepers into `ends`, and add a line for this one. */
 int exits_open(struct keeper *k, struct err *e);
-/* Write the line of a container that has ended. Sets c->line_len. */
+/* Add the line of a container that has ended. exits_write() has to follow before the end is
+ * reported. Sets c->line_len. */
 void exits_add_container(struct keeper *k, struct container *c);
-void exits_retry(struct keeper *k);
+void exits_write(struct keeper *k); /* write the lines that were added, or try it again */
+/* These write at once. */
 void exits_add_master(struct keeper *k);
 void exits_add_master_exit(struct keeper *k, int status);
 /* Is `exits` worth to be replaced by a shorter file? */

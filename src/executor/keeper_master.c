@@ -283,6 +283,7 @@ static size_t n_unreported_ends(const struct keeper *k)
 
 static void reply_add_ends(struct keeper *k, struct reply *r)
 {
+    exits_write(k); /* first into the file, so that the next keeper knows what the master knows */
     for (size_t n = n_unreported_ends(k); n > 0; n--)
         reply_add(r, k->ends.v[k->ends.n_reported++]);
 }

@@ -54,7 +54,7 @@ static void a_full_disk(void **state)
     assert_true(k.unwritten.len > 4000000 && k.unwritten.len <= 4 << 20);
     close(k.exits_fd);
     k.exits_fd = file;
-    exits_retry(&k);
+    exits_write(&k);
     assert_false(k.exits_failed);
     k.epoch = 777777;
     exits_add_master(&k);
@@ -93,6 +93,7 @@ static void texts_that_are_not_utf8(void **state)
                            .detail = (char *)"caf\xe9 \"\x01\" \xc3\xa9\xff" };
     assert_int_equal(exits_open(&k, &e), 0);
     exits_add_container(&k, &c);
+    exits_write(&k);
     close(k.exits_fd);
     read_one("caf\xef\xbf\xbd \"\x01\" \xc3\xa9\xef\xbf\xbd");
     remove_exits();
@@ -106,6 +107,43 @@ static void texts_that_are_not_utf8(void **state)
     AUTO(free_p) char *path = fs_join(dir, "exits");
     assert_int_equal(fs_write_atomic(AT_FDCWD, path, span_of(old), 0600, false, NULL), 0);
     read_one("caf?");
+    remove_exits();
+}
+
+static size_t file_lines(void)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    read_exits(&text);
+    size_t n = 0;
+    for (size_t i = 0; i < text.len; i++)
+        n += text.p[i] == '\n';
+    return n;
+}
+
+/* Exits wait for exits_write(), which writes all of them. A master's line does not wait, and takes
+ * those before it along. */
+static void exits_of_a_turn(void **state)
+{
+    (void)state;
+    struct keeper k = keeper_new();
+    struct err e = { 0 };
+    struct container c = { .id = "container_1_0001_01_000001", .reason = END_EXITED };
+    assert_int_equal(exits_open(&k, &e), 0);
+    assert_int_equal(file_lines(), 1);
+    for (int i = 0; i < 100; i++)
+        exits_add_container(&k, &c);
+    assert_int_equal(file_lines(), 1);
+    exits_write(&k);
+    assert_int_equal(file_lines(), 101);
+    exits_add_container(&k, &c);
+    exits_add_master(&k);
+    assert_int_equal(file_lines(), 103);
+    for (int i = 0; i < 40000; i++) /* more than may wait */
+        exits_add_container(&k, &c);
+    exits_write(&k);
+    assert_int_equal(file_lines(), 40103);
+    close(k.exits_fd);
+    buf_done(&k.unwritten);
     remove_exits();
 }
 
@@ -127,6 +165,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_full_disk),
         cmocka_unit_test(texts_that_are_not_utf8),
+        cmocka_unit_test(exits_of_a_turn),
     };
     return cmocka_run_group_tests_name("executor_exits", tests, set_up, tear_down);
 }
