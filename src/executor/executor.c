@@ -137,6 +137,14 @@ static void disconnect(struct executor *x)
     drop(x, -EPIPE);
 }
 
+int executor_queue(struct executor *x, Tony__Frame *f)
+{
+    int rc = link_queue(&x->link, f);
+    if (rc < 0)
+        disconnect(x);
+    return rc;
+}
+
 int executor_send(struct executor *x, Tony__Frame *f)
 {
     x->sent_ms = clock_mono_ms();

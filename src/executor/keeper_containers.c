@@ -19,6 +19,7 @@
 #include "base/vec.h"
 #include "executor/executor_int.h"
 #include "executor/keeper_int.h"
+#include "executor/ports.h"
 
 enum {
     LAUNCH_BATCH = 32,     /* forks in one turn of the loop: about 3 ms */
@@ -260,6 +261,8 @@ static void launch_failed(struct keeper *k, struct container *c, int num)
 
 void containers_launch_some(struct keeper *k)
 {
+    if (k->to_launch.at < k->to_launch.n)
+        ports_look(); /* once for all executors that are forked now */
     if (k->to_launch.at == 0 && k->to_launch.n >= LAUNCH_BATCH)
         (void)malloc_trim(0); /* give the freed buffers of large frames back to the kernel */
     for (int i = 0; i < LAUNCH_BATCH && k->to_launch.at < k->to_launch.n; i++) {

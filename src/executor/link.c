@@ -245,12 +245,16 @@ int link_flush(struct link *l)
     return rc;
 }
 
-int link_send(struct link *l, const Tony__Frame *msg)
+int link_queue(struct link *l, const Tony__Frame *msg)
 {
     if (l->fd < 0)
         return -EPIPE;
     int rc = frame_pack(msg, &l->out);
-    if (rc < 0)
-        return l->out.failed && rc == -ENOMEM && l->out.len > OUT_MAX / 2 ? -ENOBUFS : rc;
-    return link_flush(l);
+    return rc == -ENOMEM && l->out.failed && l->out.len > OUT_MAX / 2 ? -ENOBUFS : rc;
+}
+
+int link_send(struct link *l, const Tony__Frame *msg)
+{
+    int rc = link_queue(l, msg);
+    return rc < 0 ? rc : link_flush(l);
 }

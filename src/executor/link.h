@@ -59,6 +59,8 @@ int link_next(struct link *l, const Tony__Frame **out, struct err *e);
 /* Pack and send a frame; bytes that the kernel does not accept are queued. 0, -EPIPE (the
  * connection has ended), -ENOBUFS (the peer does not read), -ENOMEM. */
 int link_send(struct link *l, const Tony__Frame *msg);
+/* Pack a frame. It is sent with the next one, or when the owner has polled for link_unsent(). */
+int link_queue(struct link *l, const Tony__Frame *msg);
 int link_flush(struct link *l);
 /* Are bytes queued that the kernel did not accept? Then poll for POLLOUT. */
 bool link_unsent_tls(const struct link *l);

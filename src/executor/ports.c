@@ -15,9 +15,14 @@
 
 enum { TRIES = 24, RANGE_MIN = 1024 };
 
-/* The kernel's range of ephemeral ports. false: some ports in it are reserved, so let the kernel
- * choose. */
-static bool port_range(unsigned *low, unsigned *high)
+/* The kernel's range of ephemeral ports. */
+static struct {
+    bool known;
+    bool usable; /* false: some ports in it are reserved, so let the kernel choose */
+    unsigned low, high;
+} range;
+
+static bool read_range(unsigned *low, unsigned *high)
 {
     char text[64] = "";
     int fd = open("/proc/sys/net/ipv4/ip_local_reserved_ports", O_RDONLY | O_CLOEXEC);
@@ -35,6 +40,12 @@ static bool port_range(unsigned *low, unsigned *high)
            *high - *low >= RANGE_MIN;
 }
 
+void ports_look(void)
+{
+    range.usable = read_range(&range.low, &range.high);
+    range.known = true;
+}
+
 static int bind_to(int fd, unsigned port)
 {
     struct sockaddr_in at = { .sin_family = AF_INET,
@@ -47,16 +58,20 @@ static int bind_to(int fd, unsigned port)
  * is free: with thousands of tasks on a machine, the used ports form long rows, and each search
  * skips thousands of them. A random port is free at the first or second try. Prefer odd ports,
  * since the kernel prefers even ones for outgoing connections. */
-static int bind_anywhere(int fd)
+static int bind_anywhere(int fd, unsigned *out_port)
 {
-    unsigned low, high;
     uint32_t numbers[TRIES];
-    if (!port_range(&low, &high) ||
+    if (!range.known)
+        ports_look();
+    if (!range.usable ||
         getrandom(numbers, sizeof numbers, GRND_NONBLOCK) != (ssize_t)sizeof numbers)
         return bind_to(fd, 0);
     for (unsigned i = 0; i < TRIES; i++) {
-        unsigned at = numbers[i] % (high - low);
-        int rc = bind_to(fd, low + (i < TRIES / 2 ? at | 1 : at));
+        unsigned at = numbers[i] % (range.high - range.low);
+        unsigned port = range.low + (i < TRIES / 2 ? at | 1 : at);
+        int rc = bind_to(fd, port);
+        if (rc == 0)
+            *out_port = port;
         if (rc != -EADDRINUSE && rc != -EACCES)
             return rc;
     }
@@ -70,14 +85,15 @@ static int take(int fd, uint16_t *out_port)
     int on = 1;
     struct sockaddr_in at;
     socklen_t len = sizeof at;
-    int rc = bind_anywhere(fd);
+    unsigned port = 0; /* 0 = the kernel has chosen it */
+    int rc = bind_anywhere(fd, &port);
     if (rc < 0)
         return rc;
     if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == -1 ||
         setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) == -1 ||
-        getsockname(fd, (struct sockaddr *)&at, &len) == -1)
+        (!port && getsockname(fd, (struct sockaddr *)&at, &len) == -1))
         return -errno;
-    *out_port = ntohs(at.sin_port);
+    *out_port = port ? (uint16_t)port : ntohs(at.sin_port);
     return 0;
 }
 

@@ -9,6 +9,9 @@
 
 struct err;
 
+/* Read the kernel's range of ports. port_reserve() uses what was read last, in this process or in
+ * the one that has forked it; if nothing was read, it reads the range itself. */
+void ports_look(void);
 /* Returns a descriptor that reserves *out_port on all interfaces until it is closed, or -errno. */
 int port_reserve(uint16_t *out_port, struct err *e);
 

@@ -14,6 +14,7 @@ static void change_port(struct executor *x, int *fd, uint16_t *port)
 {
     struct err e = { 0 };
     uint16_t new_port;
+    ports_look(); /* this process may be months old */
     int new_fd = port_reserve(&new_port, &e);
     if (new_fd < 0) {
         executor_warn(x, "executor.port", &e);

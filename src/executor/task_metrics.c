@@ -20,7 +20,8 @@
 
 enum {
     FIRST_MS = 1000,      /* the first measurement of an attempt, if the interval is longer */
-    SOON_MS = 250,        /* measure at a heartbeat if it is due within this time */
+    SOON_FIRST_MS = 250,  /* measure at a heartbeat if it is due within this time */
+    SOON_MS = 1000,       /* the same after the first measurement, at most half of the interval */
     GPU_FAILURES_MAX = 3, /* starts of tony-gpu in an attempt */
 };
 
@@ -91,13 +92,17 @@ static const struct cgroup *group_of(const struct executor *x)
     return x->a.in_cgroup && !x->engine ? &x->cfg->cgroup : NULL;
 }
 
-static void measure(struct executor *x)
+/* over: no process of the task is alive. */
+static void measure(struct executor *x, bool over)
 {
     struct task_metrics *t = &x->metrics;
     struct usage u;
     if (have_built_in(t) < 0)
         return; /* the next measurement tries it again */
-    usage_now(group_of(x), &t->base, t->gpu_pid, &u);
+    if (over)
+        usage_at_end(group_of(x), &t->base, &u);
+    else
+        usage_now(group_of(x), &t->base, t->gpu_pid, &u);
     t->max_bytes = MAX(t->max_bytes, u.memory_bytes);
     /* A process that ends between two reads is missing in both for a moment. */
     t->cpu_ms = MAX(t->cpu_ms, u.cpu_ms);
@@ -222,7 +227,8 @@ static bool fill(struct task_metrics *t, Tony__Beat *beat)
     return n > 0;
 }
 
-static bool send_changes(struct executor *x)
+/* send: executor_send() or executor_queue(). */
+static bool send_changes(struct executor *x, int (*send)(struct executor *x, Tony__Frame *f))
 {
     struct task_metrics *t = &x->metrics;
     Tony__Beat beat = TONY__BEAT__INIT;
@@ -234,7 +240,7 @@ static bool send_changes(struct executor *x)
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_BEAT;
     f.beat = &beat;
-    if (fill(t, &beat) && executor_send(x, &f) == 0) { /* else: again after the next Welcome */
+    if (fill(t, &beat) && send(x, &f) == 0) { /* else: again after the next Welcome */
         sent = true;
         t->n_named = t->n;
         t->forget_names = false;
@@ -254,7 +260,7 @@ void task_metrics_again(struct executor *x)
     for (size_t i = 0; i < t->n; i++)
         t->v[i].changed = t->v[i].known;
     if (attempt_alive(&x->a))
-        (void)send_changes(x);
+        (void)send_changes(x, executor_send);
 }
 
 /* ---- the life of an attempt ---- */
@@ -268,6 +274,7 @@ void task_metrics_begin(struct executor *x)
     t->forget_names = true;
     t->max_bytes = t->cpu_ms = t->read_bytes = t->written_bytes = 0;
     t->gpu_failures = 0;
+    t->measured = false;
     t->due_ms = INT64_MAX;
     if (!x->role->metrics_ms)
         return;
@@ -285,8 +292,8 @@ void task_metrics_end(struct executor *x)
         (void)gpu_watch_read(t->gpus, on_figure, x);
     stop_gpus(t);
     t->due_ms = INT64_MAX;
-    measure(x);
-    (void)send_changes(x);
+    measure(x, true);
+    (void)send_changes(x, executor_queue); /* the end of the attempt follows */
 }
 
 int64_t task_metrics_due(const struct executor *x)
@@ -296,7 +303,9 @@ int64_t task_metrics_due(const struct executor *x)
 
 bool task_metrics_due_soon(const struct executor *x, int64_t now_ms)
 {
-    return task_metrics_due(x) != INT64_MAX && now_ms + SOON_MS >= x->metrics.due_ms;
+    int64_t soon = x->metrics.measured ? MIN((int64_t)SOON_MS, (int64_t)x->role->metrics_ms / 2)
+                                       : SOON_FIRST_MS;
+    return task_metrics_due(x) != INT64_MAX && now_ms + soon >= x->metrics.due_ms;
 }
 
 bool task_metrics_tick(struct executor *x, int64_t now_ms)
@@ -304,7 +313,8 @@ bool task_metrics_tick(struct executor *x, int64_t now_ms)
     struct task_metrics *t = &x->metrics;
     int64_t every = x->role->metrics_ms;
     start_gpus(x);
-    measure(x);
+    measure(x, false);
+    t->measured = true;
     t->due_ms = MAX(t->due_ms + every, now_ms + every / 2);
-    return send_changes(x);
+    return send_changes(x, executor_send);
 }

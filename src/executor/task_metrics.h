@@ -33,6 +33,7 @@ struct task_metrics {
     size_t n_named;    /* so many of them have been named on this connection */
     bool forget_names; /* an attempt has begun: the names that were sent are not used any more */
     int64_t due_ms;    /* of the next measurement; INT64_MAX = none */
+    bool measured;     /* the attempt was measured once */
     uint64_t max_bytes, cpu_ms, read_bytes, written_bytes; /* largest values so far */
     struct usage_base base;
     struct gpu_watch *gpus; /* NULL = the GPUs are not measured */

@@ -164,6 +164,23 @@ static uint64_t less(uint64_t a, uint64_t b)
     return a > b ? a - b : 0;
 }
 
+static void add_up(const struct cgroup *g, const struct usage_base *base, const struct process *sum,
+                   struct usage *out)
+{
+    uint64_t cpu_ms = group_counts_cpu(g) ? cgroup_cpu_ms(g) : sum->cpu_ms;
+    *out = (struct usage){ .cpu_ms = less(cpu_ms, base->cpu_ms),
+                           .read_bytes = less(sum->read_bytes, base->read_bytes),
+                           .written_bytes = less(sum->written_bytes, base->written_bytes),
+                           .threads = sum->threads };
+}
+
+void usage_at_end(const struct cgroup *g, const struct usage_base *base, struct usage *out)
+{
+    struct process sum;
+    reaped(&sum);
+    add_up(g, base, &sum, out);
+}
+
 void usage_now(const struct cgroup *g, const struct usage_base *base, pid_t except,
                struct usage *out)
 {
@@ -184,10 +201,6 @@ void usage_now(const struct cgroup *g, const struct usage_base *base, pid_t exce
         sum.written_bytes += one.written_bytes;
     }
     vec_done(&list);
-    uint64_t cpu_ms = group_counts_cpu(g) ? cgroup_cpu_ms(g) : sum.cpu_ms;
-    *out = (struct usage){ .memory_bytes = g ? group_memory(g) : sum.rss,
-                           .cpu_ms = less(cpu_ms, base->cpu_ms),
-                           .read_bytes = less(sum.read_bytes, base->read_bytes),
-                           .written_bytes = less(sum.written_bytes, base->written_bytes),
-                           .threads = sum.threads };
+    add_up(g, base, &sum, out);
+    out->memory_bytes = g ? group_memory(g) : sum.rss;
 }

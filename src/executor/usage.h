@@ -36,5 +36,7 @@ void usage_base(const struct cgroup *g, struct usage_base *out);
 /* except: a child of the executor that is not part of the task; 0 = none. */
 void usage_now(const struct cgroup *g, const struct usage_base *base, pid_t except,
                struct usage *out);
+/* The same when no process of the task is alive: memory_bytes and threads are 0. */
+void usage_at_end(const struct cgroup *g, const struct usage_base *base, struct usage *out);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -118,19 +119,22 @@ int workdir_make(const char *job_dir, const char *container_id, const char *spar
     return 0;
 }
 
-static int make_log_dir(const char *log_dir, const char *task_dir, const char *dir)
+/* 0 = it was made, or exists. */
+static int make_one(const char *dir)
 {
-    if (mkdir(dir, 0700) == 0 || errno == EEXIST)
-        return 0;
-    if (errno != ENOENT)
-        return -errno;
-    if (mkdir(task_dir, 0700) == -1 && errno == ENOENT) {
-        if (mkdir(log_dir, 0700) == -1 && errno != EEXIST)
-            return -errno;
-        if (mkdir(task_dir, 0700) == -1 && errno != EEXIST)
-            return -errno;
-    }
     return mkdir(dir, 0700) == 0 || errno == EEXIST ? 0 : -errno;
+}
+
+/* is_new: this is the first attempt of the task, so its directory is probably missing. */
+static int make_log_dir(const char *log_dir, const char *task_dir, const char *dir, bool is_new)
+{
+    int rc = is_new ? -ENOENT : make_one(dir);
+    if (rc != -ENOENT)
+        return rc;
+    rc = make_one(task_dir);
+    if (rc == -ENOENT && (rc = make_one(log_dir)) == 0)
+        rc = make_one(task_dir);
+    return rc < 0 ? rc : make_one(dir);
 }
 
 int logs_open(const char *log_dir, const char *role, uint32_t index, uint32_t attempt,
@@ -143,7 +147,7 @@ int logs_open(const char *log_dir, const char *role, uint32_t index, uint32_t at
     l.err_path = str_printf("%s/stderr", l.dir ? l.dir : "");
     int rc = -ENOMEM;
     if (task_dir && l.dir && out_path && l.err_path)
-        rc = make_log_dir(log_dir, task_dir, l.dir);
+        rc = make_log_dir(log_dir, task_dir, l.dir, attempt == 1);
     if (rc == 0) {
         const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW;
         l.out_fd = open(out_path, flags, 0600);
