@@ -33,6 +33,7 @@ enum {
     GRACE_DEFAULT_MS = 5000,
     GREET_MS = 20000,    /* on a cluster: for Welcome on a new connection */
     FLUSH_MAX_MS = 1000, /* at exit: for the last frames, if the master does not read */
+    BEAT_PHASES = 8,     /* the groups of executors that beat at the same time */
     PROTOCOL = TONY__VERSION__PROTOCOL_VERSION,
 };
 
@@ -238,6 +239,20 @@ static int64_t beat_ms(const struct executor *x)
     return x->cfg->remote ? MIN(every, (int64_t)away_limit_ms(x) / 4) : every;
 }
 
+/*
+ * When to beat after `now`. On one machine, executors beat in BEAT_PHASES groups: those of a group
+ * at the same time, so that the master reads many heartbeats in one turn of its loop. All at once
+ * would wake a thousand processes in one timer interrupt. On a cluster they stay spread: the
+ * messages would reach the master's machine in bursts.
+ */
+static int64_t next_beat_ms(const struct executor *x, int64_t now)
+{
+    int64_t every = beat_ms(x), phase = x->cfg->slot % BEAT_PHASES * every / BEAT_PHASES;
+    if (x->cfg->remote)
+        return MAX(x->beat_at_ms + every, now + every / 2);
+    return now + every - (now + every - phase) % every;
+}
+
 static Tony__Welcome *welcome_copy(const Tony__Welcome *w)
 {
     size_t n = tony__welcome__get_packed_size(w);
@@ -294,7 +309,8 @@ static void on_welcome(struct executor *x, const Tony__Welcome *w)
         return;
     }
     executor_show_title(x);
-    x->beat_at_ms = clock_mono_ms() + beat_ms(x);
+    x->beat_at_ms =
+        x->cfg->remote ? clock_mono_ms() + beat_ms(x) : next_beat_ms(x, clock_mono_ms());
     prepare(x);
     serve_open(x);
     if (!executor_has_keeper(x))
@@ -440,9 +456,8 @@ static void on_signals(struct executor *x)
 static void send_beat(struct executor *x, int64_t now)
 {
     Tony__Beat beat = TONY__BEAT__INIT;
-    int64_t every = beat_ms(x);
     renew_lease(x);
-    x->beat_at_ms = MAX(x->beat_at_ms + every, now + every / 2);
+    x->beat_at_ms = next_beat_ms(x, now);
     attempt_check_memory(x);
     serve_tick(x, now);
     if (!x->greeted || (task_metrics_due_soon(x, now) && task_metrics_tick(x, now)))
