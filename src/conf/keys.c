@@ -229,7 +229,7 @@ static const struct conf_key keys[] = {
     INT("tony.store.max-age", "604800000", 0, YEARS_MS, "ms", CE_ACTS, OURS, "Content that no live job uses is removed from the store after this time."),
 
     /* history and portal */
-    STR("tony.port-range", NULL, CE_YARN, OURS, "FIRST-LAST: the ports at which masters, their pages and executors listen for other machines, for sites with a firewall; 16 ports or more, such as 20000-20999. Unset means any free port for a master and its page, and 20000-27999 for executors. The ports of the tasks themselves are not in it."),
+    STR("tony.port-range", NULL, CE_YARN, OURS, "FIRST-LAST: the ports at which masters, their pages, executors and tasks listen for other machines, for sites with a firewall: 20000-20999. A node needs three of them for each of its tasks, and at least 16. Unset means any free port for a master, its page and a task, and 20000-27999 for executors. Ports that a program chooses itself, such as those of gloo and NCCL, are not in it."),
     STR("tony.history.location", NULL, CE_YARN, TONY, "Directory in HDFS of finished jobs; unset means <home>/.tony/history."),
     STR("tony.history.intermediate", NULL, CE_JVM, TONY, "tony writes the history of a job directly to its final place."),
     STR("tony.history.finished", NULL, CE_JVM, TONY, "tony writes the history of a job directly to its final place."),

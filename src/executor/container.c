@@ -25,6 +25,7 @@
 #include "codec/hdts.h"
 #include "executor/executor.h"
 #include "executor/executor_int.h"
+#include "executor/ports.h"
 #include "storage/jobkey.h"
 #include "storage/tree.h"
 
@@ -153,7 +154,7 @@ static void remote_done(struct remote *r)
     vec_done(&r->attempts);
 }
 
-/* The range of tony.port-range, which the master has checked. */
+/* The range of tony.port-range, which the master has checked: for this executor and its task. */
 static int read_ports(struct job_ports *out, struct err *e)
 {
     const char *v = getenv(JOB_KEY_PORTS_ENV);
@@ -161,6 +162,7 @@ static int read_ports(struct job_ports *out, struct err *e)
     int rc =
         v && *v ? str_range(span_of(v), 1, UINT16_MAX, JOB_KEY_PORTS_ENV, &first, &last, e) : 0;
     *out = (struct job_ports){ (uint16_t)first, (uint16_t)last };
+    ports_allow(out->first, out->last);
     return rc;
 }
 

@@ -78,6 +78,32 @@ static int bind_anywhere(int fd, unsigned *out_port)
     return bind_to(fd, 0);
 }
 
+/* tony.port-range; first 0 = any port. Set once, before the first port is reserved. */
+static struct {
+    uint16_t first, last;
+} allowed;
+
+void ports_allow(uint16_t first, uint16_t last)
+{
+    allowed.first = first;
+    allowed.last = last;
+}
+
+/* Bind a free port of the allowed range. Begin at a random one: the executors of a node would
+ * otherwise all try the same ports first. */
+static int bind_allowed(int fd)
+{
+    unsigned n = (unsigned)allowed.last - allowed.first + 1, start = 0;
+    if (getrandom(&start, sizeof start, GRND_NONBLOCK) != (ssize_t)sizeof start)
+        start = (unsigned)getpid();
+    for (unsigned i = 0; i < n; i++) {
+        int rc = bind_to(fd, allowed.first + (start % n + i) % n);
+        if (rc != -EADDRINUSE && rc != -EACCES)
+            return rc;
+    }
+    return -EADDRINUSE;
+}
+
 /* Set the options after bind(). Without options, bind() takes only a port that no other socket has.
  * With them, a task that sets one of them can bind the same port later. */
 static int take(int fd, uint16_t *out_port)
@@ -86,7 +112,7 @@ static int take(int fd, uint16_t *out_port)
     struct sockaddr_in at;
     socklen_t len = sizeof at;
     unsigned port = 0; /* 0 = the kernel has chosen it */
-    int rc = bind_anywhere(fd, &port);
+    int rc = allowed.first ? bind_allowed(fd) : bind_anywhere(fd, &port);
     if (rc < 0)
         return rc;
     if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == -1 ||
@@ -106,5 +132,9 @@ int port_reserve(uint16_t *out_port, struct err *e)
     if (rc == 0)
         return fd;
     close(fd);
+    if (rc == -EADDRINUSE && allowed.first)
+        return err_set(e, EADDRINUSE,
+                       "all ports of tony.port-range (%u-%u) are in use on this node",
+                       allowed.first, allowed.last);
     return err_set(e, -rc, "cannot reserve a port: %m");
 }

@@ -12,7 +12,11 @@ struct err;
 /* Read the kernel's range of ports. port_reserve() uses what was read last, in this process or in
  * the one that has forked it; if nothing was read, it reads the range itself. */
 void ports_look(void);
-/* Returns a descriptor that reserves *out_port on all interfaces until it is closed, or -errno. */
+/* Reserve only ports from first to last from now on (tony.port-range); first 0: any port. */
+void ports_allow(uint16_t first, uint16_t last);
+
+/* Returns a descriptor that reserves *out_port on all interfaces until it is closed, or -errno;
+ * -EADDRINUSE: all allowed ports are in use. */
 int port_reserve(uint16_t *out_port, struct err *e);
 
 #endif

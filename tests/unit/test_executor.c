@@ -243,6 +243,44 @@ static void ports_are_kept_for_the_task(void **state)
     assert_int_equal(bind_port(port, SO_REUSEADDR, false), 0);
 }
 
+/* Reserve all four ports from `first` on. false: another program has one of them. */
+static bool reserve_four(uint16_t first, int fds[4], uint16_t ports[4])
+{
+    struct err e = { 0 };
+    ports_allow(first, (uint16_t)(first + 3));
+    for (int i = 0; i < 4; i++)
+        if ((fds[i] = port_reserve(&ports[i], &e)) < 0) {
+            while (i-- > 0)
+                close(fds[i]);
+            return false;
+        }
+    return true;
+}
+
+/* tony.port-range: all ports of a task are in it; if all are in use, the message names the range.
+ */
+static void ports_of_an_allowed_range(void **state)
+{
+    uint16_t first = 23000, ports[4], none;
+    int fds[4];
+    struct err e = { 0 };
+    char range[32];
+    (void)state;
+    while (!reserve_four(first, fds, ports))
+        assert_true((first += 16) < 32000);
+    for (int i = 0; i < 4; i++)
+        assert_in_range(ports[i], first, first + 3);
+    assert_int_equal(port_reserve(&none, &e), -EADDRINUSE);
+    (void)snprintf(range, sizeof range, "(%u-%u)", first, first + 3U);
+    assert_non_null(strstr(e.msg, range));
+    close(fds[1]);
+    assert_true((fds[1] = port_reserve(&none, &e)) >= 0);
+    assert_int_equal(none, ports[1]);
+    for (int i = 0; i < 4; i++)
+        close(fds[i]);
+    ports_allow(0, 0);
+}
+
 /* ---- process trees ---- */
 
 static pid_t grow(int depth, int out)
@@ -632,6 +670,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(hadoops_libraries, make_dir, remove_dir),
         cmocka_unit_test(commands_without_memory),
         cmocka_unit_test(ports_are_kept_for_the_task),
+        cmocka_unit_test(ports_of_an_allowed_range),
         cmocka_unit_test(walking_and_killing),
         cmocka_unit_test(killing_by_environment),
         cmocka_unit_test(a_process_is_found_during_its_exec),

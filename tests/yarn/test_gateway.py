@@ -28,11 +28,16 @@ def test_a_client_that_reaches_no_master(tony, cluster, base, firewall):
 
 
 def test_what_the_resourcemanager_knows_of_a_master(tony, cluster):
-    """Its port is in tony.port-range. Its LIFETIME counts from its start, 2 minutes more than the job's own limit."""
+    """
+    Its port and those of the tasks are in tony.port-range. Its LIFETIME counts from its start, 2 minutes more than the job's
+    own limit.
+    """
     p, app, _ = tony.gated(conf={"tony.port-range": "28200-28299", "tony.application.timeout": 3600000})
     try:
         doc = cluster.app(app)
         assert 28200 <= int(doc["amRPCAddress"].rpartition(":")[2]) <= 28299, doc
+        addresses = [t["address"] for t in tony.json("tasks", app)["tasks"]]
+        assert addresses and all(28200 <= int(a.rpartition(":")[2]) <= 28299 for a in addresses), addresses
         limit, = wait_until(lambda: [t for t in cluster.rm(f"apps/{app}/timeouts")["timeouts"]["timeout"]
                                      if t["type"] == "LIFETIME" and t["expiryTime"] != "UNLIMITED"], "its LIFETIME")
         assert 3600 < limit["remainingTimeInSeconds"] <= 3720, limit
