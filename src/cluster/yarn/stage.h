@@ -10,6 +10,15 @@
 /* In the staging directory of a job: the digests of the cache that it uses, one in a line. */
 #define YARN_USES_FILE "uses"
 
+/* ---- stage.c, for stage_send.c ---- */
+
+struct yarn_step { /* one operation on one file: number i of s->v */
+    struct yarn_staging *s;
+    size_t i;
+};
+struct yarn_step *yarn_step_new(struct yarn_staging *s, size_t i); /* NULL = no memory */
+void yarn_stage_no_memory(struct yarn_staging *s); /* the staging fails, if it has not already */
+
 /* ---- remote.c: files that are in the file system of the cluster already ---- */
 
 /* Add resources with URLs, --hdfs_classpath and tony.application.hadoop.location. */
