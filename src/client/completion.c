@@ -24,7 +24,7 @@ enum {
     JOB_CONF_MAX = 64 * 1024 * 1024,
 };
 
-/* The words before the one that is completed, without options and their values. */
+/* The words before the word to complete, without options and their values. */
 struct typed {
     const struct command *cmd; /* NULL: the command itself is completed */
     const char *app;           /* the first argument; NULL: none yet */

@@ -22,7 +22,7 @@ struct buf;
 #define OPTIONS(X)                                                                                 \
     X(OPT_CONF_FILE, "conf_file", 0, "FILE", false, "the job file (YAML, or XML by its suffix)")   \
     X(OPT_CONF, "conf", 0, "KEY=VALUE", true, "set any key; wins over job file and other options") \
-    X(OPT_CLUSTER, "cluster", 0, "NAME", false, "where: local or yarn (tony.cluster)")             \
+    X(OPT_CLUSTER, "cluster", 0, "NAME", false, "where: local, yarn or slurm (tony.cluster)")      \
     X(OPT_EXECUTES, "executes", 0, "COMMAND", false,                                               \
       "command or script that each task runs, relative to src")                                    \
     X(OPT_TASK_PARAMS, "task_params", 0, "TEXT", false, "appended to --executes")                  \
@@ -141,7 +141,7 @@ struct options {
     size_t n, cap;
     const char **args; /* the other arguments, in their order */
     size_t n_args, cap_args;
-    size_t n_before;  /* so many of them stand before a "--"; all if there is none */
+    size_t n_before;  /* number of args before a "--"; all of them if there is none */
     struct strv made; /* values that are not in argv */
 };
 

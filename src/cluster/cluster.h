@@ -317,7 +317,7 @@ struct cluster_ops {
     const char *keys_only; /* "only on YARN": why they have no effect elsewhere */
     /* The URL scheme of job files that read_file() reads: "hdfs". NULL = none. */
     const char *scheme;
-    /* Why nobody knows when a job will start, for `tony plan --when`. NULL: the pool knows. */
+    /* Why it is not known when a job will start, for `tony plan --when`. NULL: the pool knows. */
     const char *no_forecast;
     /* Is this machine set up as a client of this cluster, by the environment of the user? Then
      * commands without --cluster go to it. It asks no server. NULL = never. */
@@ -474,7 +474,7 @@ bool list_newest(json_t *all, size_t max, json_t *rows);
 extern const struct cluster_ops *const clusters_more[] __attribute__((weak));
 
 const struct cluster_ops *cluster_named(const char *name); /* NULL = unknown */
-/* Cluster number i: 0 is `local`, the default. NULL = there are not so many. */
+/* Cluster number i: 0 is `local`, the default. NULL = i is too large. */
 const struct cluster_ops *cluster_at(size_t i);
 /* The cluster of a command without a job: the one that `option` (of --cluster; NULL = not given)
  * names, else tony.cluster of the site, else the first one that is_here(), else `local`. NULL: the

@@ -95,7 +95,7 @@ Tony__Frame *frame_unpack(struct span payload, struct err *e)
     Tony__Frame *msg =
         tony__frame__unpack(&allocator, payload.len, (const unsigned char *)payload.p);
     if (!msg)
-        (void)err_set(e, EPROTO, "the %zu bytes received are no valid frame", payload.len);
+        (void)err_set(e, EPROTO, "the %zu bytes received are not a valid frame", payload.len);
     return msg;
 }
 

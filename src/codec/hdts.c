@@ -168,7 +168,7 @@ int hdts_secret(struct span text, const char *alias, struct span *out, struct er
     struct span found;
     bool any;
     if (text.len < 5 || !span_starts(text, "HDTS"))
-        return err_set(e, EINVAL, "this is no token storage of Hadoop's");
+        return err_set(e, EINVAL, "this is not a token storage of Hadoop");
     r.p += 4;
     unsigned version = take_byte(&r);
     if (version > 1)

@@ -28,7 +28,7 @@ enum stream_type {
     SF_DATA,    /* input and output of a command, bytes of a connection, content of a file */
     SF_ERRORS,  /* standard error of a command without a terminal */
     SF_END,     /* the sender sends no SF_DATA any more */
-    SF_WINDOW,  /* task side: 4 bytes: so many more bytes of SF_DATA may be sent to a command */
+    SF_WINDOW,  /* task side: 4 bytes: how many more bytes of SF_DATA a command accepts */
     SF_RESIZE,  /* client: 2 bytes rows, 2 bytes columns of its terminal */
     SF_SIGNAL,  /* client: 1 byte: a signal for the command's process group */
     SF_EXIT,    /* task side, last frame: 1 byte signal (0 = none), 1 byte exit code */

@@ -402,7 +402,7 @@ static int read_some(struct tls *t, struct buf *plain, struct err *e)
         t->failed = true;
         int num =
             plain->len + room > (plain->max ? plain->max : BUF_MAX_DEFAULT) ? EMSGSIZE : ENOMEM;
-        return err_set(e, num, "cannot keep what was decrypted: %m");
+        return err_set(e, num, "no room for the decrypted data: %m");
     }
     int rc = mbedtls_ssl_read(&t->ssl, p, room);
     if (rc > 0) {

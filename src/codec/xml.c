@@ -372,7 +372,7 @@ static int check_bytes(const struct reader *r, struct span text)
 
 static int run(struct reader *r, struct span text)
 {
-    /* This encoding wins over the one that the text declares. */
+    /* This encoding replaces the encoding that the text declares. */
     r->p = XML_ParserCreate("UTF-8");
     if (!r->p)
         return err_set(r->e, ENOMEM, "%s: cannot read it: %m", r->name);

@@ -170,7 +170,7 @@ static int open_ends(struct stream_side *s, struct running *r, struct start *st,
     if (input)
         (void)fd_nonblock(r->in_fd, true);
     (void)fd_nonblock(r->out_fd, true);
-    (void)fd_nonblock(r->err_fd, true); /* cannot fail: these are pipes of ours */
+    (void)fd_nonblock(r->err_fd, true); /* cannot fail: the executor has made these pipes */
     return 0;
 }
 
@@ -459,7 +459,7 @@ static void run(struct running *r, bool *out_stopped)
             { .fd = room ? r->err_fd : -1, .events = POLLIN },
             { .fd = r->in.len ? r->in_fd : -1, .events = POLLOUT },
         };
-        bool drain = r->swept && room; /* nobody writes any more: read until the end */
+        bool drain = r->swept && room; /* no process writes any more: read until the end */
         if (poll(p, ARRAY_LEN(p), drain ? 0 : timeout_of(r)) == -1)
             continue;
         if (p[0].revents && on_signals(r)) {

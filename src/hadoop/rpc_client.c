@@ -100,7 +100,7 @@ static int fill(struct rpc_client *c, const struct rpc_client_options *o)
 int rpc_client_new(const struct rpc_client_options *o, struct rpc_client **out, struct err *e)
 {
     if (o->addresses->n == 0)
-        return err_set(e, EINVAL, "%s: there is no address to call", o->what);
+        return err_set(e, EINVAL, "%s: no address is configured", o->what);
     struct rpc_client *c = calloc(1, sizeof *c);
     int rc = c ? fill(c, o) : -ENOMEM;
     if (rc == 0 && getrandom(c->id, sizeof c->id, 0) != (ssize_t)sizeof c->id)

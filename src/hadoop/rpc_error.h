@@ -33,7 +33,7 @@ enum rpc_fault {
     /* A container of an earlier ResourceManager: give it up and request another one. */
     RPC_FAULT_INVALID_CONTAINER,
     RPC_FAULT_NOT_FOUND, /* the application, attempt or container is unknown or forgotten */
-    /* Client and server do not understand each other: version, method or bytes. */
+    /* Client and server do not match: another version, an unknown method, or invalid bytes. */
     RPC_FAULT_PROTOCOL,
     RPC_FAULT_UNREACHABLE, /* no connection: the request was not carried out */
     RPC_FAULT_BROKEN, /* the connection broke: the request may have been carried out (maybe_done) */

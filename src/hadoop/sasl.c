@@ -82,8 +82,11 @@ size_t sasl_slice_max(const struct sasl *s)
 
 int sasl_wrap(struct sasl *s, struct span plain, struct buf *out, struct err *e)
 {
-    if (!s->done || plain.len > s->slice_max)
-        return err_set(e, EINVAL, "%zu bytes cannot be protected", plain.len);
+    if (!s->done)
+        return err_set(e, EINVAL, "cannot protect data: the authentication is not complete");
+    if (plain.len > s->slice_max)
+        return err_set(e, EINVAL, "cannot protect %zu bytes at once: the agreed limit is %zu",
+                       plain.len, s->slice_max);
     return s->mech->wrap(s, plain, out, e);
 }
 

@@ -129,7 +129,7 @@ static int no_memory(struct err *e)
 
 static int bad_challenge(struct err *e, const char *why)
 {
-    return err_set(e, EPROTO, "the server's challenge cannot be understood: %s", why);
+    return err_set(e, EPROTO, "cannot read the server's challenge: %s", why);
 }
 
 static void skip_blank(struct span *s, bool commas)

@@ -155,7 +155,7 @@ static int enter(struct site *s, const char *path, int fd, struct err *e)
     if (fstat(fd, &st) == -1)
         return err_set(e, errno, "cannot read '%s': %m", path);
     if (!S_ISREG(st.st_mode))
-        return err_set(e, EINVAL, "cannot read '%s': it is no file", path);
+        return err_set(e, EINVAL, "cannot read '%s': it is not a regular file", path);
     for (unsigned i = 0; i < s->n_open; i++)
         if (s->open[i].dev == st.st_dev && s->open[i].ino == st.st_ino)
             return err_set(e, ELOOP, "'%s' includes itself", path);

@@ -112,7 +112,8 @@ static void op_again_in(struct webhdfs_op *op, int64_t ms)
     loop_timer_set(op->timer, clock_mono_ms() + ms);
 }
 
-/* Try the next NameNode. After all of them, pause and begin again, until the deadline. */
+/* Try the next NameNode. After the last one, pause and start with the first one again, until the
+ * deadline. */
 static void op_next(struct webhdfs_op *op, const struct err *e)
 {
     struct webhdfs *w = op->w;
@@ -198,7 +199,7 @@ static void take_rename(struct webhdfs_op *op, struct span body)
     else if (!yes && op->repeated)
         op_good(op);
     else if (!yes) {
-        (void)err_set(&e, EEXIST, "'%s' is there already, or its directory is not", op->to);
+        (void)err_set(&e, EEXIST, "'%s' exists already, or its directory is missing", op->to);
         op_bad(op, &e);
     } else {
         op_good(op);
@@ -499,7 +500,7 @@ int webhdfs_new(struct loop *l, const struct webhdfs_config *cfg, struct webhdfs
                 struct err *e)
 {
     if (cfg->n_namenodes == 0 || !cfg->user || !*cfg->user)
-        return err_set(e, EINVAL, "no NameNode is known to which files could be sent, or no user");
+        return err_set(e, EINVAL, "cannot use HDFS: no NameNode or no user name is given");
     struct webhdfs *w = calloc(1, sizeof *w);
     if (!w)
         return err_set(e, ENOMEM, "cannot use HDFS: %m");

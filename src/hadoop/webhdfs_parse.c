@@ -54,7 +54,7 @@ static enum webhdfs_class remote_exception(const char *name, const char *message
         return WC_NEXT;
     }
     if (str_eq(name, "RetriableException") || str_eq(name, "ServerTooBusyException")) {
-        (void)err_set(e, EAGAIN, "the NameNode asks to be asked later: %s", line);
+        (void)err_set(e, EAGAIN, "the NameNode is busy, and asks to retry later: %s", line);
         return WC_NEXT;
     }
     if (str_eq(name, "AccessControlException")) {
@@ -63,7 +63,7 @@ static enum webhdfs_class remote_exception(const char *name, const char *message
         return WC_FINAL;
     }
     if (str_eq(name, "SecurityException") || str_eq(name, "AuthorizationException")) {
-        (void)err_set(e, EPERM, "the NameNode does not take user '%s': %s", user, line);
+        (void)err_set(e, EPERM, "the NameNode refuses user '%s': %s", user, line);
         return WC_FINAL;
     }
     if (strstr(message, "Path is not a file")) {

@@ -57,7 +57,7 @@ int tcp_split(const char *text, uint16_t dflt_port, char *out_host, uint16_t *ou
     if (!port.p && dflt_port == 0)
         return err_set(e, EINVAL, "'%s' has no port", text);
     if (port.p && str_i64(port, 1, 65535, "port", &n, NULL) < 0)
-        return err_set(e, EINVAL, "the port of '%s' is no number from 1 to 65535", text);
+        return err_set(e, EINVAL, "the port of '%s' is not a number from 1 to 65535", text);
     memcpy(out_host, host.p, host.len);
     out_host[host.len] = '\0';
     *out_port = (uint16_t)n;

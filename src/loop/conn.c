@@ -382,11 +382,10 @@ int conn_read_bytes(struct conn *c, char *p, size_t n, struct err *e)
     if (conn_over(c))
         return 0;
     if (c->raw)
-        return raw_read(c, p, n) < 0
-                   ? err_set(e, ENOMEM, "cannot keep %zu bytes of a stream: %m", n)
-                   : 0;
+        return raw_read(c, p, n) < 0 ? err_set(e, ENOMEM, "no memory for %zu bytes of a stream", n)
+                                     : 0;
     if (kept && buf_add(&c->in, p, n) < 0)
-        return err_set(e, ENOMEM, "cannot keep %zu bytes of a frame: %m", c->in.len + n);
+        return err_set(e, ENOMEM, "no memory for %zu bytes of a frame", c->in.len + n);
     ssize_t taken = read_frames(c, kept ? c->in : (struct buf){ .p = p, .len = n }, e);
     if (taken < 0)
         return (int)taken;
@@ -395,7 +394,7 @@ int conn_read_bytes(struct conn *c, char *p, size_t n, struct err *e)
     if (kept)
         buf_consume(&c->in, (size_t)taken);
     else if ((size_t)taken < n && buf_add(&c->in, p + taken, n - (size_t)taken) < 0)
-        return err_set(e, ENOMEM, "cannot keep %zu bytes of a frame: %m", n - (size_t)taken);
+        return err_set(e, ENOMEM, "no memory for %zu bytes of a frame", n - (size_t)taken);
     if (c->in.len == 0)
         buf_done(&c->in);
     return 0;

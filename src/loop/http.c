@@ -219,7 +219,7 @@ static void on_body(const char *p, size_t n, void *arg)
     int rc = n > 0 ? buf_add(&c->body, p, n) : 0;
     if (rc < 0)
         (void)err_set(&c->failed, rc == -EMSGSIZE ? EFBIG : ENOMEM,
-                      "cannot keep the answer of '%s:%u': %m", c->host, c->port);
+                      "no room for the answer of '%s:%u': %m", c->host, c->port);
 }
 
 static void on_read(struct tcp *t, const char *p, size_t n, void *arg)
@@ -462,10 +462,10 @@ static int parse_url(const char *url, struct http_call *c, const char **out_path
         return err_set(e, EPROTONOSUPPORT, "cannot fetch '%.200s': https is not supported yet",
                        url);
     if (!str_starts(url, "http://") || strlen(url) > HTTP_URL_MAX)
-        return err_set(e, EINVAL, "'%.200s' is no address of a web page", url);
+        return err_set(e, EINVAL, "'%.200s' is not a valid http:// URL", url);
     for (const char *p = url; *p; p++)
         if ((unsigned char)*p <= 0x20 || *p == 0x7f)
-            return err_set(e, EINVAL, "'%.200s' is no address of a web page", url);
+            return err_set(e, EINVAL, "'%.200s' is not a valid http:// URL", url);
     const char *at = url + strlen("http://");
     size_t len = strcspn(at, "/?#");
     AUTO(free_p) char *authority = span_dup(span_mem(at, len));

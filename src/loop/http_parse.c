@@ -109,7 +109,7 @@ static int take_line(struct buf *b, const char *p, size_t n, size_t *out_taken, 
     size_t take = end ? (size_t)(end - p) + 1 : n;
     int rc = buf_add(b, p, take);
     if (rc == -EMSGSIZE)
-        return err_set(e, EMSGSIZE, "the head of the answer is too long");
+        return err_set(e, EMSGSIZE, "the headers of the HTTP answer are too long");
     if (rc < 0)
         return err_set(e, ENOMEM, "cannot read an answer: %m");
     *out_taken = take;

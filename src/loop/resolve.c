@@ -223,7 +223,7 @@ int tcp_resolve(struct loop *l, const char *host, uint16_t port, int64_t deadlin
                 void *arg, struct tcp_resolve **out, struct err *e)
 {
     if (*host == '\0' || strlen(host) > TCP_HOST_MAX)
-        return err_set(e, EINVAL, "'%s' cannot be the name of a host", host);
+        return err_set(e, EINVAL, "'%s' is not a valid host name", host);
     struct tcp_resolve *r = calloc(1, sizeof *r);
     if (!r)
         return err_set(e, ENOMEM, "cannot look up host '%s': %m", host);

@@ -78,7 +78,7 @@ static void on_bytes(struct conn *c, const char *p, size_t n, void *arg)
     (void)c;
     x->n_bytes += n;
     if (!to->conn || x->last)
-        return; /* the other side has ended: nobody wants these bytes */
+        return; /* the other side has ended: drop these bytes */
     if (conn_write(to->conn, p, n) < 0) {
         if (to->paused) { /* its end cannot be reported: it is not read */
             conn_close(TAKE(to->conn));

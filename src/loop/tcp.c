@@ -277,7 +277,7 @@ static struct tcp *tcp_new(struct loop *l, struct err *e)
 {
     struct tcp *t = calloc(1, sizeof *t);
     if (!t) {
-        (void)err_set(e, ENOMEM, "cannot make a connection: %m");
+        (void)err_set(e, ENOMEM, "no memory for a connection");
         return NULL;
     }
     t->out.max = TCP_QUEUE_MAX;

@@ -36,7 +36,7 @@ struct metrics {
     bool dirty, reset_due, gap_due;
     uint32_t n_listed_tasks, n_listed_names;
     int64_t t_ms;       /* of the last OP_TIME in this block */
-    struct buf record;  /* the one that is being made */
+    struct buf record;  /* the record that is being made */
     uint32_t last_task; /* of the last sample in it */
 };
 

@@ -19,7 +19,7 @@
 enum {
     OUT_MAX = 256 << 10, /* bytes that wait for standard output; then the stream is not read */
     READ_SIZE = 32 << 10,
-    /* A pipe or terminal that poll() calls writable takes so many bytes without waiting. */
+    /* Bytes that a pipe or terminal takes without waiting, once poll() calls it writable. */
     SAFE_WRITE = 4096,
     INTERRUPTS_MAX = 3, /* then the client ends, although the command does not */
 };
@@ -28,7 +28,7 @@ enum {
 struct sink {
     struct exec *x;
     int fd;
-    bool own_fd;  /* fd is a descriptor of ours that never blocks */
+    bool own_fd;  /* this process has opened fd itself, and fd never blocks */
     bool regular; /* a file: poll() does not know it, and a write does not wait */
     bool broken;  /* nobody reads it any more */
     struct loop_fd *watch;

@@ -28,7 +28,8 @@ struct cluster_watch {
     struct cluster_host *h;
     struct conn *pool;
     struct loop_timer *retry;
-    int64_t lost_since;    /* since when nobody has answered; 0 = somebody answers */
+    int64_t
+        lost_since; /* since when neither pool nor keeper has answered; 0 = one of them answers */
     int64_t refused_since; /* since when the pool refuses the job; 0 = it does not */
     unsigned tries;
     bool attended;           /* a master answers */

@@ -188,7 +188,7 @@ struct yarn_staged {
     int64_t size, mtime_ms; /* once it is in HDFS */
     /* Used while staging: */
     bool known;    /* the cache has its directory */
-    bool old;      /* the modification time of that directory has to be set */
+    bool old;      /* set the modification time of that directory */
     bool there;    /* the file is in HDFS */
     bool optional; /* if it is missing in HDFS, that is a note and no error */
     bool is_dir;
