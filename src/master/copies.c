@@ -390,7 +390,7 @@ static void on_timer(void *arg)
             remove_next(c);
         else if (c->list_due)
             list_files(c);
-        else if (has_new(c) && now >= c->begin_ms)
+        else if (has_new(c)) /* arm() has waited for begin_ms */
             put_next(c);
     }
     if (c->hurried && !c->gave_up && now >= c->waits_since + c->cfg.patience_ms) {
