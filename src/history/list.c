@@ -51,9 +51,14 @@ int history_summarize(const char *dir, const struct job *job, const struct job_f
     return fs_write_atomic(AT_FDCWD, path, span_of(text), 0600, false, e);
 }
 
-static int64_t int_field(const json_t *o, const char *key)
+/* Times of a damaged file must not overflow when they are added. */
+#define TIME_MAX_MS ((int64_t)1 << 52)
+
+/* A number of the object; `none` if it is missing, or can be no time in ms. */
+static int64_t time_field(const json_t *o, const char *key, int64_t none)
 {
-    return json_integer_value(json_object_get(o, key));
+    int64_t t = json_int(o, key, none);
+    return t >= -TIME_MAX_MS && t <= TIME_MAX_MS ? t : none;
 }
 
 static char *str_field(const json_t *o, const char *key)
@@ -69,20 +74,20 @@ int history_row_parse(struct span summary, struct history_row *row)
         json_decref(o);
         return -EBADMSG;
     }
-    if (int_field(o, "format") > SUMMARY_FORMAT) {
+    if (json_int(o, "format", 0) > SUMMARY_FORMAT) {
         json_decref(o);
         return -EINVAL;
     }
     row->name = str_field(o, "name");
     row->user = str_field(o, "user");
     row->state = str_field(o, "state");
-    row->submitted_wall_ms = int_field(o, "submitted_wall_ms");
-    row->started_wall_ms = int_field(o, "started_wall_ms");
-    row->ended_wall_ms = int_field(o, "ended_wall_ms");
-    row->ran_ms = int_field(o, "ran_ms");
+    row->submitted_wall_ms = time_field(o, "submitted_wall_ms", 0);
+    row->started_wall_ms = time_field(o, "started_wall_ms", 0);
+    row->ended_wall_ms = time_field(o, "ended_wall_ms", 0);
+    row->ran_ms = time_field(o, "ran_ms", 0);
     if (!json_object_get(o, "ran_ms")) /* an older version of tony wrote the summary */
         row->ran_ms = row->ended_wall_ms - row->started_wall_ms;
-    row->n_tasks = (uint32_t)int_field(o, "n_tasks");
+    row->n_tasks = (uint32_t)json_int(o, "n_tasks", 0);
     json_decref(o);
     return 0;
 }
@@ -105,15 +110,15 @@ static int row_from_status(const char *dir, struct history_row *row)
     if (rc < 0)
         return rc;
     const json_t *times = json_object_get(doc, "times");
-    int64_t submitted_ms = json_int(times, "submitted_wall_ms", 0);
+    int64_t submitted_ms = time_field(times, "submitted_wall_ms", 0);
     row->name = str_field(doc, "name");
     row->user = str_field(doc, "user");
     row->state = str_field(doc, "state");
     row->submitted_wall_ms = submitted_ms;
-    int64_t started_ms = json_int(times, "started_ms", -1);
+    int64_t started_ms = time_field(times, "started_ms", -1);
     row->started_wall_ms = started_ms >= 0 ? submitted_ms + started_ms : 0;
-    row->ended_wall_ms = submitted_ms + json_int(times, "ended_ms", 0);
-    row->ran_ms = json_int(doc, "ran_ms", -1);
+    row->ended_wall_ms = submitted_ms + time_field(times, "ended_ms", 0);
+    row->ran_ms = time_field(doc, "ran_ms", -1);
     row->n_tasks = (uint32_t)json_array_size(json_object_get(doc, "tasks"));
     return 0;
 }

@@ -26,9 +26,10 @@ int history_status_text(struct span status, struct buf *out)
 int history_status_parse(struct span text, json_t **out, struct err *e)
 {
     AUTO(json_freep) json_t *doc = NULL;
-    int rc = json_parse("status", text, &doc, e);
+    struct err why = { 0 };
+    int rc = json_parse("status", text, &doc, &why);
     if (rc < 0)
-        return rc == -ENOMEM ? rc : -EBADMSG;
+        return err_set(e, rc == -ENOMEM ? ENOMEM : EBADMSG, "%s", why.msg);
     if (!json_is_object(doc) || !json_is_string(json_object_get(doc, "state")))
         return err_set(e, EBADMSG, "the status of the job is not an object with a state");
     int64_t format = json_int(doc, "format", STATUS_FORMAT); /* version 0.1.0 wrote none */

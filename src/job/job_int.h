@@ -123,7 +123,10 @@ struct job {
     struct resize resize;
     struct costs costs;
     struct decisions decisions;
-    uint32_t restored_past; /* records of failures.past that were read from a snapshot so far */
+    struct {             /* the records of a snapshot that were read so far */
+        uint32_t kinds;  /* bits, by enum snap_kind */
+        uint32_t n_past; /* records of failures.past */
+    } restored;
 
     enum job_state state;
     uint32_t epoch, generation;

@@ -32,6 +32,14 @@ static void find_chief(struct job *j)
         j->chief_slot = JOB_NO_SLOT;
 }
 
+/* The stage of the role has come. No role is pushed twice, unless the journal is damaged: then the
+ * stack must not overflow. */
+static void push_ready(struct job *j, uint32_t role)
+{
+    if (j->n_ready < j->n_roles)
+        j->ready[j->n_ready++] = role;
+}
+
 /* The roles are pushed from the last to the first, so that they leave the stack in the order of the
  * job file. */
 void policy_stages(struct job *j)
@@ -40,7 +48,7 @@ void policy_stages(struct job *j)
     for (uint32_t r = j->n_roles; r-- > 0;) {
         j->roles[r].n_unmet = (uint32_t)job_role_spec(j, r)->n_waits_for;
         if (!j->roles[r].n_unmet)
-            j->ready[j->n_ready++] = r;
+            push_ready(j, r);
     }
 }
 
@@ -81,7 +89,7 @@ void policy_role_over(struct job *j, uint32_t role)
         const struct role_spec *spec = job_role_spec(j, r);
         for (size_t i = 0; i < spec->n_waits_for; i++) {
             if (spec->waits_for[i] == role && --j->roles[r].n_unmet == 0)
-                j->ready[j->n_ready++] = r;
+                push_ready(j, r);
         }
     }
 }
@@ -125,7 +133,7 @@ void policy_give_back(struct job *j)
             continue;
         FOR_MEMBERS(j, r, i)
         (void)slot_step(j, i, IN_YIELD, NULL, NULL); /* refused if the slot runs or has ended */
-        j->ready[j->n_ready++] = r;
+        push_ready(j, r);
     }
     j->gang.pause_due_ms = j->now_ms + gang_pause_ms(j);
     j->gang.round++;

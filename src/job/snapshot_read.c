@@ -30,8 +30,12 @@ static int64_t decode_time(int64_t stored, int64_t none)
     return stored > 0 ? stored - 1 : none;
 }
 
-/* Read at most n numbers. If the list has fewer, the other elements of v stay as they are. */
-static int decode_i64s(const char *list, int64_t *v, size_t n, struct err *e)
+/* The highest number of a list: the sum of some hundred such times has no overflow. */
+#define LIST_NUMBER_MAX ((int64_t)1 << 52)
+
+/* Read at most n numbers from 0 to max. If the list has fewer, the other elements of v stay as they
+ * are. */
+static int decode_numbers(const char *list, int64_t *v, size_t n, int64_t max, struct err *e)
 {
     struct span rest = span_of(list ? list : ""), one;
     size_t i = 0;
@@ -39,11 +43,16 @@ static int decode_i64s(const char *list, int64_t *v, size_t n, struct err *e)
     while (span_split(&rest, ',', &one)) {
         if (!one.len)
             continue;
-        if (i == n || str_i64(one, INT64_MIN / 2, INT64_MAX / 2, "number", &v[i++], NULL) < 0)
+        if (i == n || str_i64(one, 0, max, "number", &v[i++], NULL) < 0)
             return err_set(e, EBADMSG,
                            "snapshot: the list '%.60s' is too long, or has a wrong number", list);
     }
     return 0;
+}
+
+static int decode_i64s(const char *list, int64_t *v, size_t n, struct err *e)
+{
+    return decode_numbers(list, v, n, LIST_NUMBER_MAX, e);
 }
 
 static int decode_u32s(const char *list, uint32_t *v, size_t n, struct err *e)
@@ -53,7 +62,7 @@ static int decode_u32s(const char *list, uint32_t *v, size_t n, struct err *e)
         return -ENOMEM;
     for (size_t i = 0; i < n; i++)
         wide[i] = v[i];
-    int rc = decode_i64s(list, wide, n, e);
+    int rc = decode_numbers(list, wide, n, UINT32_MAX, e);
     for (size_t i = 0; rc == 0 && i < n; i++)
         v[i] = (uint32_t)wide[i];
     return rc;
@@ -82,13 +91,18 @@ static int job_state_named(const char *name)
     return name ? -1 : JOB_NONE;
 }
 
+/* Memory is allocated for at most so many slots before their records are read: the number in the
+ * record of the job may be damaged. */
+enum { SLOTS_AHEAD_MAX = 1 << 17 };
+
 static int restore_job(struct job *j, const struct snap_job *s, struct err *e)
 {
     int state = job_state_named(s->state), decided = job_state_named(s->decided);
 
-    if (state <= JOB_NONE || decided < 0 || s->n_slots > UINT32_MAX / 8)
+    if (state <= JOB_NEW || decided < 0 || s->n_slots > UINT32_MAX / 8)
         return bad_snapshot(e, "the job has an unknown state or too many slots");
-    if (s->n_slots > j->n_slots && job_reserve_slots(j, s->n_slots - j->n_slots) < 0)
+    uint32_t n = MIN(s->n_slots, (uint32_t)SLOTS_AHEAD_MAX);
+    if (n > j->n_slots && job_reserve_slots(j, n - j->n_slots) < 0)
         return -ENOMEM;
     j->state = (enum job_state)state;
     j->decided = (enum job_state)decided;
@@ -175,7 +189,6 @@ static int restore_failures(struct job *j, const struct snap_failures *s, struct
                                           .at_us = s->fatal_us,
                                           .cause = cause_named(s->fatal_cause) };
     j->failures.n_past = s->n_past;
-    j->restored_past = 0;
     return 0;
 }
 
@@ -184,9 +197,9 @@ static int restore_past(struct job *j, const struct snap_past *s, struct err *e)
     int note = find_name(snap_notes, NOTE_COUNT, s->note);
     int done = find_name(snap_restart_kinds, RESTARTED_COUNT, s->done);
 
-    if (j->restored_past >= JOB_FAILURES_KEPT || note < 0 || done < 0)
+    if (j->restored.n_past >= JOB_FAILURES_KEPT || note < 0 || done < 0)
         return bad_snapshot(e, "it has too many failures, or an unknown name in one");
-    struct past_failure *p = &j->failures.past[j->restored_past++];
+    struct past_failure *p = &j->failures.past[j->restored.n_past++];
     *p = (struct past_failure){ .slot = s->slot,
                                 .generation = s->generation,
                                 .attempt = s->attempt,
@@ -314,6 +327,8 @@ static int restore_role(struct job *j, const struct snap_role *s, struct err *e)
     struct role *r = &j->roles[s->role];
     if (s->of != r->of || s->spares != (s->role >= j->n_roles))
         return bad_snapshot(e, "its roles are in another order than those of the job");
+    if (s->kind < ROLE_TRACKED || s->kind > ROLE_SIDECAR)
+        return bad_snapshot(e, "it has a role of an unknown kind");
     r->n = s->instances; /* the records of its slots follow later */
     r->forming = s->forming;
     r->gated = s->gated;
@@ -469,6 +484,14 @@ union snap {
 #undef RECORD
 };
 
+/* May a snapshot have several records of this kind? */
+static bool may_repeat(enum snap_kind kind)
+{
+    return kind == SNAP_KIND_role || kind == SNAP_KIND_group || kind == SNAP_KIND_node ||
+           kind == SNAP_KIND_slot || kind == SNAP_KIND_saver || kind == SNAP_KIND_report ||
+           kind == SNAP_KIND_past;
+}
+
 static int restore_record(struct job *j, enum snap_kind kind, const union snap *s, struct err *e)
 {
     switch (kind) {
@@ -524,11 +547,14 @@ int job_restore(struct job *j, struct span json, struct err *e)
         return err_set(e, EBADMSG, "snapshot: unknown record '%.40s'", name ? name : "");
     if ((kind == SNAP_KIND_job) != (j->state == JOB_NEW))
         return bad_snapshot(e, "the record of the job must be the first one, and the only one");
+    if (!may_repeat(kind) && j->restored.kinds & 1u << kind)
+        return bad_snapshot(e, "a record that must be the only one of its kind is there twice");
+    j->restored.kinds |= 1u << kind;
     memset(&s, 0, sizeof s);
     rc = read_members(obj, kind, &s, e);
     if (rc == 0)
         rc = restore_record(j, kind, &s, e);
-    return rc < 0 && !e->num ? err_set(e, -rc, "no memory for a snapshot") : rc;
+    return rc < 0 && !(e && e->num) ? err_set(e, -rc, "no memory for a snapshot") : rc;
 }
 
 static bool is_slot(const struct job *j, int64_t slot)
@@ -536,20 +562,31 @@ static bool is_slot(const struct job *j, int64_t slot)
     return slot >= 0 && slot < j->n_slots;
 }
 
-/* A damaged snapshot may name slots that it does not have. */
+static bool is_slot_or_none(const struct job *j, int64_t slot)
+{
+    return slot == JOB_NO_SLOT || is_slot(j, slot);
+}
+
+/* A damaged snapshot may name slots or nodes that it does not have. */
 static int check_slots(const struct job *j, struct err *e)
 {
     const struct failures *f = &j->failures;
-    bool good = (f->first.slot < 0 || is_slot(j, f->first.slot)) &&
-                (f->fatal.slot < 0 || is_slot(j, f->fatal.slot)) &&
-                (j->tensorboard < 0 || is_slot(j, j->tensorboard)) &&
-                (!j->restarts.last.kind || is_slot(j, j->restarts.last.slot));
+    bool good = is_slot_or_none(j, f->first.slot) && is_slot_or_none(j, f->fatal.slot) &&
+                is_slot_or_none(j, j->tensorboard) &&
+                (!j->restarts.last.kind || is_slot(j, j->restarts.last.slot)) &&
+                (!j->checkpoints.has || is_slot(j, j->checkpoints.first));
 
-    for (size_t i = 0; i < MIN((size_t)f->n_past, ARRAY_LEN(f->past)); i++)
-        good = good && is_slot(j, f->past[i].slot);
-    for (uint32_t r = 0; r < j->n_all_roles; r++)
+    for (size_t i = 0; i < j->restored.n_past; i++)
+        good = good && is_slot(j, f->past[i].slot) && f->past[i].node < (int64_t)j->nodes.n;
+    for (uint32_t r = 0; r < j->n_all_roles; r++) {
         good = good && j->roles[r].n <= j->roles[r].n_slots;
-    return good ? 0 : bad_snapshot(e, "it names slots that it does not have");
+        good = good && (r >= j->n_roles || j->resize.target[r] <= j->roles[r].n_slots);
+    }
+    for (uint32_t i = 0; i < j->n_slots; i++)
+        good = good && (j->slots[i].lent_to == UINT32_MAX || is_slot(j, j->slots[i].lent_to));
+    if (j->restored.n_past != MIN(f->n_past, (uint32_t)JOB_FAILURES_KEPT))
+        return bad_snapshot(e, "failures are missing");
+    return good ? 0 : bad_snapshot(e, "it names slots or nodes that it does not have");
 }
 
 /* Resizes may have changed indices. Sort the slots of each role by them. */
@@ -572,7 +609,8 @@ static int restore_indices(struct job *j, struct err *e)
 /* Check the restored state, and compute the counters and deadlines from it. */
 int job_restored(struct job *j, struct err *e)
 {
-    int rc = check_slots(j, e);
+    int rc = j->state == JOB_NEW ? bad_snapshot(e, "the record of the job is missing")
+                                 : check_slots(j, e);
 
     if (rc == 0)
         rc = restore_indices(j, e);

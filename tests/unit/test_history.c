@@ -519,6 +519,30 @@ static void a_job_is_read_without_its_summary(void **state)
     home_done(&h);
 }
 
+/* In a shared history another user may have written the files. Numbers that can be no times count
+ * as missing, so that no sum of them overflows. */
+static void a_damaged_summary(void **state)
+{
+    struct history_row row = { 0 };
+    struct history_rows rows = { .v = &row, .n = 1 };
+    struct err e = { 0 };
+    json_t *doc = NULL;
+    (void)state;
+    const struct span summary =
+        SPAN("{\"state\":\"FAILED\",\"started_wall_ms\":-9223372036854775808,"
+             "\"ended_wall_ms\":9223372036854775807}");
+    assert_int_equal(history_row_parse(summary, &row), 0);
+    assert_int_equal(row.started_wall_ms, 0);
+    assert_int_equal(row.ended_wall_ms, 0);
+    assert_int_equal(row.ran_ms, 0);
+    rows.v = malloc(sizeof row);
+    *rows.v = row;
+    history_rows_done(&rows);
+    assert_int_equal(history_status_parse(SPAN("{\"state\":"), &doc, &e), -EBADMSG);
+    assert_int_equal(e.num, EBADMSG);
+    assert_null(doc);
+}
+
 /* A newer version of tony wrote the summary: its members may mean something else, so the row comes
  * from status.json. If that is newer as well, the row only says so, as `tony status` does. */
 static void a_newer_summary(void **state)
@@ -636,6 +660,7 @@ int main(void)
         cmocka_unit_test(the_newest_first),
         cmocka_unit_test(the_run_time_of_a_live_job),
         cmocka_unit_test(a_job_is_read_without_its_summary),
+        cmocka_unit_test(a_damaged_summary),
         cmocka_unit_test(a_newer_summary),
         cmocka_unit_test(a_status_that_is_too_large),
         cmocka_unit_test(old_jobs_are_removed),

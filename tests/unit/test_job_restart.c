@@ -420,6 +420,9 @@ static void test_spares(void **state)
         /* another master knows which slot got the spare's container */
         { "worker*2/spares1 lost=1", "go worker:1!lost +1 master +5000", JOB_RUNNING,
           "worker:0=running/1.1 worker:1=running/2.1", NULL },
+        /* the executor of the spare has sent heartbeats, also if that of the task was silent */
+        { "worker*2/spares1 lost=3 missed=3", "go +10 mute:worker:1 +6100 worker:1!137 +1",
+          JOB_RUNNING, "worker:0=running/1.1 worker:1=running/2.1", NULL },
         { "worker*2/spares1 lost=2", "go worker:1!lost +1 worker:1!lost +2000", JOB_RUNNING,
           "worker:0=running/1.1 worker:1=running/3.1", NULL },
     };

@@ -135,6 +135,7 @@ static void test_damaged(void **state)
         "{\"e\":\"snapshot.nothing\"}",
         "{\"e\":\"snapshot.slot\",\"slot\":0}",
         "{\"e\":\"snapshot.job\",\"state\":\"BORED\"}",
+        "{\"e\":\"snapshot.job\",\"state\":\"NEW\"}",
         "{\"e\":\"snapshot.job\",\"state\":\"RUNNING\",\"n_slots\":4294967295}",
         "{\"e\":\"snapshot.job\",\"state\":\"RUNNING\",\"ready\":\"7\"}",
         "{\"e\":\"snapshot.job\",\"state\":\"RUNNING\",\"ready\":\"x\"}",
@@ -150,6 +151,10 @@ static void test_damaged(void **state)
         "{\"e\":\"snapshot.slot\",\"slot\":0,\"state\":\"held\",\"node\":3}",
         "{\"e\":\"snapshot.slot\",\"slot\":0,\"state\":\"held\",\"spent\":\"1,2,3,4,5,6,7,8,9,10,"
         "11,12,13\"}",
+        "{\"e\":\"snapshot.slot\",\"slot\":0,\"state\":\"held\",\"spent\":\"-1\"}",
+        "{\"e\":\"snapshot.slot\",\"slot\":0,\"state\":\"held\",\"spent\":\"4294967296\"}",
+        "{\"e\":\"snapshot.costs\",\"parts\":\"4503599627370497\"}",
+        "{\"e\":\"snapshot.role\",\"role\":0,\"kind\":4}",
         "{\"e\":\"snapshot.report\",\"slot\":7,\"path\":\"x\"}",
         "{\"e\":\"snapshot.group\",\"group\":0}",
         "{\"e\":\"snapshot.resize\",\"state\":\"odd\"}",
@@ -168,22 +173,47 @@ static void test_damaged(void **state)
             fail_msg("taken: %s", line);
         job_free(j);
     }
-    /* each line is valid, and the snapshot is not */
+    /* Each line is valid, and the snapshot is not. */
+#define ONE_FAILURE "{\"e\":\"snapshot.failures\",\"n_past\":1}\n"
     static const char *const wholes[] = {
         "{\"e\":\"snapshot.failures\",\"first\":9}",
         "{\"e\":\"snapshot.failures\",\"fatal\":3}",
         "{\"e\":\"snapshot.restarts\",\"kind\":\"task\",\"slot\":7}",
         "{\"e\":\"snapshot.role\",\"role\":0,\"instances\":5,\"kind\":1}",
+        "{\"e\":\"snapshot.resize\",\"state\":\"waiting\",\"target\":\"3\"}",
+        "{\"e\":\"snapshot.checkpoints\",\"has\":true,\"first\":2}",
+        "{\"e\":\"snapshot.slot\",\"slot\":1,\"state\":\"held\",\"lent_to\":3}",
+        ONE_FAILURE,
+        ONE_FAILURE "{\"e\":\"snapshot.past\",\"slot\":2}",
+        ONE_FAILURE "{\"e\":\"snapshot.past\",\"slot\":0,\"node\":1}",
     };
+#undef ONE_FAILURE
     for (size_t i = 0; i < ARRAY_LEN(wholes); i++) {
         struct job *j = job_new(spec, NULL);
         struct err e = { 0 };
         assert_int_equal(
             job_restore(j, span_of("{\"e\":\"snapshot.job\",\"state\":\"RUNNING\"}"), &e), 0);
-        if (job_restore(j, span_of(wholes[i]), &e) != 0)
-            fail_msg("%s: %s", wholes[i], e.msg);
+        struct span rest = span_of(wholes[i]), line;
+        while (span_split(&rest, '\n', &line))
+            if (line.len && job_restore(j, line, &e) != 0)
+                fail_msg("%s: %s", wholes[i], e.msg);
         if (job_restored(j, &e) != -EBADMSG || !*e.msg)
             fail_msg("taken: %s", wholes[i]);
+        job_free(j);
+    }
+    struct job *nothing = job_new(spec, NULL);
+    assert_int_equal(job_restored(nothing, NULL), -EBADMSG);
+    job_free(nothing);
+    static const char *const singles[] = { "gang",        "restarts", "failures",
+                                           "checkpoints", "costs",    "job" };
+    for (size_t i = 0; i < ARRAY_LEN(singles); i++) {
+        struct job *j = job_new(spec, NULL);
+        struct err e = { 0 };
+        AUTO(free_p) char *line = str_printf("{\"e\":\"snapshot.%s\"}", singles[i]);
+        (void)job_restore(j, span_of("{\"e\":\"snapshot.job\",\"state\":\"RUNNING\"}"), &e);
+        if (job_restore(j, span_of(line), &e) != (str_eq(singles[i], "job") ? -EBADMSG : 0) ||
+            job_restore(j, span_of(line), &e) != -EBADMSG)
+            fail_msg("a second record was taken: %s", line);
         job_free(j);
     }
     drive_spec_free(spec);

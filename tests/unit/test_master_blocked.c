@@ -156,10 +156,11 @@ static void end_without_room(struct world *w)
     m->notified_ms = 0;
     clients_notify(m);
     assert_false(m->update_due);
-    assert_non_null(m->job_on_disk);
+    const struct history_job *on_disk = m->job_on_disk;
+    assert_non_null(on_disk);
     master_flush(m);
     assert_int_equal(job_state(m->job), JOB_SUCCEEDED);
-    assert_non_null(m->job_on_disk);
+    assert_ptr_equal(m->job_on_disk, on_disk); /* it is read once */
     assert_int_equal(job_state(m->job_on_disk->job), JOB_RUNNING);
     w->fail_at = 0;
     m->blocked_retry_ms = 0;
