@@ -4,6 +4,7 @@ Two jobs share a pool under a policy, and processes die at named points of the e
 shrinks for the second one, and grows again when that one ends. The tasks are tests/fixtures/steps.sh.
 """
 
+import collections
 import json
 import pathlib
 import random
@@ -173,11 +174,13 @@ def check_end(job):
 class Day:
     """Jobs come at random moments under a policy, train for a while and end; meanwhile processes die at random moments."""
 
-    KEEPERS_MAX = 3  # for one job: a job whose keepers die four times, each within its first second, is given up
+    # Deaths in one job. A job whose keepers die four times, each within its first second, is given up; and Sharer permits
+    # nine restarts for each kind of failure.
+    MOST = {"keeper": 3, "executor": 4, "task": 4}
 
     def __init__(self, lab, seed, kinds):
         self.lab, self.rnd, self.kinds = lab, random.Random(seed), kinds
-        self.jobs, self.keepers = [], {}
+        self.jobs, self.deaths = [], collections.Counter()
         self.n = {"jobs": 0, "resizes": 0, "decisions": 0, **{f"{kind} killed": 0 for kind in kinds}}
 
     def come(self):
@@ -191,12 +194,11 @@ class Day:
     def kill(self):
         kind = self.rnd.choice(self.kinds)
         found = [p for p in self.lab.processes_all() if p.kind == kind and (kind != "task" or "steps.sh" in p.line)]
-        found = [p for p in found if kind != "keeper" or self.keepers.get(p.app, 0) < self.KEEPERS_MAX]
+        found = [p for p in found if kind not in self.MOST or self.deaths[kind, p.app] < self.MOST[kind]]
         if not found:
             return
         p = self.rnd.choice(sorted(found))
-        if kind == "keeper":
-            self.keepers[p.app] = self.keepers.get(p.app, 0) + 1
+        self.deaths[kind, p.app] += 1
         kill9(p.pid)
         self.n[f"{kind} killed"] += 1
 

@@ -89,7 +89,7 @@ class Lab(Tony):
         program = os.path.basename(line.split(" ")[0])
         kind = {"tony-pool": "pool", "tony-master": "master", "tony": "client"}.get(program, "task")
         if program == "tony-executor":
-            kind = "cleanup" if "--cleanup" in line else "keeper"
+            kind = "cleanup" if "--cleanup" in line else "keeper" if "--keeper" in line else "executor"
         named = re.search(r"application_\d+_\d+", line)
         if kind != "task" and kind != "pool" and named:
             app = named.group()
@@ -111,8 +111,8 @@ class Lab(Tony):
                 continue
             if p and p.state not in "ZX":
                 found[p.pid] = p
-        # an executor is a fork of its keeper without an exec: it has the same command line, and the keeper as
-        # its parent
+        # An executor is a fork of its keeper. Until it has set its own title, it has the keeper's command line, and the
+        # keeper as its parent.
         for pid, p in found.items():
             if p.kind == "keeper" and p.parent in found and found[p.parent].kind in ("keeper", "executor"):
                 found[pid] = p._replace(kind="executor")
