@@ -52,6 +52,7 @@ int cmd_status(struct client *c);
 int cmd_tasks(struct client *c);
 int cmd_why(struct client *c);
 int cmd_logs(struct client *c);
+int cmd_events(struct client *c);
 int cmd_wait(struct client *c);
 int cmd_kill(struct client *c); /* kill and stop */
 int cmd_resize(struct client *c);

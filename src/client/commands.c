@@ -20,8 +20,8 @@
      OPT_BIT(OPT_PYTHON_BINARY) | OPT_BIT(OPT_SHELL_ENV) | OPT_BIT(OPT_CONTAINER_ENV) |            \
      OPT_BIT(OPT_HDFS_CLASSPATH) | OPT_BIT(OPT_TENSORBOARD) | OPT_BIT(OPT_DEBUG) |                 \
      OPT_BIT(OPT_INSTANCES) | OPT_BIT(OPT_GPUS) | OPT_BIT(OPT_MEMORY) | OPT_BIT(OPT_FRAMEWORK) |   \
-     OPT_BIT(OPT_JOB_NAME) | OPT_BIT(OPT_ENV) | OPT_BIT(OPT_SET) | OPT_BIT(OPT_NO_CHECKS) |        \
-     OPT_BIT(OPT_VERBOSE))
+     OPT_BIT(OPT_JOB_NAME) | OPT_BIT(OPT_ENV) | OPT_BIT(OPT_SECRET) | OPT_BIT(OPT_SET) |           \
+     OPT_BIT(OPT_NO_CHECKS) | OPT_BIT(OPT_VERBOSE))
 
 /* The options of commands about one existing job. */
 #define WHERE_OPTIONS (OPT_BIT(OPT_CLUSTER) | OPT_BIT(OPT_CONF) | OPT_BIT(OPT_VERBOSE))
@@ -137,14 +137,29 @@ static const struct command table[] = {
       .max_args = 2,
       .fn = cmd_logs },
     { .name = "wait",
-      .usage = "wait APP [--json]",
-      .summary = "wait for a job to end; the exit code is the job's",
-      .examples = "  tony wait last\n",
-      .text = APP_TEXT,
-      .options = OPT_BIT(OPT_JSON) | WHERE_OPTIONS,
+      .usage = "wait APP... [--all|--any] [--json]",
+      .summary = "wait for jobs to end; the exit code is that of the job",
+      .examples = "  tony wait last\n  tony wait 12 13 14\n  tony wait 12 13 --any\n",
+      .text =
+          APP_TEXT "Of several jobs it waits for all, and the exit code is the first one, in the "
+                   "order of the command, that is not 0.\n"
+                   "With --any it waits for the first one that ends, and prints only that.\n",
+      .options = OPT_BIT(OPT_JSON) | OPT_BIT(OPT_ALL) | OPT_BIT(OPT_ANY) | WHERE_OPTIONS,
+      .min_args = 1,
+      .max_args = SIZE_MAX,
+      .fn = cmd_wait },
+    { .name = "events",
+      .usage = "events APP [-f]",
+      .summary = "what has happened in a job, as lines of JSON",
+      .examples =
+          "  tony events last\n"
+          "  tony events 12 -f | jq -r 'select(.event == \"task\") | .task + \" \" + .state'\n",
+      .text = APP_TEXT "Live or finished. With -f it continues until the job is over. docs/json.md "
+                       "lists the events.\n",
+      .options = OPT_BIT(OPT_FOLLOW) | WHERE_OPTIONS,
       .min_args = 1,
       .max_args = 1,
-      .fn = cmd_wait },
+      .fn = cmd_events },
     { .name = "stop",
       .usage = "stop APP [--checkpoint] [--no-wait]",
       .summary = "the same as kill, or after a last checkpoint",

@@ -43,6 +43,7 @@ struct buf;
     X(OPT_JSON, "json", 0, NULL, false, "print the result as JSON on stdout (docs/json.md)")       \
     X(OPT_N, "lines", 'n', "N", false, "how many: log lines from the end, or jobs")                \
     X(OPT_ALL, "all", 'a', NULL, false, "all of them")                                             \
+    X(OPT_ANY, "any", 0, NULL, false, "return when the first of them is over")                     \
     X(OPT_FOLLOW, "follow", 'f', NULL, false,                                                      \
       "continue as the file grows, until the task has ended")                                      \
     X(OPT_STDOUT, "stdout", 0, NULL, false, "only standard output")                                \
@@ -105,6 +106,9 @@ struct buf;
       "pytorch, tensorflow, ... (docs/frameworks.md)")                                             \
     X(OPT_JOB_NAME, "name", 0, "NAME", false, "the job's name in lists")                           \
     X(OPT_ENV, "env", 0, "KEY=VALUE", true, "the same as --shell_env")                             \
+    X(OPT_SECRET, "secret", 0, "NAME[=SOURCE]", true,                                              \
+      "a variable of the tasks that is kept secret; its value comes from env:VARIABLE or "         \
+      "file:PATH; without SOURCE from the variable NAME")                                          \
     X(OPT_SET, "set", 0, "NAME=VALUE", true,                                                       \
       "set any value by its name in job files: roles.worker.memory=2g; also --worker.memory 2g")   \
     X(OPT_LOGDIR, "logdir", 0, "DIR", false,                                                       \

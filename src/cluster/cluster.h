@@ -99,6 +99,7 @@ struct cluster_job { /* a checked job of the command line */
     size_t n_remote, cap_remote;
     const char *classpath; /* of --hdfs_classpath; borrowed; NULL = not given */
     char *scratch;         /* a directory with generated files, removed with the job; NULL = none */
+    struct buf secrets;    /* the values of spec->secrets (storage/secrets.h) */
 };
 
 /* The line of the job file, or the option, that sets a key; names a resource of this name; or names
@@ -501,6 +502,15 @@ static inline void cluster_ops_close(struct cluster *k) /* NULL is fine */
 /* Append the metrics file of a job (storage/metrics_file.h): from its master while it runs, else
  * from its history. 0 or -errno; -ENOENT: it has none. */
 int cluster_metrics(struct cluster *k, const char *id, struct buf *out, struct err *e);
+
+/* ---- the events of a job, on any cluster ---- */
+
+/* Gets one event (docs/json.md, "events"), borrowed. 0, or -errno to end the reading with it. */
+typedef int cluster_event_fn(const json_t *event, void *arg);
+/* Tell the events of a job so far; follow: until its verdict. 0 or -errno; -ENOENT: there is no
+ * such job, or it has no history. */
+int cluster_events(struct cluster *k, const char *id, bool follow, cluster_event_fn *fn, void *arg,
+                   struct err *e);
 
 /* ---- resizing a job, on any cluster ---- */
 

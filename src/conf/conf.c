@@ -17,7 +17,8 @@
 #include "runtime/runtime.h"
 
 static const char *const multi_value[] = { "tony.containers.envs", "tony.execution.envs",
-                                           "tony.containers.resources" };
+                                           "tony.containers.resources",
+                                           "tony.application.secrets" };
 
 static bool appends(const char *key)
 {

@@ -8,8 +8,8 @@
  * wins. If the site file marks a value as final, another value in a higher layer is an error that
  * names both origins.
  *
- * Three keys are appended to: if an option or --conf sets tony.containers.envs, tony.execution.envs
- * or tony.containers.resources, its value is added to the earlier one.
+ * Four keys are appended to: if an option or --conf sets tony.containers.envs, tony.execution.envs,
+ * tony.containers.resources or tony.application.secrets, its value is added to the earlier one.
  *
  * Keys, defaults and meaning come from TonY 0.5. Keys that only tony has are marked "tony 1".
  */
@@ -76,8 +76,8 @@ const struct conf_key *conf_key_find(struct span key, struct span *out_part);
 const char *conf_key_nearest(const char *key, struct buf *scratch);
 /* Letters, digits, '-' and '_', at most 63 of them; no reserved name. */
 bool conf_role_name_ok(struct span name, struct err *e);
-/* Marked secret in the table, or its name contains secret, password, token, credential or
- * private-key. */
+/* For a key of the table: it is marked secret. For another name, such as that of a variable: it
+ * contains secret, password, token, credential or private-key. */
 bool conf_key_is_secret(const char *key);
 
 /* ---- layered values ---- */
@@ -123,6 +123,8 @@ int conf_encode(const struct conf *c, struct buf *out, struct err *e);
 /* The same for files that other users can read: "***" takes the place of each value whose key, or
  * whose variable in an environment, conf_key_is_secret() takes for a secret. */
 int conf_encode_masked(const struct conf *c, struct buf *out, struct err *e);
+/* Would conf_encode_masked() hide anything? */
+bool conf_has_secrets(const struct conf *c);
 int conf_decode(struct span text, struct conf **out, struct err *e);
 
 /* ---- lists and environments in one value ---- */
@@ -288,6 +290,7 @@ struct job_spec {
     bool preprocess;        /* the last role is PREPROCESS_ROLE */
     struct role_spec am;    /* name "am": memory, vcores, gpus, command, resources */
     struct strv container_env, execution_env;
+    struct strv secrets; /* NAME=env:VARIABLE or NAME=file:PATH; storage/secrets.h has the values */
     struct resource_spec *resources; /* of all containers */
     size_t n_resources;
     char *src, *venv, *python_binary;
@@ -314,6 +317,7 @@ struct job_spec {
     struct group_timeout *group_timeouts;
     size_t n_group_timeouts;
     char *tensorboard_log_dir;
+    char *on_end, *on_end_secret; /* storage/hook.h; NULL = not set */
     char *docker_mounts; /* cluster local: "SRC:DST[:MODE],..."; NULL = none */
     /* Directory and name pattern of checkpoints, and the file that marks a complete one. NULL: only
      * the tasks report checkpoints. */

@@ -5,6 +5,7 @@
  * defaults must not change a job that runs.
  */
 #include <errno.h>
+#include <string.h>
 
 #include "base/err.h"
 #include "base/str.h"
@@ -21,7 +22,8 @@ static int add_masked(struct buf *out, const struct entry *x)
     bool secret = conf_key_is_secret(x->key) && *x->value;
     if (x->row && x->row->type == CT_STR)
         return buf_adds(out, secret ? MASK : x->value);
-    if (!x->row || x->row->type != CT_ENVS)
+    /* tony.application.secrets has the sources of secrets, and no value: build_secrets() sees to it. */
+    if (!x->row || x->row->type != CT_ENVS || str_eq(x->key, "tony.application.secrets"))
         return buf_adds(out, x->value);
     struct strv env = { 0 };
     int rc = conf_env_parse(span_of(x->value), &env, NULL);
@@ -34,6 +36,19 @@ static int add_masked(struct buf *out, const struct entry *x)
     }
     strv_done(&env);
     return rc;
+}
+
+bool conf_has_secrets(const struct conf *c)
+{
+    for (size_t i = 0; i < c->n; i++) {
+        AUTO(buf_done) struct buf text = { 0 };
+        const struct entry *x = &c->v[i];
+        if (x->layer == CL_DEFAULT || !*x->value)
+            continue;
+        if (add_masked(&text, x) < 0 || strcmp(buf_cstr(&text), x->value) != 0)
+            return true; /* without memory, assume the worst */
+    }
+    return false;
 }
 
 static int add_value(struct buf *out, const struct entry *x, bool masked)

@@ -199,8 +199,8 @@ bool conf_key_is_secret(const char *key)
     static const char *const anywhere[] = { "secret",      "password", "passwd",    "credential",
                                             "private-key", "api-key",  "access-key" };
     const struct conf_key *row = conf_key_find(span_of(key), NULL);
-    if (row && row->secret)
-        return true;
+    if (row)
+        return row->secret;
     for (size_t i = 0; i < ARRAY_LEN(anywhere); i++) {
         if (has_word(key, anywhere[i], false))
             return true;

@@ -45,6 +45,8 @@ static const struct conf_key keys[] = {
     /* the job */
     STR("tony.application.name", "TensorFlowApplication", CE_ACTS, TONY, "Name of the job in lists. Without it, a YAML job file gives the job its own name, or that of its directory."),
     STR("tony.application.type", "TONY", CE_YARN, TONY, "Application type that YARN shows."),
+    SECRET("tony.application.on-end", NULL, CE_ACTS, OURS, "When the job is over: a command that gets the status document on standard input, or a URL to which it is posted; repeated until it succeeds. secret:NAME takes it from a secret of the job. Also 'on-end' in a job file."),
+    STR("tony.application.on-end-secret", NULL, CE_ACTS, OURS, "The secret of the job whose value signs what is posted: HMAC-SHA256 in the header X-Tony-Signature."),
     LIST("tony.application.tags", "", CE_YARN, TONY, "Tags that YARN shows."),
     ENUM("tony.application.framework", "tensorflow", FRAMEWORK_CHOICES + 1, CE_ACTS, TONY,
          "Framework of the tasks: decides which variables they get, and what follows when one of them fails."),
@@ -131,6 +133,7 @@ static const struct conf_key keys[] = {
     LIST("tony.containers.resources", NULL, CE_ACTS, TONY, "Files for all containers: SRC[::NAME][#archive]; --conf adds to it."),
     ENVS("tony.containers.envs", NULL, CE_ACTS, TONY, "Environment of master, executors and tasks; --conf adds to it."),
     ENVS("tony.execution.envs", NULL, CE_ACTS, TONY, "Environment of all tasks; --conf adds to it."),
+    ENVS("tony.application.secrets", NULL, CE_ACTS, OURS, "Variables of all tasks whose values are read by the client and are in no configuration, log or history: NAME=env:VARIABLE or NAME=file:PATH; also --secret, and 'secrets' in a job file."),
     STR("tony.containers.placement-spec", NULL, CE_REFUSED, TONY5, NO_PLACEMENT),
     LIST("tony.containers.allocation-tags", NULL, CE_REFUSED, TONY5, NO_PLACEMENT),
     INT("tony.container.allocation.timeout", "-1", -1, YEARS_MS, "ms", CE_ACTS, TONY, "The job fails if not all tasks of a gang have a container within this time; -1 means never."),

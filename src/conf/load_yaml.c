@@ -12,6 +12,8 @@
 #include "codec/yaml.h"
 #include "conf/load.h"
 
+#define SECRETS_KEY "tony.application.secrets"
+
 static const struct {
     const char *name, *key;
 } shorts[] = {
@@ -24,6 +26,9 @@ static const struct {
     { "venv", "tony.application.python-venv" },
     { "command", "tony.containers.command" },
     { "env", "tony.execution.envs" },
+    { "secrets", SECRETS_KEY },
+    { "on-end", "tony.application.on-end" },
+    { "on-end-secret", "tony.application.on-end-secret" },
     { "resources", "tony.containers.resources" },
 };
 
@@ -85,6 +90,33 @@ static int env_map(struct load *l, const char *what, const struct ynode *n, stru
             return fail(l, EINVAL, v->key_line, "'%s' cannot be the name of a variable", v->key);
         struct span text = ynode_is_null(v) ? SPAN("") : span_mem(v->text, v->len);
         if (conf_env_add(out, v->key, text) < 0)
+            return no_memory(l);
+    }
+    return 0;
+}
+
+/* {NAME: {env: VARIABLE}} or {NAME: {file: PATH}}, as "NAME=env:VARIABLE" or "NAME=file:PATH". The
+ * errors quote no value, because it may be the secret itself. */
+static int secret_map(struct load *l, const struct ynode *n, struct buf *out)
+{
+    for (const struct ynode *v = n->first; v; v = v->next) {
+        const struct ynode *from = v->kind == YN_MAP ? v->first : NULL;
+        bool file = from && str_eq(from->key, "file");
+        bool good = from && !from->next && from->kind == YN_SCALAR && !ynode_is_null(from);
+        if (strchr(v->key, '=') || strchr(v->key, ','))
+            return fail(l, EINVAL, v->key_line, "'%s' cannot be the name of a variable", v->key);
+        if (!good || (!file && !str_eq(from->key, "env"))) {
+            (void)fail(l, EINVAL, v->line, "secret '%s' must be {env: VARIABLE} or {file: PATH}",
+                       v->key);
+            return err_hint(l->e, "the value of a secret does not belong into a job file");
+        }
+        AUTO(buf_done) struct buf ref = { 0 };
+        struct span source = span_mem(from->text, from->len);
+        int rc = buf_adds(&ref, file ? "file:" : "env:");
+        if (rc == 0)
+            rc = file && !span_starts(source, "~/") ? add_path(l, source, &ref)
+                                                    : buf_add(&ref, source.p, source.len);
+        if (rc < 0 || conf_env_add(out, v->key, buf_span(&ref)) < 0)
             return no_memory(l);
     }
     return 0;
@@ -164,6 +196,8 @@ static int value_text(struct load *l, const char *what, const char *key, enum co
     }
     if (ynode_is_null(n))
         return 0;
+    if (n->kind == YN_MAP && str_eq(key, SECRETS_KEY))
+        return secret_map(l, n, out);
     if (n->kind == YN_MAP && type == CT_ENVS)
         return env_map(l, what, n, out);
     if (n->kind == YN_LIST && type == CT_ENVS)
@@ -270,7 +304,7 @@ static int unknown_top(struct load *l, const struct ynode *n)
     if (near)
         return err_hint(l->e, "did you mean '%s'?", near);
     return err_hint(l->e, "known here: name, framework, cluster, src, venv, command, env, "
-                          "resources, roles, conf");
+                          "secrets, on-end, on-end-secret, resources, roles, conf");
 }
 
 static int load_top(struct load *l, const struct ynode *n)

@@ -131,6 +131,8 @@ static int build_texts(struct build *b)
         { "tony.application.python-venv", &s->venv },
         { "tony.application.python-binary-path", &s->python_binary },
         { "tony.application.tensorboard-log-dir", &s->tensorboard_log_dir },
+        { "tony.application.on-end", &s->on_end },
+        { "tony.application.on-end-secret", &s->on_end_secret },
     };
     int rc = 0;
     for (size_t i = 0; i < ARRAY_LEN(texts) && rc == 0; i++)
@@ -323,6 +325,10 @@ static int build_all(struct build *b)
     if (rc == 0)
         rc = build_shared(b);
     if (rc == 0)
+        rc = build_secrets(b);
+    if (rc == 0)
+        rc = build_on_end(b);
+    if (rc == 0)
         rc = build_roles(b);
     if (rc == 0)
         rc = build_caps(b);
@@ -393,6 +399,7 @@ void job_spec_free(struct job_spec *s)
     resources_free(s->resources, s->n_resources);
     strv_done(&s->container_env);
     strv_done(&s->execution_env);
+    strv_done(&s->secrets);
     strv_done(&s->warnings);
     free(s->name);
     free(s->framework);
@@ -402,6 +409,8 @@ void job_spec_free(struct job_spec *s)
     free(s->venv);
     free(s->python_binary);
     free(s->tensorboard_log_dir);
+    free(s->on_end);
+    free(s->on_end_secret);
     free(s->docker_mounts);
     free(s->checkpoint_dir);
     free(s->checkpoint_pattern);

@@ -11,8 +11,9 @@ enum {
     /* Of one job; the numbers of slots and the size of frames allow for it. */
     SPEC_TASKS_MAX = 100000,
     SPEC_ROLES_MAX = 2000, /* the number of edges between roles may grow with its square */
-    JOB_NAME_MAX = 255,    /* the name appears in every list of jobs */
-    ROLE_KEY_MAX = 128,    /* "tony." + 63 + the longest suffix */
+    SPEC_SECRETS_MAX = 64,
+    JOB_NAME_MAX = 255, /* the name appears in every list of jobs */
+    ROLE_KEY_MAX = 128, /* "tony." + 63 + the longest suffix */
 };
 
 struct build {
@@ -54,6 +55,8 @@ int build_fixed_size(struct build *b, struct role_spec *r, const char *why);
  * it. */
 unsigned build_choice(const struct build *b, const char *key, const char *const *names, unsigned n);
 int build_watch(struct build *b); /* progress and checkpoints */
+int build_secrets(struct build *b);
+int build_on_end(struct build *b); /* checks it; call build_secrets() before */
 int build_resources(struct build *b, const char *key, struct resource_spec **out, size_t *out_n);
 
 #endif

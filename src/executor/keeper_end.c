@@ -18,9 +18,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -32,6 +34,8 @@
 #include "executor/keeper_start.h"
 #include "executor/spare.h"
 #include "storage/gpulock.h"
+#include "storage/hook.h"
+#include "storage/secrets.h"
 
 enum { LAST_WORDS_MS = 1000 };
 
@@ -100,6 +104,7 @@ static int put_away(struct keeper *k, struct err *e)
     if (aborted)
         return 0;
     (void)unlink(key); /* the history needs no secret */
+    secrets_remove(k->job_dir);
     return rename(k->job_dir, to) == 0 ? 0
                                        : err_set(e, errno, "cannot move the job to '%s': %m", to);
 }
@@ -175,6 +180,34 @@ static int end_node(struct keeper *k)
     return str_eq(k->final_state, "MASTER_FAILED") ? KEEPER_ABORTED : KEEPER_OK;
 }
 
+/* Make the call at the end of the job, if the job wants one: by a process of its own, which has the
+ * time of HOOK_LIMIT_MS. A pool that is connected starts that process itself. On Slurm it must end
+ * before the allocation does; what it could not deliver then, the next pool of this home delivers.
+ */
+static void make_call(const struct keeper *k, bool pool)
+{
+    static char program[] = "tony-executor", option[] = "--" HOOK_DIR;
+    bool head = k->kind == KEEPER_HEAD;
+    char limit[24];
+    AUTO(free_p) char *dir = str_printf("%s/" HOOK_DIR "/%s", k->paths.pool, k->app_id);
+    AUTO(free_p) char *log = str_printf("%s/%s/" HOOK_LOG, k->paths.history, k->app_id);
+    if (!dir || !log || access(dir, F_OK) == -1 || (!head && pool))
+        return;
+    (void)snprintf(limit, sizeof limit, "%d", head ? HOOK_SLURM_LIMIT_MS : HOOK_LIMIT_MS);
+    char *argv[] = { program, option, dir, limit, log, NULL };
+    pid_t pid = fork();
+    if (pid == 0) {
+        sigset_t none;
+        (void)sigemptyset(&none);
+        (void)sigprocmask(SIG_SETMASK, &none, NULL);
+        (void)setsid();
+        (void)execv("/proc/self/exe", argv);
+        _exit(127);
+    }
+    for (int status; head && pid > 0 && waitpid(pid, &status, 0) == -1 && errno == EINTR;)
+        ;
+}
+
 int keeper_end(struct keeper *k)
 {
     struct err e = { 0 };
@@ -190,6 +223,7 @@ int keeper_end(struct keeper *k)
     release_gpus(k);
     if (aborted || rc < 0)
         keeper_unlock(k); /* the pool continues with the job, and needs the lock */
+    bool pool = keeper_peer(k, PEER_POOL) != NULL;
     send_last_report(k, !aborted && rc == 0);
     if (k->had_pool && !keeper_peer(k, PEER_POOL)) /* queued jobs may wait for it */
         pool_start_again(k, clock_mono_ms());
@@ -197,6 +231,7 @@ int keeper_end(struct keeper *k)
         cgroup_job_remove(&k->cgroup);
         keeper_clear_ended(k->ended_dir, k->spare_dir);
         keeper_unlock(k);
+        make_call(k, pool);
     }
     if (aborted || rc < 0)
         return aborted ? KEEPER_ABORTED : KEEPER_FAILED;

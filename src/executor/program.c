@@ -10,12 +10,14 @@
 #include "executor/executor.h"
 #include "executor/keeper_int.h"
 #include "executor/keeper_start.h"
+#include "storage/hook.h"
 
 static const char usage[] =
     "usage: tony-executor --keeper APPLICATION_ID [--memory-mib N] [--vcores N] [--gpus 0,2]\n"
     "                     [--gpu-locks DIR] [--ready-fd N]\n"
     "       tony-executor --cleanup APPLICATION_ID\n"
     "       tony-executor --container\n"
+    "       tony-executor --on-end DIR LIMIT_MS [LOG]\n"
     "       tony-executor --version\n"
     "\n"
     "Runs the tasks of one job on this machine, or one task in a container of a cluster.\n"
@@ -30,6 +32,8 @@ int executor_program(int argc, char **argv)
         return keeper_main(argc, argv);
     if (str_eq(mode, "--container") && argc == 2)
         return container_main();
+    if (str_eq(mode, "--on-end"))
+        return hook_main(argc, argv);
     if (str_eq(mode, "--cleanup") && argc == 3) {
         int rc = keeper_cleanup(argv[2], &e);
         if (rc != KEEPER_OK)

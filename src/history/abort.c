@@ -14,10 +14,13 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/util.h"
+#include "conf/conf.h"
 #include "history/history_int.h"
+#include "storage/hook.h"
 #include "storage/jobfile.h"
 #include "storage/journal.h"
 #include "storage/paths.h"
+#include "storage/secrets.h"
 
 /* Feed one event to the job, and add what the job decided and the event to the journal. If the job
  * refuses the event, for example because the job has ended, nothing is added. */
@@ -124,7 +127,41 @@ static void write_final_status(const char *dir, const struct history_job *h, con
 /* Write the events that end the job. If the disk is full or fails, this function logs the error and
  * returns 0, so that the caller nevertheless moves the job to history/. There, a journal without a
  * verdict means a failed job. Otherwise a job on a full disk could never end. */
-static int end_job(const char *dir, const struct job_event *ev, struct err *e)
+/* Leave the request for the call at the end of the job. If this fails, the job ends without it. */
+static void leave_hook(const struct paths *p, const struct history_job *h, const char *id)
+{
+    if (!h->spec->on_end)
+        return;
+    AUTO(free_p) char *parent = fs_join(p->pool, HOOK_DIR);
+    AUTO(buf_done) struct buf status = { .max = JOB_STATUS_MAX };
+    AUTO(buf_done) struct buf secrets = { 0 };
+    struct job_verdict v;
+    struct err e = { 0 };
+    job_verdict(h->job, &v);
+    int rc = parent ? job_status_json(h->job, true, &status) : -ENOMEM;
+    if (rc == 0 && status.len > HOOK_BODY_MAX) {
+        buf_clear(&status);
+        rc = job_status_json(h->job, false, &status);
+    }
+    if (rc < 0)
+        (void)err_set(&e, -rc, "no memory for the call at the end of the job");
+    if (rc == 0 && (rc = secrets_load(h->dir, &secrets, &e)) == -ENOENT)
+        rc = 0;
+    const struct hook_end end = { .application_id = id,
+                                  .state = job_state_name(v.state),
+                                  .exit_code = v.exit_code,
+                                  .spec = h->spec,
+                                  .secrets = buf_span(&secrets),
+                                  .status = buf_span(&status) };
+    if (rc == 0)
+        rc = hook_leave(parent, &end, &e);
+    if (rc < 0)
+        log_err(LOG_WARN, "history.no_call", &e);
+    secrets_wipe(&secrets);
+}
+
+static int end_job(const struct paths *p, const char *id, const char *dir,
+                   const struct job_event *ev, struct err *e)
 {
     AUTO(history_freep) struct history_job *h = NULL;
     struct replay r = { 0 };
@@ -146,6 +183,7 @@ static int end_job(const char *dir, const struct job_event *ev, struct err *e)
         }
     }
     write_final_status(dir, h, &r);
+    leave_hook(p, h, id);
     return 0;
 }
 
@@ -160,10 +198,13 @@ int history_abort(const struct paths *p, const char *application_id, const struc
     struct stat st;
     if (stat(from, &st) == -1 && errno == ENOENT && stat(to, &st) == 0)
         return 0; /* an earlier call has moved it */
-    int rc = end_job(from, ev, e);
+    int rc = end_job(p, application_id, from, ev, e);
     if (rc < 0)
         return err_wrap(e, rc, "cannot end job '%s'", application_id);
     struct err why = { 0 };
+    secrets_remove(from);
+    if (job_file_mask(from, NULL, &why) < 0)
+        log_err(LOG_WARN, "history.not_masked", &why);
     if (fs_remove_tree(AT_FDCWD, containers, &why) < 0)
         log_err(LOG_WARN, "history.working_directories", &why);
     if (rename(from, to) == -1)

@@ -143,6 +143,17 @@ static int replay_one(struct job *job, const struct journal_reader *from,
     return rc < 0 ? err_wrap(e, rc, "record %llu", (unsigned long long)rec->n) : 0;
 }
 
+int replay_next(struct job *job, struct journal_reader *from, struct job_actions *scratch,
+                struct replay *r, struct journal_record *out, struct err *e)
+{
+    int rc = journal_reader_next(from, out, e);
+    if (rc == 1)
+        rc = replay_one(job, from, out, scratch, r, e);
+    else
+        return rc;
+    return rc < 0 ? rc : 1;
+}
+
 static int replay_records(struct job *job, struct journal_reader *from, struct replay *out,
                           struct err *e)
 {
@@ -150,11 +161,8 @@ static int replay_records(struct job *job, struct journal_reader *from, struct r
     struct job_actions scratch = { 0 };
     struct journal_record rec;
     int rc;
-    while ((rc = journal_reader_next(from, &rec, e)) == 1) {
-        rc = replay_one(job, from, &rec, &scratch, &r, e);
-        if (rc < 0)
-            break;
-    }
+    while ((rc = replay_next(job, from, &scratch, &r, &rec, e)) == 1)
+        ;
     vec_done(&scratch);
     job_replaying(job, false);
     r.torn = from->torn;

@@ -53,6 +53,12 @@ struct replay {
 /* Feed every record of a journal to job, which must be new. -EBADMSG: the journal is damaged, and
  * the error names the record; -EINVAL: its format is newer than JOURNAL_FORMAT; -ENOMEM. */
 int replay_file(struct job *job, const char *path, struct replay *out, struct err *e);
+/* Replay the next record of a reader: 1, with *out the record; 0: there is no other one; or -errno.
+ * Call job_replaying(job, false) at the end. scratch: the actions of that record. */
+struct job_actions;
+struct journal_record;
+int replay_next(struct job *job, struct journal_reader *from, struct job_actions *scratch,
+                struct replay *r, struct journal_record *out, struct err *e);
 int replay_journal(struct job *job, struct span text, struct replay *out, struct err *e);
 
 /* Add one record to the journal, and note it in *clocks. scratch is emptied first. -errno. */

@@ -392,6 +392,16 @@ static void ask_metrics(struct peer *p)
         answer(p, &text);
 }
 
+static void ask_journal(struct peer *p, const Tony__ClientAsk *a)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    struct err e = { 0 };
+    if (events_answer(p->m, a, &text, &e) < 0)
+        refuse(p, e.num ? e.num : EIO, e.msg, e.hint);
+    else
+        answer(p, &text);
+}
+
 static void client_ask(struct peer *p, const Tony__ClientAsk *a)
 {
     if (!is_this_job(p, a->application_id))
@@ -414,6 +424,9 @@ static void client_ask(struct peer *p, const Tony__ClientAsk *a)
         break;
     case TONY__CLIENT_ASK__WHAT__METRICS:
         ask_metrics(p);
+        break;
+    case TONY__CLIENT_ASK__WHAT__JOURNAL:
+        ask_journal(p, a);
         break;
     case TONY__CLIENT_ASK__WHAT__SHARE:
         ask_share(p);

@@ -12,6 +12,7 @@
 #include "base/util.h"
 #include "master/master_int.h"
 #include "master/yarn/yarn.h"
+#include "storage/hook.h"
 #include "storage/jobkey.h"
 #include "storage/paths.h"
 
@@ -115,6 +116,8 @@ int master_main(int argc, char **argv)
         if (str_eq(argv[i], "--version")) {
             puts("tony-master " TONY_VERSION);
             return 0;
+        } else if (str_eq(argv[i], "--on-end") && i == 1) {
+            return hook_main(argc, argv);
         } else if (str_eq(argv[i], "--yarn") && argc == 2) {
             return master_yarn_main();
         } else if (str_eq(argv[i], "--cluster")) {

@@ -17,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "codec/tls.h"
 
 struct err;
@@ -73,6 +74,9 @@ struct master_config {
 struct master_remote {
     const struct job_key *key;
     struct tls_key resize_key; /* of an arbiter (storage/resizekey.h); len 0 = none */
+    /* The values of the job's secrets (storage/secrets.h). With shared_dirs the master reads them
+     * from the job's directory. */
+    struct span secrets;
     const char *address;       /* to listen on; NULL = every IPv4 address */
     /* All nodes see the job's directory under the same path, as on one machine: executors make
      * working directories and logs there, the journal needs no copies, and the keeper moves the

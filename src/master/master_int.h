@@ -63,6 +63,7 @@ struct sched_config;
 struct sched_container;
 struct sched_event;
 typedef struct Tony__Beat Tony__Beat;
+typedef struct Tony__ClientAsk Tony__ClientAsk;
 struct stream;
 typedef struct Tony__Frame Tony__Frame;
 typedef struct Tony__LogData Tony__LogData;
@@ -154,6 +155,8 @@ struct master {
     bool *executor_expected; /* by slot */
     uint32_t n_executors_expected, n_executors_back;
 
+    struct buf secrets;            /* storage/secrets.h; empty = the job has none */
+    struct hook_child *hook_child; /* NULL = none was started */
     struct role_welcome *welcomes; /* by role index */
     size_t n_welcomes;
     uint64_t addresses_version; /* grows when the address of a task may have changed */
@@ -386,6 +389,24 @@ void peers_close(struct master *m);
 struct conn *peer_detach(struct peer *p);
 /* Make a peer of an open connection. On a cluster its TLS handshake has proved a key of the job. */
 void peer_new(struct master *m, struct conn *c);
+
+/* shutdown.c */
+/* The history is stored, or storing it has failed: report the verdict to the scheduler. */
+void history_kept(const struct err *e, void *arg);
+
+/* hook_child.c: the process of a master on YARN that makes the call at the end of the job */
+/* Start it for the request in `parent`. If this fails, it is logged. */
+void hook_child_start(struct master *m, const char *parent);
+bool hook_child_runs(struct master *m);
+/* The verdict should be reported to YARN, which starts no other master afterwards. true: wait a
+ * little for the call; history_kept() is called again with *e. */
+bool hook_child_delays(struct master *m, const struct err *e);
+void hook_child_close(struct master *m);
+
+/* events_answer.c */
+/* Append the answer to ClientAsk JOURNAL (proto/tony.proto). */
+int events_answer(const struct master *m, const Tony__ClientAsk *ask, struct buf *out,
+                  struct err *e);
 /* Send an update to all followers, if one is due. Sets notify_timer if it is too early. */
 void clients_notify(void *arg);
 void clients_answer_stops(struct master *m);

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/fs.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "base/util.h"
@@ -23,8 +24,12 @@
 #include "master/copies.h"
 #include "master/master_int.h"
 #include "scheduler/scheduler.h"
+#include "storage/hook.h"
+#include "storage/jobfile.h"
+#include "storage/paths.h"
 
 enum {
+    HOOK_POLL_MS = 100,     /* between two looks at the process that makes the call at the end */
     POLL_MS = 5,            /* between two looks at whether the master may exit */
     REPORT_MAX_MS = 2000,   /* for followers that do not read, and for a keeper */
     FINISH_MAX_MS = 600000, /* for a ResourceManager, which may be restarting */
@@ -50,6 +55,10 @@ static void exit_if_done(void *arg)
                 !sched_is_busy(m);
     if (m->phase == MP_ENDING && !done && clock_mono_ms() < m->end_deadline_ms) {
         loop_timer_set(m->end_timer, clock_mono_ms() + POLL_MS);
+        return;
+    }
+    if (m->phase == MP_ENDING && hook_child_runs(m)) {
+        loop_timer_set(m->end_timer, clock_mono_ms() + HOOK_POLL_MS);
         return;
     }
     master_exit_now(m, m->journal_failed_why ? MASTER_HOPELESS : MASTER_OVER);
@@ -140,6 +149,45 @@ static void write_status(struct master *m)
         log_err(LOG_WARN, "master.status", &e);
 }
 
+/* Leave the request for the call at the end of the job. On YARN this master makes the call itself;
+ * elsewhere the keeper, when it has moved the job to the history. */
+static void leave_hook(struct master *m)
+{
+    bool here = m->remote && !m->remote->shared_dirs;
+    AUTO(free_p) char *parent = fs_join(here ? m->job_dir : m->paths->pool, HOOK_DIR);
+    AUTO(buf_done) struct buf status = { 0 };
+    struct job_verdict v;
+    struct err e = { 0 };
+    if (!m->spec->on_end || !job_at_end(m))
+        return;
+    job_verdict(job_at_end(m), &v);
+    int rc = parent ? make_status(m, &status, &e) : err_set(&e, ENOMEM, "no memory");
+    if (rc == 0 && status.len > HOOK_BODY_MAX) {
+        buf_clear(&status);
+        rc = master_status_json(m, false, false, &status);
+    }
+    const struct hook_end end = { .application_id = m->application_id,
+                                  .state = job_state_name(v.state),
+                                  .exit_code = v.exit_code,
+                                  .spec = m->spec,
+                                  .secrets = buf_span(&m->secrets),
+                                  .status = buf_span(&status) };
+    if (rc == 0)
+        rc = hook_leave(parent, &end, &e);
+    if (rc < 0)
+        log_err(LOG_WARN, "master.no_call", &e);
+    if (rc == 0 && here)
+        hook_child_start(m, parent);
+}
+
+/* The keeper moves job.conf to the history. The archive of a cluster masks the file itself. */
+static void mask_conf(struct master *m)
+{
+    struct err e = { 0 };
+    if (job_file_mask(m->job_dir, m->file, &e) < 0)
+        log_err(LOG_WARN, "history.not_masked", &e);
+}
+
 static void tell_sched(struct master *m, const char *state, const char *diagnostics)
 {
     struct err e = { 0 };
@@ -154,12 +202,14 @@ static void tell_sched(struct master *m, const char *state, const char *diagnost
 
 /* archive_end() has stored the history, or has failed. If it failed, add the reason to the
  * diagnostics of the application, where users look. */
-static void history_kept(const struct err *e, void *arg)
+void history_kept(const struct err *e, void *arg)
 {
     struct master *m = arg;
     struct job_verdict v = { .state = JOB_FAILED, .message = m->journal_failed_why };
     if (job_at_end(m))
         job_verdict(job_at_end(m), &v);
+    if (hook_child_delays(m, e))
+        return;
     if (!e->num) {
         tell_sched(m, job_state_name(v.state), v.message);
         return;
@@ -205,6 +255,9 @@ void master_finish(struct master *m)
     if (!m->archive)
         write_status(m);
     write_summary(m);
+    leave_hook(m);
+    if (!m->archive)
+        mask_conf(m);
     if (m->archive)
         keep_history(m);
     else

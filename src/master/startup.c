@@ -21,6 +21,7 @@
 #include "storage/jobfile.h"
 #include "storage/jobkey.h"
 #include "storage/paths.h"
+#include "storage/secrets.h"
 
 enum {
     JOB_CONF_MAX = 32 << 20,
@@ -66,6 +67,26 @@ static int read_journal(struct master *m, struct err *e)
     log_event(LOG_INFO, "master.replayed", f_int("records", (int64_t)m->replay.n_records),
               f_int("torn", m->replay.torn), f_int("job_ms", m->t0_job_ms));
     return 0;
+}
+
+/* A task must not run without its secrets, so a master without them does not start. Once the job
+ * has its verdict the keeper removes the file, and a master that finds none has only to end the
+ * job. */
+static int read_secrets(struct master *m, struct err *e)
+{
+    bool remote = m->remote && !m->remote->shared_dirs;
+    int rc = 0;
+    if (m->spec->secrets.n == 0)
+        return 0;
+    if (!remote)
+        rc = secrets_load(m->job_dir, &m->secrets, e);
+    else if (m->remote->secrets.len == 0)
+        rc = err_set(e, ENOENT, "the token storage of the master's container does not have them");
+    else if (buf_add(&m->secrets, m->remote->secrets.p, m->remote->secrets.len) < 0)
+        rc = no_memory(e);
+    if (rc == -ENOENT && history_decided(m->job))
+        return 0;
+    return rc < 0 ? err_wrap(e, rc, "cannot read the secrets of the job") : 0;
 }
 
 /* Has a client owned the job since its submission? Then the pool has made the file "owned".
@@ -257,6 +278,8 @@ static int open_all(struct master *m, const struct master_config *cfg, struct er
         rc = no_memory(e);
     if (rc == 0)
         rc = read_journal(m, e);
+    if (rc == 0)
+        rc = read_secrets(m, e);
     if (rc < 0)
         return rc;
 
@@ -337,6 +360,8 @@ void master_close(struct master *m)
     free(m->actions.v);
     free(m->delayed_actions.v);
     welcome_done(m);
+    secrets_wipe(&m->secrets);
+    hook_child_close(m);
     cluster_spec_close(m);
     locations_close(m);
     wished_nodes_forget(m);

@@ -17,6 +17,7 @@
 #include "master/master_int.h"
 #include "proto/tony.pb-c.h"
 #include "storage/jobfile.h"
+#include "storage/secrets.h"
 #include "storage/store.h"
 
 /* The structs of protobuf-c have no const members, but packing does not write to them. */
@@ -66,13 +67,16 @@ static int copy_env(struct strv *to, const struct strv *from)
     return rc;
 }
 
-static int build_env(struct role_welcome *r, const struct job_spec *s, const struct role_spec *role)
+static int build_env(struct role_welcome *r, const struct master *m, const struct role_spec *role)
 {
+    const struct job_spec *s = m->spec;
     int rc = copy_env(&r->container_env, &s->container_env);
     if (rc == 0)
         rc = copy_env(&r->task_env, &s->execution_env);
     if (rc == 0)
         rc = copy_env(&r->task_env, &role->env);
+    if (rc == 0)
+        rc = secrets_add_to(buf_span(&m->secrets), &r->task_env);
     if (rc == 0)
         rc = add_pairs(r, &r->container_env);
     size_t n = r->pairs.n;
@@ -190,11 +194,13 @@ int welcome_build(struct master *m, struct err *e)
         struct role_welcome *r = &m->welcomes[i];
         const struct role_spec *role = role_of(m->spec, i);
         build_fixed(m, &r->w, role);
-        rc = build_env(r, m->spec, role);
+        rc = build_env(r, m, role);
         if (rc == 0)
             rc = m->remote && !m->remote->shared_dirs ? build_remote_mounts(r, m->file)
                                                       : build_mounts(r, m->file, role->name);
     }
+    if (rc == -EBADMSG)
+        return err_set(e, EBADMSG, "the secrets of the job are damaged");
     return rc < 0 ? err_set(e, -rc, "no memory to start the master") : 0;
 }
 

@@ -222,7 +222,8 @@ static void on_submit(struct pool_client *c, const Tony__Submit *m)
     else if (c->submission)
         rc = err_set(&e, EBUSY, "one submission of this connection is under way already");
     if (rc == 0)
-        rc = submit(p, span_mem(m->conf.data, m->conf.len), m->owned, &s, &e);
+        rc = submit(p, span_mem(m->conf.data, m->conf.len),
+                    span_mem(m->secrets.data, m->secrets.len), m->owned, &s, &e);
     if (rc < 0) {
         log_err(LOG_INFO, "submit.refused", &e);
         refuse(c, &e);
@@ -504,6 +505,7 @@ static void on_ask(struct pool_client *c, const Tony__ClientAsk *ask)
         return;
     case TONY__CLIENT_ASK__WHAT__SHARE: /* only of a master */
     case TONY__CLIENT_ASK__WHAT__METRICS:
+    case TONY__CLIENT_ASK__WHAT__JOURNAL:
     case TONY__CLIENT_ASK__WHAT__NONE:
     case _TONY__CLIENT_ASK__WHAT_IS_INT_SIZE:
     default: /* a request that only newer versions know */

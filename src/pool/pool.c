@@ -270,6 +270,7 @@ void pool_job_over(struct pool_job *j)
 {
     struct pool *p = j->pool;
     clients_tell_end(j);
+    hooks_start(p, j->id);
     pool_job_remove(j);
     pool_admit(p);
     pool_check_idle(p);

@@ -176,6 +176,7 @@ struct pool {
     struct conf *conf;
     struct machine machine;
     struct admission_amount left; /* the capacity that admitted jobs do not use */
+    unsigned n_hooks_killed;      /* see hooks.c */
     struct sharing sharing;
     int lock_fd;
     struct listener *listener;
@@ -270,8 +271,8 @@ struct submission {
 };
 /* Check a job, make its directory and add it to the queue. Afterwards the caller calls pool_admit()
  * and starts submission_sync(). */
-int submit(struct pool *p, const struct span conf_text, bool owned, struct submission **out,
-           struct err *e);
+int submit(struct pool *p, struct span conf_text, struct span secrets, bool owned,
+           struct submission **out, struct err *e);
 /* Write the job's directory to disk. Runs on a thread; then the loop answers the client. */
 int submission_sync(struct submission *s);
 void submission_free(struct submission *s);
@@ -282,6 +283,11 @@ int submit_take_figures(struct pool_job *j, const struct job_spec *spec, struct 
 int submit_check_size(const struct pool *p, const struct job_spec *spec, struct err *e);
 int submit_check_files(uint32_t n_containers, struct err *e);
 int submit_mark_owned(const struct pool_job *j); /* the file `owned`, which the master reads */
+
+/* hooks.c */
+/* Start a process for the call at the end of a job, if one is due. only: of this job; NULL = of
+ * each job. */
+void hooks_start(struct pool *p, const char *only);
 
 /* resize.c */
 /* Resize a waiting job: change its numbers of instances. clients_resized() follows. */

@@ -228,6 +228,8 @@ int recover(struct pool *p, struct err *e)
         rc = recover_job(p, finds.v[i].id, e);
     if (rc == 0)
         sweep(p);
+    if (rc == 0)
+        hooks_start(p, NULL);
     vec_done(&finds);
     return rc;
 }

@@ -10,6 +10,7 @@
 #include "conf/conf.h"
 #include "pool/pool_int.h"
 #include "storage/jobfile.h"
+#include "storage/secrets.h"
 
 enum {
     CONF_MAX = 8 << 20, /* bytes of job.conf: twice the limit of a job file (4 MiB) */
@@ -174,7 +175,8 @@ static int write_file(const char *dir, const char *name, const void *bytes, size
     return rc < 0 ? err_set(e, -rc, "cannot write '%s': %m", path) : 0;
 }
 
-static int fill_dir(const char *dir, struct span conf_text, bool owned, struct err *e)
+static int fill_dir(const char *dir, struct span conf_text, struct span secrets, bool owned,
+                    struct err *e)
 {
     unsigned char key[KEY_BYTES];
     if (mkdir(dir, 0700) == -1)
@@ -184,20 +186,22 @@ static int fill_dir(const char *dir, struct span conf_text, bool owned, struct e
     int rc = write_file(dir, "job.conf", conf_text.p, conf_text.len, e);
     if (rc == 0)
         rc = write_file(dir, "key", key, sizeof key, e);
+    if (rc == 0 && secrets.len)
+        rc = write_file(dir, SECRETS_FILE, secrets.p, secrets.len, e);
     if (rc == 0 && owned)
         rc = write_file(dir, "owned", "", 0, e);
     explicit_bzero(key, sizeof key);
     return rc;
 }
 
-static int make_dir(struct pool *p, const char *id, struct span conf_text, bool owned,
-                    char **out_dir, struct err *e)
+static int make_dir(struct pool *p, const char *id, struct span conf_text, struct span secrets,
+                    bool owned, char **out_dir, struct err *e)
 {
     AUTO(free_p) char *dir = paths_job(&p->paths, id);
     AUTO(free_p) char *half = str_printf("%s/.new-%s", p->paths.jobs, id);
     if (!dir || !half)
         return no_memory(e);
-    int rc = fill_dir(half, conf_text, owned, e);
+    int rc = fill_dir(half, conf_text, secrets, owned, e);
     if (rc == 0 && rename(half, dir) == -1)
         rc = err_set(e, errno, "cannot rename '%s' to '%s': %m", half, dir);
     if (rc < 0) {
@@ -245,9 +249,12 @@ static int sync_path(const char *path, int flags, struct err *e)
 int submission_sync(struct submission *s)
 {
     AUTO(free_p) char *conf_path = fs_join(s->dir, "job.conf");
-    if (!conf_path)
+    AUTO(free_p) char *secrets_path = fs_join(s->dir, SECRETS_FILE);
+    if (!conf_path || !secrets_path)
         return no_memory(&s->e);
     int rc = sync_path(conf_path, 0, &s->e);
+    if (rc == 0)
+        rc = sync_path(secrets_path, 0, &s->e); /* most jobs have no such file */
     if (rc == 0)
         rc = sync_path(s->dir, O_DIRECTORY, &s->e);
     if (rc == 0)
@@ -270,7 +277,7 @@ static struct submission *submission_new(struct pool *p, const char *id, const c
     return NULL;
 }
 
-static int check(struct pool *p, struct span conf_text, struct job_spec **out,
+static int check(struct pool *p, struct span conf_text, struct span secrets, struct job_spec **out,
                  int64_t *out_submitted_wall_ms, struct err *e)
 {
     if (p->stopping)
@@ -278,6 +285,9 @@ static int check(struct pool *p, struct span conf_text, struct job_spec **out,
     if (conf_text.len > CONF_MAX)
         return err_set(e, E2BIG, "the job's configuration of %zu bytes is over the limit of %d",
                        conf_text.len, CONF_MAX);
+    if (secrets.len > SECRETS_TEXT_MAX)
+        return err_set(e, E2BIG, "the job's secrets of %zu bytes are over the limit of %d",
+                       secrets.len, SECRETS_TEXT_MAX);
     int rc = load_spec(conf_text, out, out_submitted_wall_ms, e);
     if (rc < 0)
         return rc == -ENOMEM ? rc
@@ -299,22 +309,22 @@ static int hint_disk(const struct pool *p, int rc, struct err *e)
     return rc;
 }
 
-int submit(struct pool *p, const struct span conf_text, bool owned, struct submission **out,
-           struct err *e)
+int submit(struct pool *p, struct span conf_text, struct span secrets, bool owned,
+           struct submission **out, struct err *e)
 {
     AUTO(job_spec_freep) struct job_spec *spec = NULL;
     AUTO(free_p) char *dir = NULL;
     uint32_t number = 0;
     int64_t submitted = 0;
     char id[APP_ID_MAX];
-    int rc = check(p, conf_text, &spec, &submitted, e);
+    int rc = check(p, conf_text, secrets, &spec, &submitted, e);
     if (rc < 0)
         return rc;
     rc = next_number(p, &number, e);
     if (rc < 0)
         return hint_disk(p, rc, e);
     app_id_format(id, p->start_ms, number);
-    rc = make_dir(p, id, conf_text, owned, &dir, e);
+    rc = make_dir(p, id, conf_text, secrets, owned, &dir, e);
     if (rc < 0)
         return hint_disk(p, rc, e);
 

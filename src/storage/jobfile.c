@@ -2,10 +2,12 @@
 #include "storage/jobfile.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
+#include "base/fs.h"
 #include "base/str.h"
 #include "base/util.h"
 #include "codec/json.h"
@@ -141,6 +143,25 @@ int job_file_encode(const struct job_file *f, struct buf *out, struct err *e)
 int job_file_encode_masked(const struct job_file *f, struct buf *out, struct err *e)
 {
     return encode(f, true, out, e);
+}
+
+int job_file_mask(const char *job_dir, const struct job_file *f, struct err *e)
+{
+    AUTO(free_p) char *path = fs_join(job_dir, "job.conf");
+    AUTO(buf_done) struct buf text = { .max = TEXT_MAX };
+    AUTO(job_file_freep) struct job_file *own = NULL;
+    int rc = path ? 0 : err_set(e, ENOMEM, "no memory");
+    if (rc == 0 && !f) {
+        rc = fs_read(AT_FDCWD, path, &text, e);
+        if (rc == 0)
+            rc = job_file_decode(buf_span(&text), &own, e);
+        f = own;
+    }
+    if (rc < 0 || !conf_has_secrets(f->conf))
+        return rc;
+    buf_clear(&text);
+    rc = job_file_encode_masked(f, &text, e);
+    return rc == 0 ? fs_write_atomic(AT_FDCWD, path, buf_span(&text), 0600, false, e) : rc;
 }
 
 /* ---- reading ---- */

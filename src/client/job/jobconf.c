@@ -10,6 +10,7 @@
 #include "base/base.h"
 #include "client/client_int.h"
 #include "conf/conf.h"
+#include "storage/secrets.h"
 #include "storage/store.h"
 
 enum {
@@ -56,8 +57,30 @@ static int set_env(struct conf *conf, enum option_id id, const char *pair, struc
     return conf_set(conf, CL_OPTION, key, buf_cstr(&list), option_name(id), false, e);
 }
 
+/* --secret NAME, NAME=env:VARIABLE or NAME=file:PATH. The error does not quote the text: users may
+ * write the secret itself. */
+static int set_secret(struct conf *conf, const char *text, struct err *e)
+{
+    struct span source = span_of(text), name;
+    AUTO(buf_done) struct buf ref = { 0 }, list = { 0 };
+    (void)span_split(&source, '=', &name);
+    AUTO(free_p) char *n = span_dup(span_trim(name));
+    AUTO(free_p) char *from = source.p ? span_dup(source) : str_printf("env:%s", n ? n : "");
+    bool relative = from && str_starts(from, "file:") && !str_starts(from, "file:~/");
+    AUTO(free_p) char *path = relative ? from_cwd(from + strlen("file:")) : NULL;
+    int rc = n && from ? buf_addf(&ref, "%s%s", path ? "file:" : from, path ? path : "") : -ENOMEM;
+    if (rc == 0)
+        rc = conf_env_add(&list, n, buf_span(&ref));
+    if (rc < 0)
+        return err_set(e, -rc, "cannot use '--secret': %m");
+    return conf_set(conf, CL_OPTION, "tony.application.secrets", buf_cstr(&list), "--secret", false,
+                    e);
+}
+
 static int set_option(struct conf *conf, enum option_id id, const char *value, struct err *e)
 {
+    if (id == OPT_SECRET)
+        return set_secret(conf, value, e);
     if (id == OPT_SHELL_ENV || id == OPT_ENV || id == OPT_CONTAINER_ENV)
         return set_env(conf, id, value, e);
     for (size_t i = 0; i < ARRAY_LEN(plain_options); i++) {
@@ -395,6 +418,21 @@ static void say_warnings(const struct job_spec *spec)
         client_note("and %zu more of this kind", spec->warnings.n - n);
 }
 
+/* Read the values of the secrets, and forget the variables that had them: the pool, which this
+ * process may start, would inherit them. */
+static int read_secrets(struct cluster_job *j, struct err *e)
+{
+    struct strv warnings = { 0 };
+    if (j->spec->secrets.n == 0)
+        return 0;
+    int rc = secrets_gather(&j->spec->secrets, &j->secrets, &warnings, e);
+    for (size_t i = 0; i < warnings.n; i++)
+        client_note("%s", warnings.v[i]);
+    strv_done(&warnings);
+    secrets_hide_sources(&j->spec->secrets);
+    return rc < 0 ? err_wrap(e, rc, "%s", job_origin(j, "tony.application.secrets")) : 0;
+}
+
 int client_job_load(struct client *c, struct cluster_job *out, struct err *e)
 {
     *out = (struct cluster_job){ 0 };
@@ -406,6 +444,8 @@ int client_job_load(struct client *c, struct cluster_job *out, struct err *e)
         rc = find_cluster(&j, e);
     if (rc == 0)
         rc = check_engine(j.spec, j.conf, e);
+    if (rc == 0)
+        rc = read_secrets(&j, e);
     if (rc == 0)
         rc = ship_collect(&j, e);
     if (rc < 0) {
@@ -435,5 +475,6 @@ void client_job_done(struct cluster_job *j)
         /* If this fails, a leftover in the temporary directory does no harm. */
         (void)fs_remove_tree(AT_FDCWD, j->scratch, NULL);
     free(j->scratch);
+    secrets_wipe(&j->secrets);
     *j = (struct cluster_job){ 0 };
 }

@@ -19,6 +19,10 @@ void client_job_done(struct cluster_job *j);
  * the exit code. */
 int client_submit(struct client *c, struct cluster_job *j, bool owned, struct cluster **out_k,
                   struct cluster_submitted *out, struct err *e);
+/* Wait for the end of a job, and print its result. Returns an exit code. */
+int client_wait_one(struct client *c, struct cluster *k, const char *id);
+/* wait.c: `tony wait` with several jobs, --any or --all. Returns an exit code. */
+int client_wait_several(struct client *c);
 /* `tony kill`: prints what happens. Returns an exit code. */
 int client_kill(struct client *c, struct cluster *k, const char *id);
 

@@ -126,6 +126,13 @@ static int task_env(const struct job_spec *s, const struct spec_view *view,
     add_env(env, &s->container_env);
     add_env(env, &s->execution_env);
     add_env(env, &role->env);
+    for (size_t i = 0; i < s->secrets.n; i++) {
+        struct span from = span_of(s->secrets.v[i]), part;
+        (void)span_split(&from, '=', &part);
+        AUTO(free_p) char *secret = span_dup(part);
+        if (secret)
+            (void)strv_env_set(env, secret, "***"); /* as in add_env() */
+    }
     if (role->ranks > 1 && !strv_env_get(env, "OMP_NUM_THREADS"))
         (void)strv_env_set(env, "OMP_NUM_THREADS", "<cores of a rank>"); /* as in add_env() */
     add_own(s, env);

@@ -146,11 +146,19 @@ int quick_apply(struct client *c, struct conf *conf, struct err *e)
 static char *key_of(const char *name, bool *out_unknown)
 {
     static const char *const top[][2] = {
-        { "name", "tony.application.name" },     { "framework", "tony.application.framework" },
-        { "cluster", "tony.cluster" },           { "weight", "tony.application.weight" },
-        { "budget", "tony.application.budget" }, { "command", "tony.containers.command" },
-        { "env", "tony.execution.envs" },        { "resources", "tony.containers.resources" },
-        { "src", "tony.application.src-dir" },   { "venv", "tony.application.python-venv" },
+        { "name", "tony.application.name" },
+        { "framework", "tony.application.framework" },
+        { "cluster", "tony.cluster" },
+        { "weight", "tony.application.weight" },
+        { "budget", "tony.application.budget" },
+        { "command", "tony.containers.command" },
+        { "env", "tony.execution.envs" },
+        { "resources", "tony.containers.resources" },
+        { "src", "tony.application.src-dir" },
+        { "venv", "tony.application.python-venv" },
+        { "on-end", "tony.application.on-end" },
+        { "on-end-secret", "tony.application.on-end-secret" },
+        { "secrets", "tony.application.secrets" },
     };
     *out_unknown = false;
     if (str_starts(name, "tony."))

@@ -216,17 +216,24 @@ int cmd_submit(struct client *c)
 
 /* ---- wait and kill ---- */
 
+int client_wait_one(struct client *c, struct cluster *k, const char *id)
+{
+    struct err e = { 0 };
+    struct follow_options o = { 0 };
+    struct follow_result r = { 0 };
+    int rc = cluster_follow(k, id, &o, &r, &e);
+    return rc < 0 ? client_fail(-rc, &e) : finish(c, k, id, &r, NULL);
+}
+
 int cmd_wait(struct client *c)
 {
     struct err e = { 0 };
     char id[APP_ID_MAX];
     struct cluster *k = NULL;
-    struct follow_options o = { 0 };
-    struct follow_result r = { 0 };
+    if (c->o.n_args > 1 || options_has(&c->o, OPT_ANY) || options_has(&c->o, OPT_ALL))
+        return client_wait_several(c);
     int rc = client_find(c, c->o.args[0], &k, id, &e);
-    if (rc == 0)
-        rc = cluster_follow(k, id, &o, &r, &e);
-    return rc < 0 ? client_fail(-rc, &e) : finish(c, k, id, &r, NULL);
+    return rc < 0 ? client_fail(-rc, &e) : client_wait_one(c, k, id);
 }
 
 /* The job is over. *out_code: the exit code of the command. */

@@ -61,8 +61,8 @@ static bool find_accepted(struct cluster_host *h, const struct buf *text, int64_
 }
 
 /* Submit once. -ECONNRESET: the connection broke before an answer. */
-static int submit_once(struct cluster_host *h, const struct buf *text, bool owned, struct answer *a,
-                       struct conn **pool, struct err *e)
+static int submit_once(struct cluster_host *h, const struct cluster_job *j, const struct buf *text,
+                       bool owned, struct answer *a, struct conn **pool, struct err *e)
 {
     int rc = link_dial_pool(h, true, pool, e);
     if (rc < 0)
@@ -71,6 +71,8 @@ static int submit_once(struct cluster_host *h, const struct buf *text, bool owne
     submit.version = TONY__VERSION__PROTOCOL_VERSION;
     submit.conf = (ProtobufCBinaryData){ .data = (uint8_t *)text->p, .len = text->len };
     submit.owned = owned;
+    submit.secrets =
+        (ProtobufCBinaryData){ .data = (uint8_t *)j->secrets.p, .len = j->secrets.len };
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_SUBMIT;
     f.submit = &submit;
@@ -108,15 +110,15 @@ static int blame(const struct cluster_job *j, struct err *e)
 /* If the pool dies during a submission, the job is accepted exactly if its directory exists: no
  * later pool creates it. The pool handles received requests on one thread, before it closes the
  * connection. */
-static int submit_text(struct cluster_host *h, const struct buf *text, bool owned,
-                       char out_id[APP_ID_MAX], struct conn **out_pool, struct err *e)
+static int submit_text(struct cluster_host *h, const struct cluster_job *j, const struct buf *text,
+                       bool owned, char out_id[APP_ID_MAX], struct conn **out_pool, struct err *e)
 {
     enum { TRIES = 5, CLOCK_SLACK_S = 60 };
     int64_t since_s = clock_wall_ms() / 1000 - CLOCK_SLACK_S;
     for (int i = 0;; i++) {
         struct answer a = { 0 };
         struct conn *pool = NULL;
-        int rc = submit_once(h, text, owned, &a, &pool, e);
+        int rc = submit_once(h, j, text, owned, &a, &pool, e);
         bool ok = rc == 0 && str_copy(out_id, APP_ID_MAX, a.application_id);
         bool refused = a.refused;
         answer_done(&a);
@@ -145,6 +147,6 @@ int local_submit_text(struct cluster_host *h, const struct cluster_job *j, bool 
         return e->num == EILSEQ ? -EXIT_MISUSE : -EXIT_CLUSTER;
     if (owned)
         signals_hold();
-    int rc = submit_text(h, &text, owned, out_id, out_pool, e);
+    int rc = submit_text(h, j, &text, owned, out_id, out_pool, e);
     return rc == -EXIT_MISUSE ? blame(j, e) : rc;
 }

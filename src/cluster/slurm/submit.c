@@ -18,6 +18,7 @@
 #include "cluster/slurm/slurm_int.h"
 #include "conf/conf.h"
 #include "storage/jobkey.h"
+#include "storage/secrets.h"
 #include "storage/tree.h"
 
 enum {
@@ -265,6 +266,8 @@ static int fill(struct slurm_cluster *s, struct cluster_job *j, const char *id, 
         rc = write_file(dir, "job.conf", conf.p, conf.len, e);
     if (rc == 0)
         rc = write_file(dir, "key", key.bytes, sizeof key.bytes, e);
+    if (rc == 0 && j->secrets.len)
+        rc = write_file(dir, SECRETS_FILE, j->secrets.p, j->secrets.len, e);
     if (rc == 0)
         rc = write_file(dir, "script", script.p, script.len, e);
     if (rc == 0)

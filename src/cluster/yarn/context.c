@@ -12,6 +12,7 @@
 #include "hadoop/launch.h"
 #include "hadoop/token.h"
 #include "hadoop/yarn.h"
+#include "storage/secrets.h"
 
 enum {
     TYPE_MAX = 20, /* YARN cuts longer application types */
@@ -224,6 +225,8 @@ static int fill_tokens(struct submission *s, struct context *k, struct err *e)
     if (rc == 0 && s->resize_key.len)
         rc = credentials_add_secret(&c, RESIZE_KEY_SECRET,
                                     span_mem(s->resize_key.bytes, s->resize_key.len));
+    if (rc == 0 && s->j->secrets.len)
+        rc = credentials_add_secret(&c, SECRETS_ALIAS, buf_span(&s->j->secrets));
     const struct span files[] = { buf_span(&s->job_conf), buf_span(&s->yarn_json) };
     for (size_t i = 0; rc == 0 && s->carried && i < ARRAY_LEN(files); i++) {
         AUTO(free_p) char *alias = str_printf(YARN_CARRIED_PREFIX "%s", s->files[i].name);

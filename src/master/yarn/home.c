@@ -21,6 +21,7 @@
 #include "storage/jobkey.h"
 #include "storage/paths.h"
 #include "storage/resizekey.h"
+#include "storage/secrets.h"
 
 enum { YARN_JSON_MAX = 32 << 20 };
 
@@ -86,6 +87,19 @@ static int read_resize_key(struct span tokens, struct tls_key *out, struct err *
     return 0;
 }
 
+static int read_secrets(struct span tokens, struct buf *out, struct err *e)
+{
+    struct span text;
+    struct err why = { 0 };
+    int rc = hdts_secret(tokens, SECRETS_ALIAS, &text, &why);
+    out->max = SECRETS_TEXT_MAX;
+    if (rc == 0 && buf_add(out, text.p, text.len) < 0)
+        rc = err_set(&why, ENOMEM, "no memory for the secrets of the job");
+    if (rc < 0 && rc != -ENOENT)
+        *e = why;
+    return rc == -ENOENT ? 0 : rc;
+}
+
 static int read_tokens(struct master_home *h, struct err *e)
 {
     const char *path;
@@ -101,6 +115,8 @@ static int read_tokens(struct master_home *h, struct err *e)
         rc = job_key_read(secret, &h->key, e);
     if (rc == 0)
         rc = read_resize_key(buf_span(&text), &h->resize_key, e);
+    if (rc == 0)
+        rc = read_secrets(buf_span(&text), &h->secrets, e);
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(job_files); i++)
         rc = write_carried_file(buf_span(&text), job_files[i], e);
     job_key_wipe(text.p, text.len);
@@ -194,6 +210,7 @@ void master_home_done(struct master_home *h)
 {
     job_key_wipe(&h->key, sizeof h->key);
     job_key_wipe(&h->resize_key, sizeof h->resize_key);
+    secrets_wipe(&h->secrets);
     yarn_file_free(h->yarn);
     paths_done(&h->paths);
     free(h->application_id);

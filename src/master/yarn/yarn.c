@@ -91,6 +91,7 @@ static enum master_exit run(struct master_home *h, struct err *e)
     struct master_remote remote = {
         .key = &h->key,
         .resize_key = h->resize_key,
+        .secrets = buf_span(&h->secrets),
         .container_id = h->container_id,
         .node = h->node,
         .log_url = h->log_url,

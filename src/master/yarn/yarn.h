@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/files.h"
 #include "master/master.h"
 #include "storage/jobkey.h"
@@ -19,6 +20,7 @@ struct master_home {
     uint32_t epoch; /* number of the application attempt */
     struct job_key key;
     struct tls_key resize_key; /* len 0 = the job has none */
+    struct buf secrets;        /* storage/secrets.h; empty = the job has none */
     struct yarn_file *yarn;
     struct paths paths;     /* all below the working directory of the container */
     bool history_is_shared; /* the site has set the history directory, so other users read there */

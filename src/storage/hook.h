@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the user wants to be called at the end of a job (tony.application.on-end): a command, which
+ * gets the status document on standard input, or a URL, to which it is posted.
+ *
+ * 1. When the job has its verdict, hook_leave() leaves a *request* on disk. A master does so before
+ *    it tells its scheduler that the job is over: if it is killed earlier, the next master reaches
+ *    the same verdict and does it.
+ * 2. A process of its own, hook_run(), makes the call, and repeats it with growing pauses until it
+ *    succeeds. Then it removes the request. If it is killed, the request stays, and another one
+ *    makes the call again.
+ *
+ * So the call is made at least once. The document has a member `delivery`, which is the same in
+ * each repetition. No job waits for its call.
+ *
+ * A request is a directory <parent>/<application id>, mode 0700:
+ *   body     what is sent
+ *   request  JSON:
+ * {"format":1,"application_id","delivery","target","signature","state","exit_code"}
+ *
+ * On one machine and on Slurm the parent is pool/on-end of TONY_HOME; a request that a cluster's
+ * processes could not deliver is taken by the next pool. On YARN it is in the master's container.
+ */
+#ifndef TONY_STORAGE_HOOK_H
+#define TONY_STORAGE_HOOK_H
+
+#include <stdint.h>
+
+#include "base/buf.h"
+
+struct err;
+struct job_spec;
+
+#define HOOK_DIR "on-end" /* of requests; also the option --on-end of the programs that run hooks  \
+                           */
+#define HOOK_LOG "on-end.log"
+
+enum {
+    HOOK_BODY_MAX = 1 << 20,            /* bytes of a document with all tasks; else without them */
+    HOOK_LIMIT_MS = 24 * 3600 * 1000,   /* on one machine: a request that is older is given up */
+    HOOK_SLURM_LIMIT_MS = 30 * 1000,    /* the allocation is held meanwhile */
+    HOOK_YARN_LIMIT_MS = 5 * 60 * 1000, /* YARN kills a master ten minutes after its report */
+    HOOK_YARN_BEFORE_MS = 10 * 1000,    /* of these, before the master reports to YARN */
+};
+
+struct hook_end {
+    const char *application_id, *state;
+    int exit_code;
+    const struct job_spec *spec;
+    struct span secrets; /* storage/secrets.h */
+    struct span status;  /* the status document */
+};
+
+/* Leave a request in `parent`, which is made if it is missing. 1: the job wants no call, or its
+ * request is there already; 0: it was left; or -errno. */
+int hook_leave(const char *parent, const struct hook_end *h, struct err *e);
+
+/*
+ * Make the call of one request, until it succeeds. Blocks, and starts processes; it is run in a
+ * process of its own.
+ *
+ * log        a file to which the attempts are written; NULL = standard error
+ * limit_ms   how long calls are repeated
+ * Returns    0 it has succeeded, or another process is making the call, or the request is gone; 1
+ *            not within the limit; or -errno. A request that is older than HOOK_LIMIT_MS is
+ * removed.
+ */
+int hook_run(const char *dir, const char *log, int64_t limit_ms, struct err *e);
+/* The command line `PROGRAM --on-end DIR LIMIT_MS [LOG]`: runs hook_run(). Returns an exit code. */
+int hook_main(int argc, char **argv);
+
+#endif

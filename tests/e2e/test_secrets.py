@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Secrets of a job reach its tasks, and nothing else: no file, no page, no output, no other process."""
+
+import base64
+import json
+import os
+import pathlib
+import stat
+import subprocess
+
+import pytest
+from conftest import wait_until
+from lib_jobs import kill9, lab, make_lab  # noqa: F401
+
+ENV_VALUE, FILE_VALUE = "Zk3-from-a-variable-9041", "Zk3-from-a-file-5512"
+VALUES = (ENV_VALUE, FILE_VALUE)
+SOURCES = {"SOURCE_OF_A": ENV_VALUE}
+# The task tells what it has without saying it, and waits for its release.
+CHECK = (f'test "$A_TOKEN" = "$(echo {base64.b64encode(ENV_VALUE.encode()).decode()} | base64 -d)" || exit 8; '
+         f'test "$B" = "$(echo {base64.b64encode(FILE_VALUE.encode()).decode()} | base64 -d)" || exit 9; ')
+
+
+def job(lab, command, **top):
+    (lab.base / "b.secret").write_text(FILE_VALUE + "\n")
+    (lab.base / "b.secret").chmod(0o600)
+    return lab.workers(CHECK + command, secrets={"A_TOKEN": {"env": "SOURCE_OF_A"}, "B": {"file": "b.secret"}}, **top)
+
+
+def holds(data):
+    if isinstance(data, str):
+        data = data.encode()
+    return [v for v in VALUES if v.encode() in data]
+
+
+def files_with_a_secret(*roots):
+    found = {}
+    for root in roots:
+        for top, _, names in os.walk(root):
+            for name in names:
+                path = pathlib.Path(top, name)
+                try:
+                    if path.is_file() and holds(path.read_bytes()):
+                        found[str(path.relative_to(root))] = path
+                except OSError:  # it was removed meanwhile
+                    continue
+    return found
+
+
+def environments_with_a_secret(lab):
+    """Command lines of processes that have the value in argv or in the environment."""
+    found = []
+    for q in lab.processes_all():
+        for name in ("cmdline", "environ"):
+            try:
+                if holds(pathlib.Path(f"/proc/{q.pid}/{name}").read_bytes()):
+                    found.append((name, q.line))
+            except OSError:
+                continue
+    return found
+
+
+def is_task(line):
+    return "bash -c" in line or line.startswith("sleep")
+
+
+def test_they_reach_the_tasks_and_nothing_else(lab):
+    path = job(lab, f"while [ ! -e {lab.base}/go ]; do sleep 0.05; done", n=2)
+    p = lab.start("run", path, env=SOURCES)
+    app = wait_until(lambda: next((x.name for x in (lab.home / "jobs").glob("application_*")), None), "the job")
+    wait_until(lambda: lab.n_running(app) == 2, "both run")
+
+    def look():
+        found = files_with_a_secret(lab.home, lab.base / "run")
+        assert list(found) == [f"jobs/{app}/secrets"], found
+        assert stat.S_IMODE(found[f"jobs/{app}/secrets"].stat().st_mode) == 0o600
+        for name, line in environments_with_a_secret(lab):
+            # the client's environment is that of the shell of its user
+            assert name == "environ" and (is_task(line) or line.split()[0].endswith("/tony")), (name, line)
+        outputs = [lab.run(*args, env=SOURCES) for args in (
+            ("status", app), ("status", app, "--json"), ("tasks", app, "--json"), ("list", "--json"), ("why", app), ("logs", app),
+            ("pool", "status", "--json"), ("plan", path, "--json"), ("plan", path), ("metrics", app), ("doctor", "--json"))]
+        assert not [r.args for r in outputs if holds(r.stdout) or holds(r.stderr)]
+
+    look()
+    kill9(lab.one("master", app))
+    wait_until(lambda: lab.status(app).get("epoch") == 2, "another master")
+    look()
+    (lab.base / "go").touch()
+    out, err = p.communicate(timeout=60)
+    assert p.returncode == 0, out + err
+    assert not holds(out) and not holds(err)
+    lab.in_history(app)
+    assert not files_with_a_secret(lab.home, lab.base / "run")
+    lab.settled()
+
+
+def test_a_second_master_gives_them_to_new_attempts(lab):
+    path = job(lab, f"echo $TONY_ATTEMPT >> {lab.base}/ran; while [ ! -e {lab.base}/go ]; do sleep 0.05; done",
+               role={"restart": "on-failure", "max-restarts": 5, "restart-scope": "task"})
+    app = lab.ok("submit", path, env=SOURCES).strip()
+    wait_until(lambda: lab.n_running(app) == 1, "it runs")
+    kill9(lab.one("master", app))
+    wait_until(lambda: lab.status(app).get("epoch") == 2, "another master")
+    ran = lambda: (lab.base / "ran").read_text().split() if (lab.base / "ran").exists() else []  # noqa: E731
+    wait_until(lambda: ran() == ["1"], "the first attempt")
+    kill9(*[q.pid for q in lab.processes_all(app) if q.kind == "task"])
+    wait_until(lambda: ran() == ["1", "2"], "the second attempt has checked its secrets")
+    (lab.base / "go").touch()
+    assert lab.run("wait", app).returncode == 0, lab.ok("why", app)
+    assert not files_with_a_secret(lab.home)
+
+
+@pytest.mark.parametrize("end", ["waiting", "running", "keeper"])
+def test_none_is_left_after_a_violent_end(make_lab, end):
+    lab = make_lab(site={"pool.memory": "100m"})
+    blocker = lab.submit(lab.workers("sleep 600", role={"memory": "90m"})) if end == "waiting" else None
+    app = lab.ok("submit", job(lab, "sleep 600", role={"memory": "90m"}), env=SOURCES).strip()
+    if end == "waiting":
+        assert lab.state(app) == "WAITING"
+    else:
+        wait_until(lambda: lab.n_running(app) == 1, "it runs")
+    if end == "keeper":
+        kill9(lab.one("keeper", app))
+    lab.ok("kill", app)
+    lab.in_history(app)
+    assert not files_with_a_secret(lab.home, lab.base / "run")
+    if blocker:
+        lab.ok("kill", blocker)
+    lab.settled()
+
+
+def test_options_and_refusals(lab):
+    (lab.base / "f").write_text(FILE_VALUE)
+    (lab.base / "f").chmod(0o644)
+    r = lab.run("run", "--secret", "SOURCE_OF_A", "--secret", "A_TOKEN=env:SOURCE_OF_A", "--secret", "B=file:~/f", "--memory", "64m",
+                "--framework", "generic", "--", "sh", "-c", CHECK + 'test -n "$SOURCE_OF_A"', env=SOURCES)
+    assert r.returncode == 0, r.stderr
+    assert "other users can read" in r.stderr and not holds(r.stdout + r.stderr)
+    assert lab.json("status", "last")["state"] == "SUCCEEDED" and lab.run("events", "last").returncode == 0
+    for args, words in ((("--secret", "A=env:NO_SUCH"), "'NO_SUCH' is not set"), (("--secret", "A=file:no-such-file"), "no-such-file"),
+                        (("--secret", "A=" + ENV_VALUE), "must come from env:VARIABLE or file:PATH"),
+                        (("--secret", "1=env:HOME"), "a name has letters"),
+                        (("--conf", "tony.application.secrets=A=" + ENV_VALUE), "must come from")):
+        for command in ("run", "plan"):
+            r = lab.run(command, *args, "--memory", "64m", "--", "true")
+            assert r.returncode == 2 and words in r.stderr and not holds(r.stdout + r.stderr), r.stderr
+    plan = lab.ok("plan", "--json", "--secret", "PLAIN_NAME=env:SOURCE_OF_A", "--memory", "64m", "--", "true", env=SOURCES)
+    assert json.loads(plan)["tasks"][0]["env"]["PLAIN_NAME"] == "***", plan
+
+
+def test_a_pool_does_not_inherit_them(lab):
+    """The client that starts the pool has the variable in its environment."""
+    lab.ok("run", "--secret", "SOURCE_OF_A", "--memory", "64m", "--", "true", env=SOURCES)
+    assert lab.pool_pid() and not environments_with_a_secret(lab)
+
+
+def test_secret_names_are_masked_in_the_history(lab):
+    """Variables that the job file has in clear text, and whose names say what they are."""
+    path = lab.workers("true", env={"MY_PASSWORD": ENV_VALUE, "PLAIN": "seen"})
+    app = lab.ok("submit", path, "--shell_env", f"AWS_SECRET_ACCESS_KEY={FILE_VALUE}").strip()
+    assert lab.run("wait", app).returncode == 0
+    lab.in_history(app)
+    assert not files_with_a_secret(lab.home)
+    conf = (lab.home / "history" / app / "job.conf").read_text()
+    assert "MY_PASSWORD=***" in conf and "PLAIN=seen" in conf and json.loads(conf)["submit"]["user"]
+    assert subprocess.run(["grep", "-r", ENV_VALUE, lab.home], capture_output=True).returncode == 1
