@@ -165,6 +165,7 @@ static void registers(struct drive *d, uint32_t slot, uint32_t generation)
                                                       .container = s->container,
                                                       .address = address,
                                                       .generation = generation,
+                                                      .tb_port = 6000 + slot,
                                                       .pid = 100 + slot } });
 }
 

@@ -442,6 +442,7 @@ static void test_spares(void **state)
     job_slot(d.job, 0, &v);
     assert_true(v.moved);
     assert_int_equal(v.elsewhere, 1); /* its first attempt ran elsewhere */
+    assert_int_equal(v.tb_port, 6003);
     assert_true(v.connected);
     assert_int_equal(job_slot_now(d.job, 3), 0);
     assert_int_equal(d.n_acts[ACT_TAKE], 1);
