@@ -215,6 +215,20 @@ static void note_start(struct world *w, const Tony__Start *s)
     buf_done(&text);
 }
 
+static void box_ready(struct box *b, const Tony__Renew *renew)
+{
+    uint32_t port = 1000 + b->slot;
+    Tony__Ready r = TONY__READY__INIT;
+    r.generation = renew->generation;
+    r.host = (char *)(uintptr_t) "127.0.0.1";
+    r.n_ports = 1;
+    r.ports = &port;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_READY;
+    f.ready = &r;
+    (void)conn_send(b->conn, &f);
+}
+
 static void box_frame(struct conn *c, const Tony__Frame *f, void *arg)
 {
     struct box *b = arg;
@@ -256,6 +270,9 @@ static void box_frame(struct conn *c, const Tony__Frame *f, void *arg)
         break;
     case TONY__FRAME__BODY_REFUSED:
         world_box_complete(b, 1, END_EXITED);
+        break;
+    case TONY__FRAME__BODY_RENEW:
+        box_ready(b, f->renew);
         break;
     case TONY__FRAME__BODY_READ_LOG:
         box_log(b, f->read_log);
