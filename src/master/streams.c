@@ -133,6 +133,12 @@ static unsigned n_streams_of(const struct master *m, uint32_t slot)
     return n;
 }
 
+/* May a task in this state run later? Then the client asks again. */
+static bool is_before_a_run(enum slot_state state)
+{
+    return state >= SLOT_HELD && state < SLOT_LEAVING;
+}
+
 static int check(const struct master *m, const Tony__OpenStream *o, uint32_t *out_slot,
                  struct err *e)
 {
@@ -148,7 +154,8 @@ static int check(const struct master *m, const Tony__OpenStream *o, uint32_t *ou
         return rc;
     job_slot(m->job, *out_slot, &v);
     if (v.state != SLOT_RUNNING || !m->executors[*out_slot])
-        return err_set(e, EAGAIN, "task '%s:%u' is not running now; it is %s", v.role, v.index,
+        return err_set(e, is_before_a_run(v.state) ? EAGAIN : ENOENT,
+                       "task '%s:%u' is not running now; it is %s", v.role, v.index,
                        v.state == SLOT_RUNNING ? "not connected" : slot_state_name(v.state));
     if (m->n_streams >= STREAMS_MAX || n_streams_of(m, *out_slot) >= STREAMS_PER_TASK_MAX)
         return err_set(e, EBUSY, "too many streams are open; a task can have %d, a job %d",

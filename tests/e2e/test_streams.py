@@ -88,6 +88,24 @@ def test_exec_is_beside_the_task(tony, app):
     assert first == "out" and "/containers/container_" in cwd and task == "worker:1 1"
 
 
+def test_exec_waits_for_a_task_that_starts(own_tony):
+    """The job was submitted a moment before: its pool, its master and its task still start."""
+    tony = own_tony()
+    app = tony.submit(tony.workers("sleep 600"))
+    assert run(tony, "exec", app, "worker:0", "--", "echo", "hi")[:2] == (0, b"hi\n")
+    tony.ok("kill", app)
+
+
+def test_exec_does_not_wait_for_a_task_that_has_ended(tony):
+    app = tony.submit(tony.job_file({"worker": {"instances": 1, "command": "true"}, "ps": {"instances": 1, "command": "sleep 600"},
+                                     "chief": {"instances": 1, "command": "sleep 600"}}))
+    wait_until(lambda: tony.tasks(app)["worker:0"]["state"] == "ended", "worker:0 has ended")
+    begin = time.monotonic()
+    code, _, err = run(tony, "exec", app, "worker:0", "--", "true")
+    assert code == 2 and b"ended" in err and time.monotonic() - begin < 8
+    tony.ok("kill", app)
+
+
 @pytest.mark.parametrize("command, code", [
     (["true"], 0), (["sh", "-c", "exit 255"], 255), (["sh", "-c", "kill -9 $$"], 128 + 9), (["sh", "-c", "kill -15 $$"], 128 + 15)])
 def test_the_exit_code_is_that_of_the_command(tony, app, command, code):

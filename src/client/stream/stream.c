@@ -12,6 +12,10 @@ enum {
     OPEN_MS = 30000, /* for the master and the executor to open the stream */
     DIAL_TRIES = 20, /* while a master is being replaced, none listens */
     DIAL_PAUSE_MS = 50,
+    /* A task of a job that was just submitted still starts. So ask its master again for this time.
+     */
+    PATIENCE_MS = 10000,
+    PATIENCE_PAUSE_MS = 100,
 };
 
 struct stream {
@@ -24,7 +28,9 @@ struct stream {
     struct stream_reader reader;
     struct loop_timer *timer; /* of the opening, then of a deferred end */
     bool opened, started;
-    bool *closed; /* set by stream_close() while a callback runs */
+    int64_t asked_ms; /* when the master was asked first */
+    bool ask_later;   /* ask the master again, on a new connection, when the timer fires */
+    bool *closed;     /* set by stream_close() while a callback runs */
     struct err why;
 };
 
@@ -91,10 +97,14 @@ static void end(struct stream *s, const struct err *e)
         ops->on_end(s, e, s->arg);
 }
 
+static int ask_again(struct stream *s);
+
 static void on_time(void *arg)
 {
     struct stream *s = arg;
     struct err e = { 0 };
+    if (s->ask_later && ask_again(s) == 0)
+        return;
     if (s->why.num)
         e = s->why;
     else
@@ -204,7 +214,12 @@ static void on_frame(struct conn *conn, const Tony__Frame *f, void *arg)
         (void)err_set(&e, r->num > 0 && r->num < 4096 ? (int)r->num : EIO, "%s", r->message);
         if (r->hint[0])
             err_hint(&e, "%s", r->hint);
-        end_soon(s, &e);
+        int64_t now = clock_mono_ms();
+        s->ask_later = e.num == EAGAIN && now - s->asked_ms < PATIENCE_MS;
+        if (s->ask_later)
+            loop_timer_set(s->timer, now + PATIENCE_PAUSE_MS);
+        else
+            end_soon(s, &e);
     }
 }
 
@@ -235,6 +250,8 @@ static void on_close(struct conn *conn, const struct err *e, void *arg)
     struct err why = s->why.num ? s->why : *e;
     (void)conn;
     s->conn = NULL;
+    if (s->ask_later)
+        return;
     if (!why.num)
         (void)err_set(&why, ECONNRESET, "the job's master closed the connection");
     end(s, &why);
@@ -243,6 +260,23 @@ static void on_close(struct conn *conn, const struct err *e, void *arg)
 static const struct conn_ops opening_ops = { .on_open = on_open,
                                              .on_frame = on_frame,
                                              .on_close = on_close };
+
+/* The task was still starting. */
+static int ask_again(struct stream *s)
+{
+    struct stream_job *j = s->job;
+    struct err ignored = { 0 }; /* no master listens: try once more */
+    int64_t now = clock_mono_ms();
+    conn_close(TAKE(s->conn));
+    int rc = cluster_dial(j->cluster, &j->report, &opening_ops, s, &s->conn, &ignored);
+    s->ask_later = rc < 0 && now - s->asked_ms < PATIENCE_MS;
+    if (rc == 0)
+        rc = ask(s);
+    if (rc < 0 && !s->ask_later)
+        return rc;
+    loop_timer_set(s->timer, now + (s->ask_later ? PATIENCE_PAUSE_MS : OPEN_MS));
+    return 0;
+}
 
 /* A job that was just submitted, or whose master has died, has no master for a moment. */
 static int dial(struct stream *s, struct err *e)
@@ -301,7 +335,8 @@ int stream_open(struct stream_job *j, const char *task, const char *what,
         stream_close(s);
         return rc;
     }
-    loop_timer_set(s->timer, clock_mono_ms() + OPEN_MS);
+    s->asked_ms = clock_mono_ms();
+    loop_timer_set(s->timer, s->asked_ms + OPEN_MS);
     *out = s;
     return 0;
 }
