@@ -306,6 +306,24 @@ static void test_the_first_cause_reports_while_it_is_halted(void **state)
     drive_done(&d);
 }
 
+/* Tasks that are halted and end because of that, or because they lost a peer, are not listed. */
+static void test_halted_tasks_are_no_failures(void **state)
+{
+    struct drive d;
+    (void)state;
+    drive_init(&d, "worker*3/on/scope-job");
+    drive_run(&d, "go mute:worker:1 mute:worker:2");
+    end(&d, "worker:0", (struct ev_attempt_ended){ .exit_code = 1, .tail = LOST });
+    end(&d, "worker:1",
+        (struct ev_attempt_ended){ .signal = SIGTERM, .reason = END_KILLED_BY_MASTER });
+    end(&d, "worker:2", (struct ev_attempt_ended){ .exit_code = 1, .tail = LOST });
+    json_t *list = failures(&d, true);
+    assert_int_equal(json_array_size(list), 1);
+    assert_string_equal(json_str(json_array_get(list, 0), "task", ""), "worker:0");
+    json_decref(list);
+    drive_done(&d);
+}
+
 /* A node on which tasks fail again and again is named, and avoided. */
 static void test_nodes(void **state)
 {
@@ -342,6 +360,7 @@ int main(void)
         cmocka_unit_test(test_only_victims),
         cmocka_unit_test(test_silence_dates_from_its_beginning),
         cmocka_unit_test(test_the_first_cause_reports_while_it_is_halted),
+        cmocka_unit_test(test_halted_tasks_are_no_failures),
         cmocka_unit_test(test_a_task_is_stopped_while_it_fails),
         cmocka_unit_test(test_a_task_is_lost_while_it_is_stopped),
         cmocka_unit_test(test_the_cause_of_the_event_counts),

@@ -190,6 +190,32 @@ static void test_facts_that_the_old_master_did_not_write(void **state)
     drive_done(&d);
 }
 
+/* The old master died before it wrote that it asked for the container of a slot whose stage had not
+ * come. If an executor was started in it, the stage had come: the slot keeps it. If not, the
+ * container is given back, and the slot waits for its stage. */
+static void test_a_container_of_a_slot_that_has_not_asked(void **state)
+{
+    struct drive d;
+    struct slot_view v;
+    struct job_event seen = { .type = EV_CONTAINER_SEEN,
+                              .container_seen = { .slot = 1, .container = "granted" } };
+    (void)state;
+    drive_init(&d, "prep*1 train*1<prep");
+    drive_run(&d, "go");
+    (void)drive_feed(
+        &d, &(struct job_event){ .type = EV_MASTER_STARTED, .master_started = { .epoch = 2 } });
+    assert_int_equal(drive_feed(&d, &seen), 1);
+    assert_int_equal(d.n_acts[ACT_RELEASE], 1);
+    job_slot(d.job, 1, &v);
+    assert_int_equal(v.state, SLOT_HELD);
+    seen.container_seen.launched = true;
+    assert_int_equal(drive_feed(&d, &seen), 0);
+    job_slot(d.job, 1, &v);
+    assert_int_equal(v.state, SLOT_PLACED);
+    assert_string_equal(v.container, "granted");
+    drive_done(&d);
+}
+
 /* The report of an end arrives before the record of the start. The executor keeps the end until the
  * start is recorded. */
 static void test_an_end_is_reported_before_the_start(void **state)
@@ -325,6 +351,7 @@ int main(void)
         cmocka_unit_test(test_fences),
         cmocka_unit_test(test_containers_that_are_not_needed),
         cmocka_unit_test(test_facts_that_the_old_master_did_not_write),
+        cmocka_unit_test(test_a_container_of_a_slot_that_has_not_asked),
         cmocka_unit_test(test_an_end_is_reported_before_the_start),
         cmocka_unit_test(test_silence_is_shown_and_stalls_are_forgiven),
         cmocka_unit_test(test_draining_has_time),
