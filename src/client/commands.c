@@ -311,8 +311,9 @@ static const struct command table[] = {
               "and prints its settings; `why` explains its last decision (docs/pool-policy.md). "
               "`enable` lets "
               "systemd start the\n"
-              "pool with the machine, so that jobs that ran before a reboot continue from their "
-              "checkpoints; `disable` undoes it.\n",
+              "pool with the machine, and jobs that ran before a reboot continue from their "
+              "checkpoints; `disable` undoes it.\n"
+              "Without it only jobs with restart-on-boot continue.\n",
       .options = OPT_BIT(OPT_JSON) | OPT_BIT(OPT_FORCE),
       .min_args = 1,
       .max_args = 16,

@@ -57,6 +57,7 @@ static const struct conf_key keys[] = {
     STR("tony.cluster", "local", CE_ACTS, OURS, "Where the job runs: local (this machine), yarn or slurm; also --cluster."),
     INT("tony.application.priority", "0", -1000, 1000, "", CE_ACTS, OURS, "Jobs with a higher number are admitted first."),
     INT("tony.application.weight", "1", 1, 10000, "", CE_ACTS, OURS, "Under the pool's policies dorm, drf and market, a job with twice the weight has a fair share that is twice as large."),
+    BOOL("tony.application.restart-on-boot", NULL, CE_ACTS, OURS, "On the pool: if the machine stops while the job runs, does the job go on from its checkpoints after the next boot? Unset means: only if `tony pool enable` was used. Submitting a job with true makes the pool start with the machine. A job that does not go on ends with the state FAILED."),
     REAL("tony.application.budget", NULL, 0, 1000000000, CE_ACTS, OURS, "Under the pool's policy market, what the job can spend; more than 0. Unset means its weight."),
     STR("tony.application.src-dir", NULL, CE_ACTS, OURS, "Directory that is copied into each container, where commands start; also --src_dir."),
     STR("tony.application.python-venv", NULL, CE_ACTS, OURS, "Python environment, a directory or an archive, linked as venv/; also --python_venv."),

@@ -22,6 +22,7 @@ static const struct {
     { "cluster", "tony.cluster" },
     { "weight", "tony.application.weight" },
     { "budget", "tony.application.budget" },
+    { "restart-on-boot", "tony.application.restart-on-boot" },
     { "src", "tony.application.src-dir" },
     { "venv", "tony.application.python-venv" },
     { "command", "tony.containers.command" },

@@ -165,6 +165,8 @@ static void build_numbers(struct build *b)
     s->priority = (int)conf_int(c, "tony.application.priority");
     s->weight = (uint32_t)conf_int(c, "tony.application.weight");
     s->budget = conf_real(c, "tony.application.budget");
+    const char *on_boot = "tony.application.restart-on-boot";
+    s->restart_on_boot = conf_get(c, on_boot) ? conf_bool(c, on_boot) : -1;
     s->fail_on_worker_failure = conf_bool(c, "tony.application.fail-on-worker-failure-enabled");
     s->app_timeout_ms = limit_ms(b, "tony.application.timeout");
     s->allocation_timeout_ms = limit_ms(b, "tony.container.allocation.timeout");

@@ -54,12 +54,14 @@ static int add_end(struct history_job *h, struct journal *j, struct replay *r,
 {
     int64_t wall = clock_wall_ms();
     int64_t t = r->n_records ? replay_resume(r, wall, clock_mono_ms()) : 0;
+    bool stopped = ev->type == EV_LAUNCH_FAILED_JOB && ev->launch_failed_job.stopped;
     struct job_event events[] = {
         *ev,
         { .type = EV_MASTER_STARTED,
           .master_started = { .epoch = job_epoch(h->job) + 1, .wall_ms = wall } },
-        { .type = EV_RESYNCED },
-        { .type = EV_LAUNCH_FAILED_JOB, .launch_failed_job = { .why = reason_in(ev) } },
+        { .type = EV_RESYNCED, .resynced = { .why = stopped ? ev->launch_failed_job.why : NULL } },
+        { .type = EV_LAUNCH_FAILED_JOB,
+          .launch_failed_job = { .why = reason_in(ev), .stopped = stopped } },
     };
     int rc = 0;
     if (r->n_records == 0) { /* history_load_replay() has fed EV_SUBMITTED, but not written it */

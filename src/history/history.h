@@ -42,6 +42,7 @@ void history_freep(struct history_job **h);
  * or if the job is live, the journal is replayed, which takes longer. */
 struct history_row {
     char *application_id, *name, *user, *state;
+    char *note; /* a sentence: when the machine stopped under the job; NULL = nothing to say */
     bool live;
     int64_t submitted_wall_ms, started_wall_ms, ended_wall_ms;
     int64_t ran_ms; /* job_ran_ms(); -1 = unknown */

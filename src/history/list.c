@@ -19,7 +19,7 @@
 #include "storage/jobfile.h"
 #include "storage/paths.h"
 
-enum { SUMMARY_MAX = 64 << 10, SUMMARY_FORMAT = 1 };
+enum { SUMMARY_MAX = 64 << 10, SUMMARY_FORMAT = 1, NOTE_MAX = 1024 };
 
 bool history_dir_is_final(const char *dir)
 {
@@ -129,6 +129,18 @@ static void row_done(struct history_row *row)
     free(row->name);
     free(row->user);
     free(row->state);
+    free(row->note);
+}
+
+/* The pool writes these files when the machine has stopped under a job (pool/boot.c): `interrupted`
+ * if the job goes on, `lost` if it has ended thereby. */
+static char *read_note(const char *dir, bool live)
+{
+    AUTO(free_p) char *path = fs_join(dir, live ? "interrupted" : "lost");
+    AUTO(buf_done) struct buf text = { .max = NOTE_MAX };
+    if (!path || fs_read(AT_FDCWD, path, &text, NULL) < 0)
+        return NULL;
+    return span_dup(span_trim(buf_span(&text)));
 }
 
 /* A row for a job that cannot be read. */
@@ -178,11 +190,13 @@ static int row_read(const char *dir, const char *id, bool live, struct history_r
         rc = row_from_journal(dir, &row);
     if (rc == 0 && !(row.application_id && row.name && row.user && row.state))
         rc = -ENOMEM;
-    if (rc < 0)
+    if (rc < 0) {
         row_done(&row);
-    else
-        *out = row;
-    return rc;
+        return rc;
+    }
+    row.note = read_note(dir, live);
+    *out = row;
+    return 0;
 }
 
 /* ---- the list ---- */

@@ -84,7 +84,8 @@ struct err;
     FIELD(of, I64, wall_ms, "ms since 1970") \
     FIELD(of, I64, mono_ms, "monotonic clock of this machine; 0: the next master may run on another machine") \
     FIELD(of, FLAG, gives_back, "the scheduler grants a gang in parts, so an incomplete gang must give its containers back")
-#define FIELDS_resynced(FIELD, of)
+#define FIELDS_resynced(FIELD, of) \
+    FIELD(of, TEXT, why, "why containers are lost, if the machine stopped since the last master")
 #define FIELDS_container_seen(FIELD, of) \
     FIELD(of, SLOT, slot, "") \
     FIELD(of, TEXT, container, "") \
@@ -200,7 +201,8 @@ struct err;
     FIELD(of, TEXT, why, "") \
     FIELD(of, FLAG, saved, "if the gang would have to restart, it waits until a checkpoint is whole that is newer than this; without one, the job keeps its size")
 #define FIELDS_launch_failed_job(FIELD, of) \
-    FIELD(of, TEXT, why, "")
+    FIELD(of, TEXT, why, "") \
+    FIELD(of, FLAG, stopped, "the machine stopped while the job ran, and the job does not go on; why tells when")
 #define FIELDS_decided_restart(FIELD, of) \
     FIELD(of, TEXT, by, "name of the next event") \
     FIELD(of, U32, slot, "the slot whose attempt ended") \

@@ -234,8 +234,7 @@ static int on_master_started(struct job *j, struct job_event *event, struct err 
 
 static int on_resynced(struct job *j, struct job_event *event, struct err *e)
 {
-    (void)event;
-    return recover_resynced(j, e);
+    return recover_resynced(j, &event->resynced, e);
 }
 
 static int on_seen(struct job *j, struct job_event *event, struct err *e)
@@ -625,7 +624,8 @@ static int on_launch_failed(struct job *j, struct job_event *event, struct err *
     struct ev_launch_failed_job *ev = &event->launch_failed_job;
     (void)e;
     j->restarts.hopeless = true;
-    policy_decide(j, JOB_FAILED, "the job's master could not be run%s%.300s",
+    policy_decide(j, JOB_FAILED, "%s%s%.300s",
+                  ev->stopped ? "the job was lost" : "the job's master could not be run",
                   ev->why && *ev->why ? ": " : "", ev->why ? ev->why : "");
     policy_abandon(j);
     return 0;

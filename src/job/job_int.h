@@ -271,6 +271,6 @@ bool addresses_allow_start(struct job *j);
 
 int recover_master_started(struct job *j, const struct ev_master_started *ev, struct err *e);
 int recover_seen(struct job *j, struct ev_container_seen *ev, struct err *e);
-int recover_resynced(struct job *j, struct err *e);
+int recover_resynced(struct job *j, const struct ev_resynced *ev, struct err *e);
 
 #endif

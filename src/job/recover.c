@@ -4,6 +4,9 @@
  * For the first master of a job there are no containers and no actions.
  */
 #include <errno.h>
+#include <stdlib.h>
+
+#include "base/str.h"
 
 #include "job/job_int.h"
 
@@ -56,7 +59,20 @@ int recover_seen(struct job *j, struct ev_container_seen *ev, struct err *e)
     return 1;
 }
 
-int recover_resynced(struct job *j, struct err *e)
+/* The container of the slot is lost. why (NULL = unknown) becomes the detail of the attempt. */
+static void lose(struct job *j, uint32_t slot, const char *why)
+{
+    const char *detail = why ? str_dup(why) : NULL; /* no memory: without a detail */
+    struct slot_end lost = { .reason = END_NODE_LOST,
+                             .at_us = j->now_ms * 1000,
+                             .detail = &detail,
+                             .note = NOTE_UNKNOWN,
+                             .with_master = true };
+    restart_unseen(j, slot, &lost);
+    free((char *)(uintptr_t)detail); /* NULL if the slot has taken it */
+}
+
+int recover_resynced(struct job *j, const struct ev_resynced *ev, struct err *e)
 {
     if (!j->resyncing)
         return err_set(e, EPROTO, "resynced without a master_started before it"), 1;
@@ -67,12 +83,8 @@ int recover_resynced(struct job *j, struct err *e)
     }
     for (uint32_t i = 0; i < j->n_slots; i++) {
         struct slot *s = &j->slots[i];
-        struct slot_end lost = { .reason = END_NODE_LOST,
-                                 .at_us = j->now_ms * 1000,
-                                 .note = NOTE_UNKNOWN,
-                                 .with_master = true };
         if (slot_has_container(s->state) && !s->seen)
-            restart_unseen(j, i, &lost);
+            lose(j, i, ev->why);
         else
             (void)slot_step(j, i, IN_REISSUE, NULL, NULL); /* every state accepts it */
     }

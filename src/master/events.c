@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/fs.h"
 #include "base/log.h"
 #include "base/map.h"
 #include "base/str.h"
@@ -19,6 +21,7 @@
 enum {
     TICK_MAX_MS = 1000,
     STALL_WARN_MS = 2000, /* shorter stalls are normal on a loaded machine */
+    INTERRUPTION_MAX = 1024,
 };
 
 int64_t master_now(const struct master *m)
@@ -265,6 +268,17 @@ static void feed_seen(struct master *m, const struct sched_container *c)
         locations_granted(m, slot, m->journal.next_n - 1);
 }
 
+/* The sentence of the pool about a stop of the machine since the last master (pool/boot.c); NULL =
+ * the machine has not stopped. */
+static char *read_interruption(const struct master *m)
+{
+    AUTO(free_p) char *path = m->epoch > 1 ? fs_join(m->job_dir, "interrupted") : NULL;
+    AUTO(buf_done) struct buf text = { .max = INTERRUPTION_MAX };
+    if (!path || fs_read(AT_FDCWD, path, &text, NULL) < 0)
+        return NULL;
+    return span_dup(span_trim(buf_span(&text)));
+}
+
 /* SE_REGISTERED: the master begins its work. The first master of a job and a later one do the same;
  * only their journals differ. */
 static void registered(struct master *m, const struct sched_event *ev)
@@ -308,7 +322,8 @@ static void registered(struct master *m, const struct sched_event *ev)
         else
             feed_seen(m, c);
     }
-    (void)master_feed(m, &(struct job_event){ .type = EV_RESYNCED });
+    AUTO(free_p) char *why = m->remote ? NULL : read_interruption(m);
+    (void)master_feed(m, &(struct job_event){ .type = EV_RESYNCED, .resynced = { .why = why } });
     queued_resize_apply(m);
     for (size_t i = 0; i < ev->n; i++)
         if (ev->containers[i].launched && !ev->containers[i].completed &&

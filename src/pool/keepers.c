@@ -347,6 +347,8 @@ void keeper_start(struct pool_job *j)
     j->gpus_known = true;
     j->phase = PH_STARTING;
     extension_forget(j);
+    if (!j->fresh)
+        boot_forget(j);
     int rc = spawn_keeper(j, &e);
     if (rc < 0) {
         log_err(LOG_ERROR, "keeper.start", &e);
@@ -381,7 +383,8 @@ static void abort_job(struct pool_job *j)
 {
     AUTO(free_p) char *text = TAKE(j->fatal);
     AUTO(free_p) char *who = TAKE(j->stop_who);
-    struct job_event ev = { .type = EV_LAUNCH_FAILED_JOB, .launch_failed_job = { .why = text } };
+    struct job_event ev = { .type = EV_LAUNCH_FAILED_JOB,
+                            .launch_failed_job = { .why = text, .stopped = j->lost_by_stop } };
     if (who)
         ev = (struct job_event){ .type = EV_STOP,
                                  .stop = { .who = who, .why = "the pool was stopped" } };

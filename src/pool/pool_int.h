@@ -10,6 +10,7 @@
  *   resize.c     resizes a waiting job
  *   extend.c     the limits of a running job that is resized
  *   recover.c    takes over the jobs of an earlier pool
+ *   boot.c       the jobs that ran when the machine stopped
  *   sweep.c      cleans up after finished jobs
  *   reports.c    JSON documents for clients
  *   sharing*.c    a policy divides the machine among jobs (sharing.h)
@@ -139,6 +140,9 @@ struct pool_job {
     uint32_t admit_number; /* of the last Admit of this connection */
     bool was_admitted;     /* the job has a keeper, or had one */
     bool fresh;            /* no pool has ever started a keeper for it */
+    int restart_on_boot;   /* tony.application.restart-on-boot; -1 = not set */
+    bool interrupted;      /* the machine stopped, and the job goes on with its next keeper */
+    bool lost_by_stop;     /* the machine stopped, and the job ends: `fatal` says when that was */
     char *master_socket;
     struct conn *keeper;
     struct child *child; /* the keeper, if this pool started it and has not reaped it */
@@ -194,6 +198,7 @@ struct pool {
     struct pool_client *clients;
     struct ending *endings; /* keepers of finished jobs that still clean up */
     size_t n_submissions;   /* submissions that a thread writes to disk */
+    bool rebooted;          /* the last pool of this home ran before the present boot */
     bool adopts;   /* the pool is a subreaper: orphans of dead keepers become its children */
     bool stopping; /* the pool accepts no job and exits once the last one has ended */
     bool ended;    /* the loop is being closed: start nothing */
@@ -329,6 +334,13 @@ int report_starting(const struct pool_job *j, struct buf *out);
 
 /* recover.c */
 int recover(struct pool *p, struct err *e); /* reads the ids and takes over jobs of earlier pools */
+
+/* boot.c */
+void boot_read(struct pool *p);         /* sets p->rebooted; before recover() */
+void boot_record(const struct pool *p); /* after recover() */
+/* The job ran when the machine stopped. Sets j->fatal, unless the job goes on. */
+void boot_lost(struct pool_job *j, const char *dir);
+void boot_forget(struct pool_job *j); /* another keeper is about to start */
 
 /* sweep.c */
 /* Remove the sockets, working directories and control groups of all finished jobs whose keeper died

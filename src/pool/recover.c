@@ -202,6 +202,8 @@ static int recover_job(struct pool *p, const char *id, struct err *e)
               f_str("as", started ? "started" : "waiting"));
     resize_cleanup(j);
     if (started) {
+        if (p->rebooted && !job_is_kept(j))
+            boot_lost(j, dir);
         extension_load(j);
         keeper_reconnect(j);
     } else {

@@ -403,9 +403,12 @@ static int open_all(struct pool *p, struct err *e)
               f_int("memory_mib", (int64_t)p->machine.memory_mib),
               f_int("vcores", p->machine.vcores), f_int("gpus", p->machine.n_gpus),
               f_str("cgroup", p->machine.cgroup));
+    boot_read(p);
     int rc = sharing_init(p, e);
     if (rc == 0)
         rc = recover(p, e);
+    if (rc == 0)
+        boot_record(p);
     p->hear_until_ms = clock_mono_ms() + HEAR_MS;
     loop_timer_set(p->hear, p->hear_until_ms);
     if (rc == 0)

@@ -44,6 +44,7 @@ int submit_take_figures(struct pool_job *j, const struct job_spec *spec, struct 
     j->n_containers = demand.n_containers;
     j->priority = spec->priority;
     j->client_away_ms = spec->client_away_ms;
+    j->restart_on_boot = spec->restart_on_boot;
     j->allocation_ms = spec->gang ? (int64_t)spec->allocation_timeout_ms : 0;
     sharing_read_job(j, spec);
     free(j->name);

@@ -218,6 +218,7 @@ static const struct {
     { "tony.pool.policy.time-limit", "500", CT_INT },
     { "tony.application.weight", "1", CT_INT },
     { "tony.application.budget", NULL, CT_REAL },
+    { "tony.application.restart-on-boot", NULL, CT_BOOL },
     { "tony.application.acl-view", "*", CT_STR },
     { "tony.application.acl-modify", "", CT_STR },
     { "tony.worker.resource-types", NULL, CT_LIST },

@@ -1,46 +1,107 @@
 # SPDX-License-Identifier: Apache-2.0
 """A machine that loses its power under a job, and boots again."""
 
-COUNT = "f=$HOME/steps; while true; do n=$(cat $f 2>/dev/null || echo 0); echo $((n+1)) >$f.new; mv $f.new $f; echo step $n; sleep 1; done"
+import re
+
+TIMES = r"the machine stopped after \d{4}-\d\d-\d\d \d\d:\d\d:\d\d, and was booted again at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
+
+# Saves a checkpoint each second, and goes on from the last one. It writes each step that it does.
+TRAIN = """
+import os, socket, time
+def say(message):
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect("\\0" + os.environ["TONY_TASK_SOCKET"].lstrip("@"))
+        s.sendall(message.encode() + b"\\n")
+os.makedirs("saved", exist_ok=True)
+step = int(os.environ.get("TONY_CHECKPOINT_STEP") or 0)
+with open("steps", "a") as log:
+    log.write(f"from {step}\\n")
+    while True:
+        step += 1
+        log.write(f"{step}\\n")
+        log.flush()
+        os.fsync(log.fileno())
+        with open(f"saved/{step}", "w") as f:
+            os.fsync(f.fileno())
+        say('{"step": %d, "checkpoint": "%s"}' % (step, os.path.abspath(f"saved/{step}")))
+        time.sleep(1)
+"""
+
+
+def train(user, **top):
+    user.machine.write(user.user, "train.py", TRAIN)
+    app = user.submit("cd $HOME; exec python3 train.py", **top)
+    user.wait_for(lambda: len(steps(user)) > 4, "the task works")
+    user.sh("sync")
+    return app
 
 
 def steps(user):
-    return int(user.sh("cat ~/steps || echo 0"))
+    return user.sh("cat steps || true").split("\n")
+
+
+def lose_power(user):
+    user.machine.lose_power()
+    user.machine.boot()
+
+
+def resumed_at(user):
+    """The step from which the second attempt went on."""
+    user.wait_for(lambda: sum(s.startswith("from") for s in steps(user)) == 2 and not steps(user)[-1].startswith("from"), "the task goes on")
+    return int([s for s in steps(user) if s.startswith("from")][1].split()[1])
+
+
+def told(user, app):
+    """The loss with its time, in each command."""
+    for command in (f"status {app}", f"why {app}", "list"):
+        text = " ".join(user.tony(*command.split()).split())
+        assert re.search(TIMES, text), text
 
 
 def test_a_job_goes_on_after_a_lost_power_supply(user):
-    """Without any command: the unit of systemd starts the pool, and the pool starts the job's task again."""
+    """Without any command: the unit of systemd starts the pool, and the job goes on from its checkpoint."""
     machine = user.machine
     machine.ssh("root", "loginctl enable-linger user")
     try:
-        assert user.json("pool", "enable")["starts_at_boot"] is True
-        app, pid = user.running("echo $$ > started; sync; " + COUNT)
-        user.wait_for(lambda: steps(user) > 2, "the task works")
-        user.sh("sync")
-        machine.lose_power()
-        machine.boot()
-        user.wait_for(lambda: int(user.sh("cat ~/started1") or pid) != pid or int(user.sh("pgrep -c tony-keeper || true") or 0) > 0,
-                      "the task was started again")
-        before = steps(user)
-        user.wait_for(lambda: steps(user) > before, "the task goes on")
+        app = train(user, **{"restart-on-boot": True})
+        lose_power(user)
+        assert resumed_at(user) >= 3
         doc = user.json("status", app)
         assert doc["state"] == "RUNNING" and doc["restarts"] == 1
-        assert "was lost" in user.tony("why", app) or "lost" in user.tony("status", app)
+        told(user, app)
         assert user.json("pool", "disable")["enabled"] is False
         user.tony("stop", app)
         assert user.over(app)["state"] == "KILLED"
     finally:
         machine.ssh("root", "loginctl disable-linger user")
+        user.sh("rm -rf steps saved")
 
 
-def test_a_job_goes_on_with_the_next_command(user):
-    """The pool is not enabled: nothing runs after the boot, until a command starts the pool."""
-    app, _ = user.running("echo $$ > started; sync; " + COUNT)
-    user.sh("sync")
-    user.machine.lose_power()
-    user.machine.boot()
+def test_all_jobs_go_on_with_an_enabled_pool(user):
+    machine = user.machine
+    machine.ssh("root", "loginctl enable-linger user")
+    try:
+        assert user.json("pool", "enable")["starts_at_boot"] is True
+        app = train(user)
+        lose_power(user)
+        assert resumed_at(user) >= 3
+        told(user, app)
+        assert user.json("pool", "disable")["enabled"] is False
+        user.tony("stop", app)
+        user.over(app)
+    finally:
+        machine.ssh("root", "loginctl disable-linger user")
+        user.sh("rm -rf steps saved")
+
+
+def test_a_job_is_told_as_lost(user):
+    """The pool is not enabled: nothing runs after the boot, and the next command tells what happened."""
+    app = train(user)
+    lose_power(user)
     assert user.sh("pgrep -c tony-keeper || true") == "0"
-    user.tony("status", app)
-    user.wait_for(lambda: user.state(app) == "RUNNING" and user.json("status", app)["restarts"] == 1, "the task was started again")
-    user.tony("stop", app)
-    assert user.over(app)["state"] == "KILLED"
+    user.tony("list")
+    assert user.over(app)["state"] == "FAILED"
+    told(user, app)
+    assert "the job was lost" in user.tony("status", app)
+    assert sum(s.startswith("from") for s in steps(user)) == 1
+    user.sh("rm -rf steps saved")

@@ -8,6 +8,7 @@
 #include "base/base.h"
 #include "client/client_int.h"
 #include "client/job/jobconf.h"
+#include "client/pool/pool_unit.h"
 #include "client/show/render.h"
 #include "client/show/why.h"
 #include "conf/conf.h"
@@ -156,6 +157,10 @@ int client_submit(struct client *c, struct cluster_job *j, bool owned, struct cl
         rc = j->cluster->stage(*out_k, j, e);
     if (rc == 0)
         rc = j->cluster->submit(*out_k, j, owned, out, e);
+    struct err why = { 0 };
+    if (rc == 0 && !j->cluster->remote && j->spec->restart_on_boot > 0 &&
+        pool_unit_for_job(c, &why) < 0)
+        client_note("the pool will not start with the machine: %s", why.msg);
     return rc;
 }
 

@@ -106,6 +106,37 @@ static int disable_unit(const struct unit *u, struct err *e)
     return 0;
 }
 
+/* The file says that jobs go on after a boot even if they do not ask for it (pool/boot.c). */
+static int mark_enabled(const struct client *c, bool enable, struct err *e)
+{
+    AUTO(free_p) char *path = fs_join(c->host.paths.pool, "enabled");
+    if (!path)
+        return err_set(e, ENOMEM, "cannot enable the pool: %m");
+    if (enable)
+        return fs_write_atomic(AT_FDCWD, path, span_of(""), 0600, true, e);
+    return unlink(path) == 0 || errno == ENOENT ? 0
+                                                : err_set(e, errno, "cannot remove '%s': %m", path);
+}
+
+int pool_unit_for_job(struct client *c, struct err *e)
+{
+    AUTO(unit_done) struct unit u = { 0 };
+    int rc = host_open_paths(&c->host, e);
+    if (rc == 0)
+        rc = unit_paths(&u, e);
+    if (rc < 0 || access(u.link, F_OK) == 0)
+        return rc;
+    rc = enable_unit(c, &u, e);
+    if (rc == 0)
+        client_note("the pool starts %s from now on ('%s'; tony pool disable ends that)",
+                    geteuid() == 0 || scope_user_lingers()
+                        ? "with the machine"
+                        : "at your first login after a boot, or with the machine after `loginctl "
+                          "enable-linger`,",
+                    u.file);
+    return rc;
+}
+
 int pool_unit(struct client *c, bool enable)
 {
     struct err e = { 0 };
@@ -115,6 +146,8 @@ int pool_unit(struct client *c, bool enable)
         rc = unit_paths(&u, &e);
     if (rc == 0)
         rc = enable ? enable_unit(c, &u, &e) : disable_unit(&u, &e);
+    if (rc == 0)
+        rc = mark_enabled(c, enable, &e);
     if (rc < 0)
         return client_fail(EXIT_CLUSTER, &e);
     bool boots = enable && (geteuid() == 0 || scope_user_lingers());

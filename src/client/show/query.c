@@ -74,6 +74,8 @@ static void progress_cell(const json_t *row, struct buf *out)
         (void)buf_addf(out, "%s%lld restart%s", out->len ? ", " : "", (long long)restarts,
                        restarts > 1 ? "s" : "");
     (void)buf_adds(out, doc_str(row, "why"));
+    if (doc_str(row, "note")[0])
+        (void)buf_addf(out, "%s%s", out->len ? "; " : "", doc_str(row, "note"));
     if (json_is_object(json_object_get(row, "expected")))
         add_start(row, out);
 }

@@ -63,6 +63,21 @@ void render_role(const json_t *role, struct buf *out)
         (void)buf_addf(out, ": waits for %s", doc_str(role, "waits_for"));
 }
 
+/* Why the attempt was lost, if that is known: when its machine stopped, for example. */
+static const char *lost_detail(const json_t *summary, const json_t *restart)
+{
+    size_t i;
+    json_t *f;
+    json_array_foreach(json_object_get(summary, "failures"), i, f)
+    {
+        if (str_eq(doc_str(f, "reason"), "node_lost") && doc_str(f, "detail")[0] &&
+            str_eq(doc_str(f, "task"), doc_str(restart, "task")) &&
+            doc_int(f, "attempt", 0) == doc_int(restart, "attempt", 0))
+            return doc_str(f, "detail");
+    }
+    return NULL;
+}
+
 bool render_restart(const json_t *summary, struct buf *out)
 {
     const json_t *r = json_object_get(summary, "last_restart");
@@ -79,8 +94,9 @@ bool render_restart(const json_t *summary, struct buf *out)
         (void)buf_addf(out, " ended (%s)", doc_str(r, "reason"));
     if (step > 0)
         (void)buf_addf(out, " at step %lld", (long long)step);
-    if (doc_str(r, "what")[0])
-        (void)buf_addf(out, ", %s", doc_str(r, "what"));
+    const char *lost = lost_detail(summary, r);
+    if (lost || doc_str(r, "what")[0])
+        (void)buf_addf(out, ", %s", lost ? lost : doc_str(r, "what"));
     (void)buf_addf(out, ": %s", doc_str(r, "done"));
     if (doc_int(summary, "generation", 1) > 1)
         (void)buf_addf(out, ", generation %lld", (long long)doc_int(summary, "generation", 1));

@@ -260,8 +260,9 @@ static void add_short(const json_t *doc, const json_t *first, const json_t *f, s
         (void)buf_addf(out, " on %s", node);
     (void)buf_addf(out, " at %s: %s", str_duration(MAX(at, (int64_t)0), time, sizeof time),
                    end_text(f, end, sizeof end));
+    bool lost = str_eq(doc_str(f, "reason"), "node_lost") && doc_str(f, "detail")[0];
     if (!same)
-        (void)buf_addf(out, ", %s", doc_str(f, "what"));
+        (void)buf_addf(out, ", %s", doc_str(f, lost ? "detail" : "what"));
 }
 
 static void say_others(const json_t *doc, const json_t *first, struct buf *out)

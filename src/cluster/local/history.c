@@ -41,12 +41,12 @@ static json_t *time_or_null(int64_t wall_ms)
 
 static json_t *row_json(const struct history_row *r)
 {
-    return json_pack("{s:s, s:s, s:s, s:s, s:b, s:i, s:o, s:o, s:o, s:o}", "application_id",
-                     r->application_id, "name", r->name, "user", r->user, "state", r->state, "live",
-                     r->live, "tasks", (int)r->n_tasks, "submitted_ms",
-                     time_or_null(r->submitted_wall_ms), "started_ms",
-                     time_or_null(r->started_wall_ms), "ended_ms", time_or_null(r->ended_wall_ms),
-                     "ran_ms", r->ran_ms >= 0 ? json_integer(r->ran_ms) : json_null());
+    return json_pack(
+        "{s:s, s:s, s:s, s:s, s:b, s:i, s:o, s:o, s:o, s:o, s:s*}", "application_id",
+        r->application_id, "name", r->name, "user", r->user, "state", r->state, "live", r->live,
+        "tasks", (int)r->n_tasks, "submitted_ms", time_or_null(r->submitted_wall_ms), "started_ms",
+        time_or_null(r->started_wall_ms), "ended_ms", time_or_null(r->ended_wall_ms), "ran_ms",
+        r->ran_ms >= 0 ? json_integer(r->ran_ms) : json_null(), "note", r->note);
 }
 
 /* Add the first role that has reported progress. */
