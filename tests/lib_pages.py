@@ -31,6 +31,7 @@ WITHOUT_EXAMPLE = {
     "docs/add-a-framework.md": "developers",
     "docs/architecture.md": "developers",
     "docs/job-states.md": "developers",
+    "docs/libtony.md": "C; tests/e2e/test_libtony.py compiles a program",
     "docs/large-jobs.md": "figures",
     "docs/licences.md": "a list",
 }

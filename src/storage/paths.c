@@ -469,6 +469,9 @@ char *paths_program(const char *name)
     struct span rest = span_of(path ? path : "/usr/local/bin:/usr/bin:/bin"), dir;
     while (span_split(&rest, ':', &dir)) {
         char *found = dir.len > 0 && dir.p[0] == '/' ? program_in(dir.p, dir.len, "", name) : NULL;
+        /* for a program that uses libtony: the companions of the tony in PATH */
+        if (!found && dir.len > 0 && dir.p[0] == '/')
+            found = program_in(dir.p, dir.len, "../libexec/tony/", name);
         if (found)
             return found;
     }

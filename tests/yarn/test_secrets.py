@@ -29,6 +29,13 @@ def found_in_files(root):
     return found
 
 
+def is_private(path, top):
+    """Other users can read the file neither by its own mode nor through its directories."""
+    if path.stat().st_mode & 0o077 == 0:
+        return True
+    return any(p.stat().st_mode & 0o007 == 0 for p in path.parents if p != top and top in p.parents)
+
+
 def masters(cluster):
     return [pid for pid, line in cluster.processes().items() if line.startswith("./tony-master")]
 
@@ -45,7 +52,8 @@ def test_secrets_reach_the_tasks_and_nothing_else(tony, cluster, base):
         for path in found_in_files(cluster.dir):
             # the DataNode has no block with them; a NodeManager writes the tokens for itself and for the container
             assert path.suffix == ".tokens" or path.name.startswith("container_tokens"), path
-            assert path.stat().st_mode & 0o077 == 0, path
+            assert path.name != "container_tokens" or path.stat().st_mode & 0o077 == 0, path
+            assert is_private(path, cluster.dir), path
         for pid, line in cluster.processes().items():
             for name in ("cmdline", "environ"):
                 try:

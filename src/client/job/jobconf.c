@@ -116,7 +116,7 @@ static int set_command(struct client *c, struct conf *conf, struct err *e)
     }
     if (rc < 0 || !executes) {
         if (rc == 0 && params)
-            client_note("--task_params has no effect without --executes");
+            host_note(&c->host, "--task_params has no effect without --executes");
         return rc;
     }
     AUTO(free_p) char *command = conf_build_command(executes, params, binary, has_venv);
@@ -383,7 +383,8 @@ static void add_alike(const struct idle_key *v, size_t n, const char *why, struc
 }
 
 /* Print one line with all keys of the job that have no effect, grouped by reason. */
-static void say_without_effect(const struct conf *conf, const struct cluster_ops *on)
+static void say_without_effect(const struct client *c, const struct conf *conf,
+                               const struct cluster_ops *on)
 {
     AUTO(buf_done) struct buf names = { 0 };
     VEC(struct idle_key) idle = { 0 };
@@ -404,30 +405,30 @@ static void say_without_effect(const struct conf *conf, const struct cluster_ops
             add_alike(idle.v, idle.n, idle.v[i].why, &names);
     }
     if (idle.n)
-        client_note("without effect here: %s", buf_cstr(&names));
+        host_note(&c->host, "without effect here: %s", buf_cstr(&names));
     vec_done(&idle);
 }
 
-static void say_warnings(const struct job_spec *spec)
+static void say_warnings(const struct client *c, const struct job_spec *spec)
 {
     enum { SAID_MAX = 20 };
     size_t n = MIN(spec->warnings.n, (size_t)SAID_MAX);
     for (size_t i = 0; i < n; i++)
-        client_note("%s", spec->warnings.v[i]);
+        host_note(&c->host, "%s", spec->warnings.v[i]);
     if (n < spec->warnings.n)
-        client_note("and %zu more of this kind", spec->warnings.n - n);
+        host_note(&c->host, "and %zu more of this kind", spec->warnings.n - n);
 }
 
 /* Read the values of the secrets, and forget the variables that had them: the pool, which this
  * process may start, would inherit them. */
-static int read_secrets(struct cluster_job *j, struct err *e)
+static int read_secrets(const struct client *c, struct cluster_job *j, struct err *e)
 {
     struct strv warnings = { 0 };
     if (j->spec->secrets.n == 0)
         return 0;
     int rc = secrets_gather(&j->spec->secrets, &j->secrets, &warnings, e);
     for (size_t i = 0; i < warnings.n; i++)
-        client_note("%s", warnings.v[i]);
+        host_note(&c->host, "%s", warnings.v[i]);
     strv_done(&warnings);
     secrets_hide_sources(&j->spec->secrets);
     return rc < 0 ? err_wrap(e, rc, "%s", job_origin(j, "tony.application.secrets")) : 0;
@@ -445,18 +446,18 @@ int client_job_load(struct client *c, struct cluster_job *out, struct err *e)
     if (rc == 0)
         rc = check_engine(j.spec, j.conf, e);
     if (rc == 0)
-        rc = read_secrets(&j, e);
+        rc = read_secrets(c, &j, e);
     if (rc == 0)
         rc = ship_collect(&j, e);
     if (rc < 0) {
         client_job_done(&j);
         return explain(c, rc, e);
     }
-    say_warnings(j.spec);
-    say_without_effect(j.conf, j.cluster);
+    say_warnings(c, j.spec);
+    say_without_effect(c, j.conf, j.cluster);
     j.classpath = options_get(&c->o, OPT_HDFS_CLASSPATH);
     if (!j.cluster->takes_urls && j.classpath)
-        client_note("--hdfs_classpath has no effect with cluster '%s'", j.cluster->name);
+        host_note(&c->host, "--hdfs_classpath has no effect with cluster '%s'", j.cluster->name);
     *out = j;
     return 0;
 }

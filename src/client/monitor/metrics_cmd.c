@@ -54,16 +54,15 @@ static json_t *points_json(const struct series *s)
     return out;
 }
 
-static int print_json(const char *id, const struct series_set *set)
+json_t *series_json(const char *id, const struct series_set *set)
 {
     json_t *all = json_array();
     for (size_t i = 0; i < set->n; i++)
         (void)json_array_append_new(all,
                                     json_pack("{s:s, s:s, s:o}", "task", set->v[i].task, "name",
                                               set->v[i].name, "points", points_json(&set->v[i])));
-    return client_print_json(json_pack("{s:s, s:I, s:I, s:o}", "application_id", id, "first_ms",
-                                       (json_int_t)set->first_ms, "last_ms",
-                                       (json_int_t)set->last_ms, "series", all));
+    return json_pack("{s:s, s:I, s:I, s:o}", "application_id", id, "first_ms",
+                     (json_int_t)set->first_ms, "last_ms", (json_int_t)set->last_ms, "series", all);
 }
 
 static int print_table(const struct series_set *set)
@@ -212,7 +211,7 @@ int cmd_metrics(struct client *c)
     if (set.n == 0 && !json && !csv)
         code = nothing(id, &w);
     else
-        code = json   ? print_json(id, &set)
+        code = json   ? client_print_json(series_json(id, &set))
                : csv  ? print_csv(&set)
                : plot ? print_plots(&set)
                       : print_table(&set);

@@ -3,6 +3,7 @@
 #ifndef TONY_CLIENT_MONITOR_SERIES_H
 #define TONY_CLIENT_MONITOR_SERIES_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -44,6 +45,8 @@ struct series_wish {
 int series_read(struct span text, const struct series_wish *w, struct series_set *out,
                 struct err *e);
 void series_done(struct series_set *s);
+/* The document of `tony metrics --json`. NULL = no memory. */
+json_t *series_json(const char *id, const struct series_set *set);
 
 /* The figures of one series, for people. */
 struct series_sum {

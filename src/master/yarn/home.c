@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/err.h"
@@ -110,6 +111,8 @@ static int read_tokens(struct master_home *h, struct err *e)
         rc = fs_read(AT_FDCWD, path, &text, e);
     if (rc < 0)
         return rc;
+    /* YARN's default executor makes the file readable to all who can enter the directory. */
+    (void)chmod(path, 0600);
     rc = hdts_secret(buf_span(&text), JOB_KEY_SECRET, &secret, e);
     if (rc == 0)
         rc = job_key_read(secret, &h->key, e);
