@@ -563,9 +563,8 @@ void attempt_check_memory(struct executor *x)
     uint64_t limit = x->cfg->memory_bytes;
     bool over;
     if (a->in_cgroup) {
-        uint64_t kills;
-        cgroup_watch(g, &x->watch, &used, &kills);
-        over = kills > a->oom_before; /* then kill the other processes, too */
+        /* Then kill the other processes, too. task_metrics.c notes how much memory is used. */
+        over = cgroup_watch_oom_kills(g, &x->watch) > a->oom_before;
     } else {
         used = sample_tree(x);
         over = limit && used > limit;

@@ -273,15 +273,20 @@ static ssize_t get_again(const struct cgroup *g, int *fd, const char *file, char
     return n;
 }
 
-void cgroup_watch(const struct cgroup *g, struct cgroup_watch *w, uint64_t *out_memory,
-                  uint64_t *out_oom_kills)
+uint64_t cgroup_watch_memory(const struct cgroup *g, struct cgroup_watch *w)
+{
+    char text[64];
+    return get_again(g, &w->memory_fd, memory_file(g), text, sizeof text) > 0
+               ? strtoull(text, NULL, 10)
+               : 0;
+}
+
+uint64_t cgroup_watch_oom_kills(const struct cgroup *g, struct cgroup_watch *w)
 {
     char text[1024];
-    *out_memory = *out_oom_kills = 0;
-    if (get_again(g, &w->memory_fd, memory_file(g), text, sizeof text) > 0)
-        *out_memory = strtoull(text, NULL, 10);
-    if (get_again(g, &w->oom_fd, oom_file(g), text, sizeof text) > 0)
-        *out_oom_kills = group_find_key(text, "oom_kill");
+    return get_again(g, &w->oom_fd, oom_file(g), text, sizeof text) > 0
+               ? group_find_key(text, "oom_kill")
+               : 0;
 }
 
 uint64_t cgroup_cpu_ms(const struct cgroup *g)

@@ -76,8 +76,8 @@ struct cgroup_watch {
     {                                                                                              \
         -1, -1                                                                                     \
     }
-void cgroup_watch(const struct cgroup *g, struct cgroup_watch *w, uint64_t *out_memory,
-                  uint64_t *out_oom_kills);
+uint64_t cgroup_watch_memory(const struct cgroup *g, struct cgroup_watch *w);
+uint64_t cgroup_watch_oom_kills(const struct cgroup *g, struct cgroup_watch *w);
 
 /* Kill all processes in the group. Returns how many there were. */
 unsigned cgroup_kill(const struct cgroup *g);

@@ -92,6 +92,15 @@ static const struct cgroup *group_of(const struct executor *x)
     return x->a.in_cgroup && !x->engine ? &x->cfg->cgroup : NULL;
 }
 
+/* Would a measurement find nothing new? Only a control group shows that no process was started. */
+static bool is_idle(struct executor *x)
+{
+    struct task_metrics *t = &x->metrics;
+    const struct cgroup *g = group_of(x);
+    bool same = g && usage_is_idle(&t->trace, x->a.pid, cgroup_watch_memory(g, &x->watch));
+    return same && t->n_processes == 1;
+}
+
 /* over: no process of the task is alive. */
 static void measure(struct executor *x, bool over)
 {
@@ -99,11 +108,17 @@ static void measure(struct executor *x, bool over)
     struct usage u;
     if (have_built_in(t) < 0)
         return; /* the next measurement tries it again */
+    if (x->task.step)
+        set_value(&t->v[METRIC_STEP], (double)x->task.step);
+    if (!over && is_idle(x))
+        return;
     if (over)
         usage_at_end(group_of(x), &t->base, &u);
     else
         usage_now(group_of(x), &t->base, t->gpu_pid, &u);
+    t->n_processes = u.processes;
     t->max_bytes = MAX(t->max_bytes, u.memory_bytes);
+    x->a.max_rss = MAX(x->a.max_rss, u.memory_bytes);
     /* A process that ends between two reads is missing in both for a moment. */
     t->cpu_ms = MAX(t->cpu_ms, u.cpu_ms);
     t->read_bytes = MAX(t->read_bytes, u.read_bytes);
@@ -116,8 +131,6 @@ static void measure(struct executor *x, bool over)
     set_value(&t->v[METRIC_CPU], (double)t->cpu_ms);
     set_value(&t->v[METRIC_READ], (double)t->read_bytes);
     set_value(&t->v[METRIC_WRITTEN], (double)t->written_bytes);
-    if (x->task.step)
-        set_value(&t->v[METRIC_STEP], (double)x->task.step);
 }
 
 /* ---- GPUs ---- */
@@ -275,6 +288,8 @@ void task_metrics_begin(struct executor *x)
     t->max_bytes = t->cpu_ms = t->read_bytes = t->written_bytes = 0;
     t->gpu_failures = 0;
     t->measured = false;
+    t->n_processes = 0;
+    usage_trace_done(&t->trace);
     t->due_ms = INT64_MAX;
     if (!x->role->metrics_ms)
         return;
@@ -292,6 +307,7 @@ void task_metrics_end(struct executor *x)
         (void)gpu_watch_read(t->gpus, on_figure, x);
     stop_gpus(t);
     t->due_ms = INT64_MAX;
+    usage_trace_done(&t->trace);
     measure(x, true);
     (void)send_changes(x, executor_queue); /* the end of the attempt follows */
 }

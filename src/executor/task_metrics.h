@@ -36,6 +36,8 @@ struct task_metrics {
     bool measured;     /* the attempt was measured once */
     uint64_t max_bytes, cpu_ms, read_bytes, written_bytes; /* largest values so far */
     struct usage_base base;
+    struct usage_trace trace;
+    uint32_t n_processes;   /* at the last measurement; 0 = not measured */
     struct gpu_watch *gpus; /* NULL = the GPUs are not measured */
     pid_t gpu_pid;          /* tony-gpu, until it is reaped; 0 = there is none */
     unsigned gpu_failures;

@@ -181,11 +181,38 @@ void usage_at_end(const struct cgroup *g, const struct usage_base *base, struct 
     add_up(g, base, &sum, out);
 }
 
+void usage_trace_done(struct usage_trace *t)
+{
+    if (t->fd > 0)
+        close(t->fd);
+    *t = (struct usage_trace){ 0 };
+}
+
+bool usage_is_idle(struct usage_trace *t, pid_t pid, uint64_t memory)
+{
+    char path[40], text[sizeof t->text];
+    if (t->pid != pid) {
+        usage_trace_done(t);
+        (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+        t->fd = open(path, O_RDONLY | O_CLOEXEC);
+        t->pid = pid;
+    }
+    ssize_t n = t->fd > 0 ? pread(t->fd, text, sizeof text - 1, 0) : -1;
+    text[n > 0 ? n : 0] = '\0';
+    /* a longer text may differ behind its end */
+    bool idle =
+        n > 0 && (size_t)n < sizeof text - 1 && memory == t->memory && str_eq(text, t->text);
+    t->memory = memory;
+    (void)str_copy(t->text, sizeof t->text, text);
+    return idle;
+}
+
 void usage_now(const struct cgroup *g, const struct usage_base *base, pid_t except,
                struct usage *out)
 {
     struct pids list = { 0 };
     struct process sum, one;
+    uint32_t n = 0;
     reaped(&sum);
     if (g)
         list_group(g, &list);
@@ -197,10 +224,12 @@ void usage_now(const struct cgroup *g, const struct usage_base *base, pid_t exce
         sum.rss += one.rss;
         sum.cpu_ms += one.cpu_ms;
         sum.threads += one.threads;
+        n++;
         sum.read_bytes += one.read_bytes;
         sum.written_bytes += one.written_bytes;
     }
     vec_done(&list);
     add_up(g, base, &sum, out);
+    out->processes = n;
     out->memory_bytes = g ? group_memory(g) : sum.rss;
 }

@@ -23,7 +23,7 @@ struct usage {
     uint64_t memory_bytes; /* without the part of the page cache that the kernel would drop first */
     uint64_t cpu_ms;
     uint64_t read_bytes, written_bytes; /* of block devices and network file systems */
-    uint32_t threads;
+    uint32_t threads, processes;
 };
 
 /* What the executor's reaped children, or the group, had used when the attempt started. */
@@ -33,6 +33,18 @@ struct usage_base {
 
 /* g: NULL = the task has no group. */
 void usage_base(const struct cgroup *g, struct usage_base *out);
+/* What was read last of the first process of a task, to see whether the task has done anything. */
+struct usage_trace {
+    pid_t pid;
+    int fd;          /* /proc/<pid>/stat; 0 = not opened, -1 = it cannot be */
+    uint64_t memory; /* of the group, with all of its page cache */
+    char text[512];  /* of /proc/<pid>/stat */
+};
+/* Has a task of one process been idle since the last call: is the memory of its group the same, and
+ * all that the kernel counts of the process? A new process would need memory of the group. */
+bool usage_is_idle(struct usage_trace *t, pid_t pid, uint64_t memory);
+void usage_trace_done(struct usage_trace *t);
+
 /* except: a child of the executor that is not part of the task; 0 = none. */
 void usage_now(const struct cgroup *g, const struct usage_base *base, pid_t except,
                struct usage *out);

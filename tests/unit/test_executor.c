@@ -35,6 +35,7 @@
 #include "executor/link.h"
 #include "executor/ports.h"
 #include "executor/spare.h"
+#include "executor/usage.h"
 #include "executor/workdir.h"
 #include "torture.h"
 
@@ -662,6 +663,96 @@ static void invalid_frames_close_the_link(void **state)
     }
 }
 
+/* link_queue() sends nothing; the next link_send() sends both frames in their order. */
+static void a_queued_frame_waits_for_the_next(void **state)
+{
+    (void)state;
+    int fds[2];
+    char byte;
+    const Tony__Frame *got;
+    struct err e = { 0 };
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
+    struct link a = { .fd = fds[0], .out.max = 1 << 20 }, b = { .fd = fds[1] };
+    Tony__AttemptStarted started = TONY__ATTEMPT_STARTED__INIT;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_ATTEMPT_STARTED;
+    f.attempt_started = &started;
+    started.pid = 1;
+    assert_int_equal(link_queue(&a, &f), 0);
+    assert_true(link_unsent(&a));
+    assert_int_equal(recv(fds[1], &byte, 1, MSG_PEEK), -1);
+    started.pid = 2;
+    assert_int_equal(link_send(&a, &f), 0);
+    assert_false(link_unsent(&a));
+    assert_int_equal(link_fill(&b), 0);
+    for (int pid = 1; pid <= 2; pid++) {
+        assert_int_equal(link_next(&b, &got, &e), 1);
+        assert_int_equal(got->attempt_started->pid, pid);
+    }
+    link_close(&a);
+    assert_int_equal(link_queue(&a, &f), -EPIPE);
+    link_close(&b);
+}
+
+/* A child that waits for a byte, and then uses the processor until a tick of the clock counts it.
+ */
+static pid_t fork_waiter(int *out_fd)
+{
+    int fds[2];
+    assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        char byte;
+        close(fds[1]);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (read(fds[0], &byte, 1) == 1)
+            for (volatile unsigned long i = 0;; i = i + 1)
+                ;
+        _exit(0);
+    }
+    close(fds[0]);
+    *out_fd = fds[1];
+    return pid;
+}
+
+static void end_child(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+static bool becomes(struct usage_trace *t, pid_t pid, bool idle)
+{
+    for (int64_t until = clock_mono_ms() + 60000; clock_mono_ms() < until; usleep(20000))
+        if (usage_is_idle(t, pid, 1) == idle)
+            return true;
+    return false;
+}
+
+static void an_idle_task_is_noticed(void **state)
+{
+    (void)state;
+    struct usage_trace t = { 0 };
+    int fd, other_fd;
+    pid_t pid = fork_waiter(&fd), other = fork_waiter(&other_fd);
+    assert_false(usage_is_idle(&t, pid, 1)); /* there is nothing to compare with */
+    assert_true(becomes(&t, pid, true));
+    assert_true(usage_is_idle(&t, pid, 1));
+    assert_false(usage_is_idle(&t, pid, 2)); /* more memory */
+    assert_true(usage_is_idle(&t, pid, 2));
+    assert_true(becomes(&t, pid, true));
+    assert_int_equal(write(fd, "x", 1), 1);
+    assert_true(becomes(&t, pid, false));      /* it uses the processor */
+    assert_false(usage_is_idle(&t, other, 1)); /* another process */
+    assert_true(becomes(&t, other, true));
+    end_child(other);
+    assert_false(usage_is_idle(&t, other, 1)); /* it is dead */
+    end_child(pid);
+    usage_trace_done(&t);
+    close(fd);
+    close(other_fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -680,6 +771,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(spare_directories, make_dir, remove_dir),
         cmocka_unit_test(frames_over_a_link),
         cmocka_unit_test(invalid_frames_close_the_link),
+        cmocka_unit_test(a_queued_frame_waits_for_the_next),
+        cmocka_unit_test(an_idle_task_is_noticed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
