@@ -48,13 +48,18 @@ bool cgroup_path_in(struct span text, const char *controller, struct span *out)
     return false;
 }
 
-static char *own_group_path(const char *controller)
+void cgroup_texts_read(struct cgroup_texts *out)
 {
-    AUTO(buf_done) struct buf text = { 0 };
-    struct span path;
-    bool found = fs_read(AT_FDCWD, "/proc/self/cgroup", &text, NULL) == 0 &&
-                 cgroup_path_in(buf_span(&text), controller, &path);
-    return found ? span_dup(path) : NULL;
+    *out = (struct cgroup_texts){ 0 };
+    if (fs_read(AT_FDCWD, "/proc/self/cgroup", &out->own, NULL) < 0 ||
+        fs_read(AT_FDCWD, "/proc/self/mountinfo", &out->mounts, NULL) < 0)
+        cgroup_texts_done(out);
+}
+
+void cgroup_texts_done(struct cgroup_texts *t)
+{
+    buf_done(&t->own);
+    buf_done(&t->mounts);
 }
 
 /* Parse a line of mountinfo. If it is this hierarchy, set root and mount point. */
@@ -83,14 +88,22 @@ static bool match_mount(struct span line, const char *controller, struct span *r
 
 char *cgroup_find(const char *controller, char **out_top, struct err *e)
 {
+    AUTO(cgroup_texts_done) struct cgroup_texts t;
+    cgroup_texts_read(&t);
+    return cgroup_find_in(&t, controller, out_top, e);
+}
+
+char *cgroup_find_in(const struct cgroup_texts *t, const char *controller, char **out_top,
+                     struct err *e)
+{
     const char *name = controller[0] ? controller : "v2";
-    AUTO(free_p) char *own = own_group_path(controller);
-    AUTO(buf_done) struct buf text = { 0 };
-    if (!own || fs_read(AT_FDCWD, "/proc/self/mountinfo", &text, NULL) < 0) {
+    struct span path, rest = buf_span(&t->mounts), line, root, point;
+    AUTO(free_p)
+    char *own = cgroup_path_in(buf_span(&t->own), controller, &path) ? span_dup(path) : NULL;
+    if (!own) {
         (void)err_set(e, ENOENT, "this system has no control groups (%s)", name);
         return NULL;
     }
-    struct span rest = buf_span(&text), line, root, point;
     while (span_split(&rest, '\n', &line)) {
         if (!match_mount(line, controller, &root, &point))
             continue;

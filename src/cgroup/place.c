@@ -35,9 +35,9 @@ static void own_done(struct own *o)
     free(o->top);
 }
 
-static bool own_find(struct own *o)
+static bool own_find(const struct cgroup_texts *t, struct own *o)
 {
-    o->dir = cgroup_find("", &o->top, NULL);
+    o->dir = cgroup_find_in(t, "", &o->top, NULL);
     if (!o->dir || !o->top || !str_copy(o->parent, sizeof o->parent, o->dir))
         return false;
     o->at_top = str_eq(o->dir, o->top);
@@ -150,15 +150,17 @@ static void survey_v2(struct place *p, const struct own *o)
         explain(p, o);
 }
 
-static bool survey_v1(struct place *p)
+static bool survey_v1(const struct cgroup_texts *t, struct place *p)
 {
-    AUTO(free_p) char *dir = cgroup_find("memory", NULL, NULL);
+    AUTO(free_p) char *dir = cgroup_find_in(t, "memory", NULL, NULL);
     if (!dir)
         return false;
     if (access(dir, W_OK) == 0) {
         set_dir(p, PLACE_V1, dir);
-        AUTO(free_p) char *cpu = cgroup_find("cpu", NULL, NULL);
-        (void)str_copy(p->controllers, sizeof p->controllers, cpu ? "memory cpu" : "memory");
+        AUTO(free_p) char *cpu = cgroup_find_in(t, "cpu", NULL, NULL);
+        if (cpu && !str_copy(p->cpu, sizeof p->cpu, cpu))
+            p->cpu[0] = '\0';
+        (void)str_copy(p->controllers, sizeof p->controllers, p->cpu[0] ? "memory cpu" : "memory");
     } else {
         p->kind = PLACE_NONE;
         p->why = "only root can make control groups of version 1";
@@ -170,13 +172,15 @@ static bool survey_v1(struct place *p)
 void place_survey(struct place *out)
 {
     AUTO(own_done) struct own own = { 0 };
+    AUTO(cgroup_texts_done) struct cgroup_texts t = { 0 };
     const char *wanted = getenv("TONY_CGROUPS");
     *out = (struct place){ .kind = PLACE_OFF };
     if (wanted && str_eq(wanted, "none"))
         return;
-    if (own_find(&own))
+    cgroup_texts_read(&t);
+    if (own_find(&t, &own))
         survey_v2(out, &own);
-    else if (!survey_v1(out))
+    else if (!survey_v1(&t, out))
         *out = (struct place){ .kind = PLACE_NONE,
                                .why = "this system has no control groups that limit memory",
                                .remedy = "mount /sys/fs/cgroup" };

@@ -32,6 +32,7 @@ struct place {
     bool system;               /* PLACE_SCOPE: of the system's manager, not of the user's */
     bool container;            /* this process is at the root of a cgroup namespace */
     char dir[CGROUP_PATH_MAX]; /* "" = none */
+    char cpu[CGROUP_PATH_MAX]; /* PLACE_V1: this process's group of the controller cpu; "" = none */
     char controllers[256];     /* of dir */
     const char *why, *remedy;  /* static; NULL = nothing to say */
 };

@@ -86,16 +86,13 @@ static int open_v2(struct cgroup_job *j, const char *base, const char *job, stru
     return 0;
 }
 
-static int open_v1(struct cgroup_job *j, const char *job, struct err *e)
+static int open_v1(struct cgroup_job *j, const struct place *place, const char *job, struct err *e)
 {
-    AUTO(free_p) char *memory_group = cgroup_find("memory", NULL, e);
-    if (!memory_group)
-        return -ENOENT;
-    char *dir = make_job_dir(memory_group, job, false, e);
+    char *dir = make_job_dir(place->dir, job, false, e);
     if (!dir)
         return -EACCES;
     *j = (struct cgroup_job){ .kind = CGROUP_V1, .memory = dir };
-    AUTO(free_p) char *cpu = cgroup_find("cpu", NULL, NULL);
+    AUTO(free_p) char *cpu = place->cpu[0] ? str_dup(place->cpu) : NULL;
     j->cpu = cpu ? make_job_dir(cpu, job, false, NULL) : NULL;
     if (j->cpu && group_put(j->cpu, V1_ENTER, "0") < 0) {
         cgroup_tree_remove(j->cpu);
@@ -116,7 +113,7 @@ void cgroup_job_open(struct cgroup_job *j, const char *application_id, struct er
     if (place.kind == PLACE_READY)
         (void)open_v2(j, place.dir, job, e);
     else if (place.kind == PLACE_V1)
-        (void)open_v1(j, job, e);
+        (void)open_v1(j, &place, job, e);
     else if (place.kind == PLACE_OFF)
         (void)err_set(e, ENOTSUP, "control groups are switched off by TONY_CGROUPS");
     else
