@@ -14,13 +14,14 @@ enum {
     STEPS_TINY = 2500000,
     STEPS_TINY_EXACT = 1800000,
     TINY = 48, /* jobs * nodes */
-    /* all parts, for many nodes, where the first allocations are already good */
-    STEPS_LARGE = 1000000,
-    LARGE = 20000,           /* jobs * nodes */
+    /* all parts, for 1,000 nodes; for more nodes, up to ten times as many */
+    STEPS_LARGE = 900000,
+    LARGE = 5000,            /* jobs * nodes */
     STEPS_FEASIBLE = 300000, /* to find out whether one more job of the queue can be admitted */
     STEPS_FIRST = 100000,    /* before the proof */
     STEPS_EXACT = 600000,
     STEPS_POLISH = 100000,
+    STEPS_POLISH_LARGE = 30000,
 };
 
 static int falling(const void *a, const void *b)
@@ -170,7 +171,8 @@ static void give_places(struct dorm_search *s, const struct part_job *jobs)
         n = 0;
         for (uint32_t e = state->job_head[i]; at && e != DORM_END; e = state->entries[e].of_job)
             if (state->entries[e].n > 0)
-                at[n++] = (struct part_place){ state->entries[e].node, state->entries[e].n };
+                at[n++] =
+                    (struct part_place){ p->node_of[state->entries[e].node], state->entries[e].n };
         if (!at)
             return;
         qsort(at, n, sizeof(*at), by_node);
@@ -212,7 +214,7 @@ static bool improve(struct dorm_search *s, const struct part_solver *solver)
     }
     if (proof == DORM_BEST)
         return true;
-    dorm_polish(s, STEPS_POLISH);
+    dorm_polish(s, (size_t)s->p->n * s->p->n_nodes >= LARGE ? STEPS_POLISH_LARGE : STEPS_POLISH);
     return proof == DORM_BEST_USE;
 }
 
@@ -226,7 +228,9 @@ int dorm_decide(const struct part_cluster *c, const struct part_job *jobs, size_
     if (dorm_problem_init(&p, c, jobs, n, o, out) < 0 || dorm_search_init(&p, &s) < 0)
         return -ENOMEM;
     size_t cells = (size_t)p.n_all * p.n_nodes;
-    s.steps_left = cells >= LARGE ? STEPS_LARGE : cells <= TINY ? STEPS_TINY : STEPS_ALL;
+    s.steps_left = cells >= LARGE  ? STEPS_LARGE * (uint64_t)MIN(MAX(p.n_nodes / 1000, 1u), 10u)
+                   : cells <= TINY ? STEPS_TINY
+                                   : STEPS_ALL;
     bool possible = climb(&s, &admitted);
     if (o->solver && p.n_all > 0)
         possible = climb_on(&s, possible, &admitted, o->solver);
@@ -245,6 +249,6 @@ int dorm_decide(const struct part_cluster *c, const struct part_job *jobs, size_
     out->metrics.adjust_bound = p.adjust_bound;
     out->metrics.upper_bound = upper;
     out->metrics.proved = util >= upper - 1e-9;
-    dorm_why(&s, admitted, jobs, out);
+    dorm_why(&s, admitted, longest_prefix(&p), jobs, out);
     return p.failed ? -ENOMEM : 0;
 }

@@ -5,15 +5,25 @@
  *
  * dorm.c           which jobs take part, how many of the queue are admitted, the answer
  * dorm_problem.c   node classes, limits of the jobs, the count of work
+ * dorm_order.c     the order of the nodes, which does not depend on their numbers
  * dorm_bound.c     prices, and the upper bound of the utilization that follows from them
+ * dorm_reach.c     the room on nodes that no container can use, which lowers that bound
  * dorm_state.c     an allocation that can be changed and undone
  * dorm_build.c     a first good allocation
  * dorm_search.c    local search
- * dorm_swap.c      exchanges of containers between two nodes, for many nodes
+ * dorm_refill.c    fills one node after the other as well as possible
  * dorm_exact.c     branch and bound, for few jobs on few nodes
  * dorm_pack.c      do these counts fit on the nodes? For the branch and bound (dorm_pack.h)
  * dorm_solve.c     the problem as integer programs, for an external solver (solver.h)
  * dorm_why.c       because and other
+ *
+ * The symbols of docs/partition.md, and their names here (job: a struct dorm_job, p: the struct
+ * dorm_problem, s: a struct dorm_state, which is one division):
+ *   u_i, D_i, ideal_i, min, max  job->u, job->D, job->ideal, job->lo, job->hi
+ *   d_ik, d_ik / C_k, 1 / C_k    job->d[k], job->dn[k], p->inv[k]
+ *   n_i, U, F, R, M              s->n[i], s->util, s->loss, s->adjusted, s->changed
+ *   B, Q, m                      p->loss_bound, p->adjust_bound, p->m
+ *   mu, price_gk                 prices->loss, prices->node[g * m + k]
  *
  * Words. A job is `fixed` if it is pinned. It is `counted` if it runs and a change of it is an
  * adjustment. Otherwise it is `loose`: it is new, or it lost containers. u: the utilization of one
@@ -68,6 +78,22 @@ struct dorm_class {
     double share[PART_TYPES_MAX]; /* capacity of the class divided by that of the cluster */
 };
 
+/* The room that no container can use while the running jobs on a node do not change
+ * (dorm_reach.c). */
+struct dorm_waste {
+    bool any;      /* false: there is none, or it was not searched for */
+    double *lost;  /* [class][m]: in parts of the cluster */
+    double *freed; /* [running job][class][m]: what it no longer excludes if the job changes */
+    double *t;     /* [node] */
+
+    /* internal */
+    uint32_t *order; /* the jobs by their demands */
+    const int64_t **demands, **scratch;
+    int64_t *rest; /* [node][m]: amounts */
+    double *waste; /* [node][m] */
+    uint32_t *v;   /* [node]: running jobs there that change */
+};
+
 struct dorm_problem {
     struct part_decision *out; /* lends its memory (dorm_alloc()) */
     const struct part_cluster *cluster;
@@ -75,6 +101,9 @@ struct dorm_problem {
     uint32_t type[PART_TYPES_MAX]; /* their indexes in the cluster */
     double inv[PART_TYPES_MAX];    /* 1 / capacity of the cluster */
     bool few[PART_TYPES_MAX];      /* no node has more than 16 units: GPUs and the like */
+    /* Here and in the search, a node is its place in the order of dorm_order.c. */
+    uint32_t *node_of;  /* the number that the caller has given to this node */
+    uint32_t *place_of; /* by that number: the node */
     uint32_t n_nodes, n_classes;
     int64_t *cap; /* [node][m] */
     uint32_t *class_of;
@@ -89,6 +118,7 @@ struct dorm_problem {
     struct part_job *drf_jobs; /* the jobs in our order, for part_drf() */
     uint32_t *drf_caps, *drf_counts;
 
+    struct dorm_waste waste;
     double loss_bound;
     uint32_t adjust_bound;
     uint64_t seed;
@@ -165,6 +195,28 @@ static inline double dorm_uniform(uint64_t *seed)
     return (double)(dorm_random(seed) >> 11) * 0x1p-53;
 }
 
+/* ---- dorm_order.c */
+
+/* Set node_of and place_of. 0 or -ENOMEM. */
+int dorm_order_nodes(struct dorm_problem *p, const struct part_job *jobs, size_t n);
+/* The places of the job's containers, by our numbers of the nodes. NULL sets failed. */
+const struct part_place *dorm_order_places(struct dorm_problem *p, const struct part_job *job);
+
+/* ---- dorm_reach.c */
+
+/* Set reach[k]: no set of containers with these demands that fits into the room uses more of type
+ * k. scratch: memory for n pointers. */
+void dorm_reach(const int64_t *const *demands, uint32_t n, const int64_t **scratch,
+                const int64_t *room, uint32_t m, int64_t *reach);
+int dorm_waste_init(struct dorm_problem *p); /* 0 or -ENOMEM */
+/* Find the waste of each node for the jobs that take part now. Sets each t to 1. */
+void dorm_waste_find(struct dorm_problem *p);
+/* Set lost and freed for the present t. */
+void dorm_waste_sum(struct dorm_problem *p);
+/* Change each t by at most `step` times the jobs on its node: up where no job changes, down where
+ * several change. Then as dorm_waste_sum(). changes: of each job. */
+void dorm_waste_step(struct dorm_problem *p, const bool *changes, double step);
+
 /* ---- dorm_bound.c */
 
 struct dorm_prices {
@@ -176,12 +228,15 @@ struct dorm_prices {
     /* Input: NULL, or the jobs that change beside the loose ones. The bound then holds for
      * allocations that change only these. */
     const bool *picked;
+    const struct dorm_prices *from; /* input: the prices to start with; NULL: standard prices */
+    bool waste; /* input: lower the capacity by the waste of the nodes (dorm_reach.c) */
     /* Input: NULL, or [job][class]: the containers that fit beside the jobs that do not change. */
     const uint32_t *fit;
     double upper;    /* no feasible allocation has more utilization */
     bool impossible; /* proved: there is no feasible allocation at all */
-    double *want;    /* [job][class]: containers in the mean of the later rounds */
+    double *want;    /* [job][class]: containers in the mean of the rounds */
     double *gain;    /* of each job: the value of changing it, in the same mean */
+    double *freed;   /* the part of it that is waste of the job's nodes (dorm_reach.c) */
     struct dorm_bound_memory *memory;
 };
 
@@ -238,6 +293,7 @@ struct dorm_state {
 
     struct dorm_change *log;
     uint32_t n_log, room_log;
+    uint64_t version; /* changes with each dorm_put() */
 };
 
 #define DORM_END UINT32_MAX
@@ -279,6 +335,7 @@ struct dorm_plan {
     bool any;
     struct dorm_change *places;
     uint32_t n, room;
+    uint64_t version; /* of the state that was copied */
 };
 
 void dorm_plan_save(struct dorm_plan *plan, const struct dorm_state *s);
@@ -315,6 +372,7 @@ struct dorm_search {
     struct dorm_candidate *candidates; /* [node] */
     struct dorm_gap *gaps;             /* [node] */
     bool *picked;                      /* of each job: may it change? */
+    bool *was_picked;                  /* the same before the last pick */
     double
         *cost; /* [job][class]: of one container at these prices, in hundredths of its u, rounded */
     uint32_t *order;
@@ -358,10 +416,10 @@ void dorm_search_more(struct dorm_search *s, uint64_t steps, bool until_feasible
  * easy. */
 void dorm_polish(struct dorm_search *s, uint64_t steps);
 
-/* ---- dorm_swap.c */
+/* ---- dorm_refill.c */
 
-/* Improve s->state, a feasible division, by exchanges of containers between nodes. */
-void dorm_swap(struct dorm_search *s);
+/* Improve s->state node by node. If only the bound on the loss is broken, bring the loss down. */
+void dorm_refill(struct dorm_search *s, uint64_t steps);
 
 /* ---- dorm_exact.c */
 
@@ -382,8 +440,9 @@ enum dorm_proof dorm_solve(struct dorm_search *s, const struct part_solver *solv
 
 /* ---- dorm_why.c */
 
-/* Set because and other of all jobs that take part, and of the queue behind them. */
-void dorm_why(struct dorm_search *s, uint32_t admitted, const struct part_job *jobs,
-              struct part_decision *out);
+/* Set because and other of all jobs that take part, and of the queue behind them. longest: a longer
+ * prefix of the queue needs more adjustments than the bound allows, or does not fit at all. */
+void dorm_why(struct dorm_search *s, uint32_t admitted, uint32_t longest,
+              const struct part_job *jobs, struct part_decision *out);
 
 #endif

@@ -7,8 +7,13 @@
  * alone: its best count, in its cheapest classes. The sum of these best values, plus the price of
  * all capacity and of the whole bound, is an upper bound: no feasible allocation has more
  * utilization, whatever the prices are. The prices change step by step so that this bound falls: a
- * price rises where the jobs want more than the capacity, else it falls (subgradient method). The
- * limit on adjustments remains a constraint: only the jobs that gain most change.
+ * price rises where the jobs want more than the capacity, else it falls. The limit on adjustments
+ * remains a constraint: only the jobs that gain most change.
+ *
+ * The method is the volume algorithm (Barahona, Anbil 2000), a form of the subgradient method. Each
+ * step starts from the best prices so far, and follows the mean of the free parts of all rounds, in
+ * which later rounds count more. The mean of the choices of the jobs in the same rounds nearly
+ * keeps all limits. It guides the search for a division (want, gain).
  *
  * With price[g][k] for the whole capacity of type k in the cluster, as it is seen in class g, and
  * mu for the loss:
@@ -18,13 +23,16 @@
  *                u * n - mu * D * |n - ideal| - sum over g of cost[i][g] * x[g]
  *   best         n is at most the number of containers in classes with cost < u - mu * D above the
  *                ideal count, or with cost < u + mu * D below it, cheapest classes first
- *   gain         best value - value of the present containers
- *   bound        sum of the values (best of the jobs that change, present of the others)
- *                + mu * loss_bound + sum over g and k of price[g][k] * share[g][k]
- *   step         price -= step * (free part of the class), mu -= step * (free part of the bound on
- *                the loss), both at least 0, with
- *                step = (bound - least bound so far + delta * least bound) / (sum of the squares of
- *                all these free parts)
+ *   freed        of a running job: sum over g and k of price[g][k] * freed[i][g][k] (dorm_reach.c)
+ *   gain         best value + freed - value of the present containers
+ *   bound        sum of the values (best + freed of the jobs that change, present of the others)
+ *                + mu * loss_bound + sum over g and k of price[g][k] * (share[g][k] - lost[g][k])
+ *   free[g][k]   share[g][k] - lost[g][k] + freed[i][g][k] of the jobs that change
+ *                - the sum of x[i][g] * dn[i][k]; its mean: free'
+ *   slack        loss_bound - sum of D * |n - ideal|; its mean: slack'
+ *   step         price = best price - step * free'[g][k] / share[g][k], mu = best mu - step *
+ *                slack', both at least 0, with step = delta * least bound / (sum of
+ *                free'[g][k]^2 / share[g][k], plus slack'^2); delta falls when the bound stays
  */
 #include "partition/dorm.h"
 
@@ -35,17 +43,25 @@
 #include "base/util.h"
 
 enum {
-    PATIENCE = 6, /* rounds without gain before the steps become half as long */
+    PATIENCE = 3,    /* rounds without gain before the steps become shorter */
+    WASTE_EVERY = 5, /* rounds between two steps of the t of the nodes (dorm_reach.c) */
 };
 
+static const double WASTE_STEP = 0.2;
+/* The part of the last round in the means of the free parts, and in those of the choices. */
+static const double FREE_PART = 0.3, CHOICE_PART = 0.05;
+static const double SHORTER = 0.75; /* after rounds without gain */
+
 struct dorm_bound_memory {
-    double *cost;    /* [class], of one job */
-    uint32_t *cheap; /* the classes by rising cost */
-    uint32_t *x;     /* [job][class]: if the job changes */
-    double *fixed, *free_value, *round_gain;
+    double *cost;                                    /* [class], of one job */
+    uint32_t *cheap;                                 /* [job][class]: the classes by rising cost */
+    uint32_t *x;                                     /* [job][class]: if the job changes */
+    double *fixed, *free_value, *freed, *round_gain; /* of each job */
     double *by_gain;
     bool *changes;
-    double *use; /* [class][m] */
+    double *use; /* [class][m]: the free parts of the classes */
+    double *now; /* [class][m]: the prices that are tried */
+    double *mean_use, mean_slack;
 };
 
 int dorm_prices_init(struct dorm_problem *p, struct dorm_prices *prices)
@@ -56,34 +72,41 @@ int dorm_prices_init(struct dorm_problem *p, struct dorm_prices *prices)
         return -ENOMEM;
     *prices = (struct dorm_prices){ .memory = b, .enough = -INFINITY };
     b->cost = dorm_alloc(p, G, sizeof(*b->cost));
-    b->cheap = dorm_alloc(p, G, sizeof(*b->cheap));
+    b->cheap = dorm_alloc(p, n * G, sizeof(*b->cheap));
     b->x = dorm_alloc(p, n * G, sizeof(*b->x));
     b->fixed = dorm_alloc(p, n, sizeof(*b->fixed));
     b->free_value = dorm_alloc(p, n, sizeof(*b->free_value));
+    b->freed = dorm_alloc(p, n, sizeof(*b->freed));
     b->round_gain = dorm_alloc(p, n, sizeof(*b->round_gain));
     b->by_gain = dorm_alloc(p, n, sizeof(*b->by_gain));
     b->changes = dorm_alloc(p, n, sizeof(*b->changes));
-    b->use = dorm_alloc(p, 2 * G * p->m, sizeof(*b->use));
+    b->use = dorm_alloc(p, G * p->m, sizeof(*b->use));
+    b->now = dorm_alloc(p, G * p->m, sizeof(*b->now));
+    b->mean_use = dorm_alloc(p, G * p->m, sizeof(*b->mean_use));
     prices->node = dorm_alloc(p, G * p->m, sizeof(*prices->node));
     prices->want = dorm_alloc(p, n * G, sizeof(*prices->want));
+    prices->freed = dorm_alloc(p, n, sizeof(*prices->freed));
     prices->gain = dorm_alloc(p, n, sizeof(*prices->gain));
     return p->failed ? -ENOMEM : 0;
 }
 
-/* Set cost, and cheap to the order of the classes by cost. */
+/* Set cost, and cheap to the order of the classes by cost. The order of the last round is nearly
+ * right, so the sort begins with it. */
 static void price_job(const struct dorm_problem *p, struct dorm_bound_memory *b,
                       const double *prices, uint32_t i)
 {
     const struct dorm_job *job = &p->jobs[i];
+    uint32_t *cheap = b->cheap + (size_t)i * p->n_classes;
     for (uint32_t g = 0; g < p->n_classes; g++) {
-        double cost = 0;
+        b->cost[g] = 0;
         for (uint32_t k = 0; k < p->m; k++)
-            cost += prices[g * p->m + k] * job->dn[k];
-        b->cost[g] = cost;
-        uint32_t at = g;
-        for (; at > 0 && b->cost[b->cheap[at - 1]] > cost; at--)
-            b->cheap[at] = b->cheap[at - 1];
-        b->cheap[at] = g;
+            b->cost[g] += prices[g * p->m + k] * job->dn[k];
+    }
+    for (uint32_t c = 1; c < p->n_classes; c++) {
+        uint32_t g = cheap[c], at = c;
+        for (; at > 0 && b->cost[cheap[at - 1]] > b->cost[g]; at--)
+            cheap[at] = cheap[at - 1];
+        cheap[at] = g;
     }
 }
 
@@ -115,8 +138,10 @@ static double best_of_job(const struct dorm_problem *p, const struct dorm_prices
     if (prices->fit)
         n = MIN(n, sum_of(fit, p->n_classes));
     double value = job->u * (double)n - mu * job->D * fabs((double)n - job->ideal);
-    for (uint32_t c = 0; c < p->n_classes; c++) {
-        uint32_t g = b->cheap[c];
+    memset(x, 0, sizeof(*x) * p->n_classes);
+    const uint32_t *cheap = b->cheap + (size_t)i * p->n_classes;
+    for (uint32_t c = 0; c < p->n_classes && n > 0; c++) {
+        uint32_t g = cheap[c];
         x[g] = (uint32_t)MIN(n, (uint64_t)fit[g]);
         value -= b->cost[g] * x[g];
         n -= x[g];
@@ -199,6 +224,30 @@ static void choose(const struct dorm_problem *p, const struct dorm_prices *price
         }
 }
 
+/* The value of the room that the nodes of job i can use better if it changes. */
+static double value_of_freed(const struct dorm_problem *p, const double *now, uint32_t i)
+{
+    uint32_t row = p->n_classes * p->m;
+    const double *freed = p->waste.freed + (size_t)i * row;
+    double value = 0;
+    for (uint32_t c = 0; c < row; c++)
+        value += now[c] * freed[c];
+    return value;
+}
+
+/* The room of class g of type k, as a part of the cluster, that the jobs pay for. */
+static double room_of(const struct dorm_problem *p, const struct dorm_prices *prices, uint32_t g,
+                      uint32_t k)
+{
+    double lost = prices->waste && p->waste.any ? p->waste.lost[g * p->m + k] : 0;
+    return p->classes[g].share[k] - lost;
+}
+
+static bool frees(const struct dorm_problem *p, const struct dorm_prices *prices, uint32_t i)
+{
+    return prices->waste && p->waste.any && p->jobs[i].kind == DORM_COUNTED;
+}
+
 /* The bound for the prices `now` and mu. Sets x, round_gain, changes. */
 static double evaluate(const struct dorm_problem *p, const struct dorm_prices *prices,
                        const double *now, double mu)
@@ -208,6 +257,8 @@ static double evaluate(const struct dorm_problem *p, const struct dorm_prices *p
         price_job(p, b, now, i);
         b->free_value[i] = p->jobs[i].kind == DORM_FIXED ? 0 : best_of_job(p, prices, i, mu);
         b->fixed[i] = p->jobs[i].kind == DORM_LOOSE ? 0 : value_of_staying(p, b, i, mu);
+        b->freed[i] = frees(p, prices, i) ? value_of_freed(p, now, i) : 0;
+        b->free_value[i] += b->freed[i];
         b->round_gain[i] = b->free_value[i] - b->fixed[i];
     }
     choose(p, prices);
@@ -216,18 +267,20 @@ static double evaluate(const struct dorm_problem *p, const struct dorm_prices *p
         value += b->changes[i] ? b->free_value[i] : b->fixed[i];
     for (uint32_t g = 0; g < p->n_classes; g++)
         for (uint32_t k = 0; k < p->m; k++)
-            value += now[g * p->m + k] * p->classes[g].share[k];
+            value += now[g * p->m + k] * room_of(p, prices, g, k);
     return value;
 }
 
 /* Set b->use to the free capacity of each class, and *slack to the free part of the bound on the
- * loss. Returns the square of their norm. */
-static double measure(const struct dorm_problem *p, struct dorm_bound_memory *b, double *slack)
+ * loss. */
+static void measure(const struct dorm_problem *p, const struct dorm_prices *prices, double *slack)
 {
+    struct dorm_bound_memory *b = prices->memory;
+    uint32_t row = p->n_classes * p->m;
     *slack = p->loss_bound;
     for (uint32_t g = 0; g < p->n_classes; g++)
         for (uint32_t k = 0; k < p->m; k++)
-            b->use[g * p->m + k] = p->classes[g].share[k];
+            b->use[g * p->m + k] = room_of(p, prices, g, k);
     for (uint32_t i = 0; i < p->n; i++) {
         const struct dorm_job *job = &p->jobs[i];
         const uint32_t *x = (b->changes[i] ? b->x : p->at_class) + (size_t)i * p->n_classes;
@@ -240,26 +293,35 @@ static double measure(const struct dorm_problem *p, struct dorm_bound_memory *b,
                 b->use[g * p->m + k] -= x[g] * job->dn[k];
         }
         *slack -= job->D * fabs(n - job->ideal);
+        for (uint32_t c = 0; c < row && b->changes[i] && frees(p, prices, i); c++)
+            b->use[c] += p->waste.freed[(size_t)i * row + c];
     }
-    double norm = *slack * *slack;
-    for (uint32_t c = 0; c < p->n_classes * p->m; c++)
-        norm += b->use[c] * b->use[c];
-    return norm;
 }
 
-/* Update the mean counts and gains. Later rounds count more: the prices of early rounds are far
- * off. */
-static void average(const struct dorm_problem *p, struct dorm_prices *prices, bool early)
+/* The unit of a free part: the capacity of its class. Without it, the prices of small classes would
+ * change only slowly. */
+static double weight_of(const struct dorm_problem *p, uint32_t cell)
 {
-    const struct dorm_bound_memory *b = prices->memory;
-    double weight = early ? 1 : 0.04;
+    return MAX(p->classes[cell / p->m].share[cell % p->m], 1e-6);
+}
+
+/* Move the means a part of the way to the values of this round. */
+static void average(const struct dorm_problem *p, struct dorm_prices *prices, double least_part,
+                    double slack)
+{
+    struct dorm_bound_memory *b = prices->memory;
+    double part = MAX(CHOICE_PART, least_part), free_part = MAX(FREE_PART, least_part);
     for (uint32_t i = 0; i < p->n; i++) {
         const uint32_t *x = (b->changes[i] ? b->x : p->at_class) + (size_t)i * p->n_classes;
         double *want = prices->want + (size_t)i * p->n_classes;
         for (uint32_t g = 0; g < p->n_classes; g++)
-            want[g] += weight * (x[g] - want[g]);
-        prices->gain[i] += weight * (b->round_gain[i] - prices->gain[i]);
+            want[g] += part * (x[g] - want[g]);
+        prices->gain[i] += part * (b->round_gain[i] - prices->gain[i]);
+        prices->freed[i] += part * (b->freed[i] - prices->freed[i]);
     }
+    for (uint32_t c = 0; c < p->n_classes * p->m; c++)
+        b->mean_use[c] += free_part * (b->use[c] - b->mean_use[c]);
+    b->mean_slack += free_part * (slack - b->mean_slack);
 }
 
 /* A lower bound: every feasible allocation has at least this utilization. */
@@ -271,51 +333,76 @@ static double least_use(const struct dorm_problem *p)
     return sum;
 }
 
-static void reset(const struct dorm_problem *p, struct dorm_prices *prices, double *now)
+static void reset(const struct dorm_problem *p, struct dorm_prices *prices)
 {
-    for (uint32_t g = 0; g < p->n_classes; g++)
-        for (uint32_t k = 0; k < p->m; k++)
-            now[g * p->m + k] = p->classes[g].share[k] > 0 ? 0.5 : 0;
-    memcpy(prices->node, now, sizeof(*now) * p->n_classes * p->m);
+    size_t cells = (size_t)p->n_classes * p->m;
+    const struct dorm_prices *from = prices->from;
+    for (size_t c = 0; c < cells && !from; c++)
+        prices->node[c] = p->classes[c / p->m].share[c % p->m] > 0 ? 0.5 : 0;
+    if (from && from != prices)
+        memcpy(prices->node, from->node, sizeof(*prices->node) * cells);
+    prices->loss = from ? from->loss : 0.1;
+    prices->impossible = false;
     memset(prices->want, 0, sizeof(*prices->want) * p->n * p->n_classes);
     memset(prices->gain, 0, sizeof(*prices->gain) * p->n);
-    prices->loss = 0.1;
-    prices->upper = p->m;
-    prices->impossible = false;
+    memset(prices->freed, 0, sizeof(*prices->freed) * p->n);
+    for (size_t c = 0; c < (size_t)p->n * p->n_classes; c++)
+        prices->memory->cheap[c] = (uint32_t)(c % p->n_classes);
+}
+
+/* Set `now` and mu to the best prices, moved by the mean free parts: a class with free room gets
+ * cheaper. `fall` is the part of the bound by which it should fall. False: all means are 0. */
+static bool step(const struct dorm_problem *p, const struct dorm_prices *prices, double fall,
+                 double *now, double *mu)
+{
+    const struct dorm_bound_memory *b = prices->memory;
+    double norm = 0;
+    for (uint32_t c = 0; c < p->n_classes * p->m; c++)
+        if (b->mean_use[c] < 0 || prices->node[c] > 0)
+            norm += b->mean_use[c] * b->mean_use[c] / weight_of(p, c);
+    if (b->mean_slack < 0 || prices->loss > 0)
+        norm += b->mean_slack * b->mean_slack;
+    if (norm < 1e-16)
+        return false;
+    double size = fall / norm;
+    for (uint32_t c = 0; c < p->n_classes * p->m; c++)
+        now[c] = MAX(0.0, prices->node[c] - size * b->mean_use[c] / weight_of(p, c));
+    *mu = MAX(0.0, prices->loss - size * b->mean_slack);
+    return true;
 }
 
 void dorm_prices_find(struct dorm_problem *p, struct dorm_prices *prices, unsigned rounds)
 {
     struct dorm_bound_memory *b = prices->memory;
     size_t cells = (size_t)p->n_classes * p->m;
-    double *now = b->use + cells, mu = 0.1, best = INFINITY, delta = 0.1;
-    double least = least_use(p);
+    double best = INFINITY, delta = prices->from ? 0.02 : 0.1, least = least_use(p), mu, slack;
     unsigned stale = 0;
-    reset(p, prices, now);
+    reset(p, prices);
+    memcpy(b->now, prices->node, sizeof(*b->now) * cells);
+    mu = prices->loss;
+    if (prices->waste)
+        dorm_waste_sum(p);
     for (unsigned round = 0; round < rounds; round++) {
-        double value = evaluate(p, prices, now, mu), slack;
+        double value = evaluate(p, prices, b->now, mu);
+        measure(p, prices, &slack);
         stale = round == 0 || value < best - 1e-4 * fabs(best) ? 0 : stale + 1;
         if (value < best) {
             best = value;
-            memcpy(prices->node, now, sizeof(*now) * cells);
+            memcpy(prices->node, b->now, sizeof(*b->now) * cells);
             prices->loss = mu;
         }
         if (stale > PATIENCE) {
-            delta /= 2;
+            delta *= SHORTER;
             stale = 0;
         }
-        average(p, prices, round < rounds / 3);
-        double norm = measure(p, b, &slack);
+        average(p, prices, 1.0 / (round + 1), slack);
         prices->impossible = best < least - 1e-6;
-        if (prices->impossible || best < prices->enough)
+        if (prices->impossible || best < prices->enough || delta < 1e-5 ||
+            !step(p, prices, delta * fabs(best), b->now, &mu) ||
+            !dorm_work(&p->work, (uint64_t)p->n * (p->n_classes + 1) / 4))
             break;
-        if (norm < 1e-16 || delta < 1e-4 ||
-            !dorm_work(&p->work, (uint64_t)p->n * (p->n_classes + 1)))
-            break;
-        double step = MAX(value - best + delta * fabs(best), 0.0) / norm;
-        for (size_t c = 0; c < cells; c++)
-            now[c] = MAX(0.0, now[c] - step * b->use[c]);
-        mu = MAX(0.0, mu - step * slack);
+        if (prices->waste && round % WASTE_EVERY == WASTE_EVERY - 1)
+            dorm_waste_step(p, b->changes, WASTE_STEP);
     }
     prices->upper = MIN(best, (double)p->m);
 }
@@ -331,6 +418,6 @@ double dorm_prices_values(struct dorm_problem *p, struct dorm_prices *prices, do
     }
     for (uint32_t g = 0; g < p->n_classes; g++)
         for (uint32_t k = 0; k < p->m; k++)
-            value += prices->node[g * p->m + k] * p->classes[g].share[k];
+            value += prices->node[g * p->m + k] * room_of(p, prices, g, k);
     return value;
 }

@@ -37,6 +37,7 @@ int dorm_search_init(struct dorm_problem *p, struct dorm_search *s)
     s->candidates = dorm_alloc(p, p->n_nodes, sizeof(*s->candidates));
     s->gaps = dorm_alloc(p, p->n_nodes, sizeof(*s->gaps));
     s->picked = dorm_alloc(p, p->n_all, sizeof(*s->picked));
+    s->was_picked = dorm_alloc(p, p->n_all, sizeof(*s->was_picked));
     s->cost = dorm_alloc(p, (size_t)p->n_all * p->n_classes, sizeof(*s->cost));
     s->fit_now = dorm_alloc(p, (size_t)p->n_all * p->n_classes, sizeof(*s->fit_now));
     s->order = dorm_alloc(p, p->n_all, sizeof(*s->order));
@@ -46,6 +47,7 @@ int dorm_search_init(struct dorm_problem *p, struct dorm_search *s)
     int rc = dorm_prices_init(p, &s->prices);
     if (rc == 0)
         rc = dorm_prices_init(p, &s->local);
+    s->local.from = &s->prices;
     s->local.picked = s->picked;
     s->local.fit = s->fit_now;
     return rc < 0 ? rc : dorm_state_init(p, &s->state);

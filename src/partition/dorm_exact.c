@@ -32,6 +32,8 @@ struct exact {
     bool set_cut;     /* the search of the present set was not complete */
     bool some_cut;    /* the search of at least one set was not complete */
     uint64_t per_set; /* limit of steps for one set */
+    double set_bound; /* no allocation that adjusts only the present set has more utilization */
+    double cut_bound; /* the largest set_bound of the sets whose search was not complete */
     bool ties;        /* search also for equal utilization with fewer adjusted jobs or moves */
 
     double root, root_gain[PACK_JOBS_MAX]; /* see dorm_prices_values() */
@@ -204,17 +206,25 @@ static void list_jobs(struct exact *x)
     }
 }
 
-/* Make a problem of these jobs, in which each node is a class of its own, to find prices. False: a
- * min does not fit. */
+/* Make a problem of these jobs, in which each node is a class of its own, to find prices. Its
+ * capacity is the part of the node's free room that containers can use. False: a min does not
+ * fit. */
 static bool make_sub(struct exact *x)
 {
     struct dorm_problem *sub = &x->sub;
     const struct pack *k = &x->pack;
     sub->n = sub->n_running = k->n_jobs;
     sub->loss_bound = x->p->loss_bound - x->loss_rest[k->n_jobs];
-    for (uint32_t j = 0; j < k->n_nodes; j++)
+    const int64_t *demands[PACK_JOBS_MAX], *scratch[PACK_JOBS_MAX];
+    for (uint32_t t = 0; t < k->n_jobs; t++)
+        demands[t] = k->jobs[t]->d;
+    for (uint32_t j = 0; j < k->n_nodes; j++) {
+        int64_t reach[PART_TYPES_MAX];
+        dorm_reach(demands, k->n_jobs, scratch, k->free[j], k->m, reach);
         for (uint32_t c = 0; c < k->m; c++)
-            sub->classes[j].share[c] = (double)k->free[j][c] * x->p->inv[c];
+            sub->classes[j].share[c] = (double)reach[c] * x->p->inv[c];
+    }
+    dorm_work(&x->p->work, (uint64_t)k->n_nodes * (k->n_jobs + 4));
     for (uint32_t t = 0; t < k->n_jobs; t++) {
         uint64_t sum = 0;
         sub->jobs[t] = *k->jobs[t];
@@ -267,14 +277,17 @@ static double tabulate(struct exact *x, uint32_t t)
 static void search_set(struct exact *x)
 {
     struct pack *k = &x->pack;
+    x->set_bound = -INFINITY;
     list_jobs(x);
     if (!make_sub(x))
         return;
+    x->set_bound = INFINITY;
     x->sub.work = (struct dorm_work){ .end = UINT64_MAX, .ask_at = UINT64_MAX };
     x->prices.enough =
         has_best(x) ? x->s->best.score.util - x->fixed_util - DORM_UTIL_EPS : -INFINITY;
     dorm_prices_find(&x->sub, &x->prices, SET_ROUNDS);
     dorm_work(&x->p->work, 2 * x->sub.work.steps);
+    x->set_bound = x->prices.impossible ? -INFINITY : x->prices.upper + x->fixed_util;
     if (x->prices.impossible || x->prices.upper < x->prices.enough)
         return;
     double constant = x->fixed_util + x->prices.loss * x->sub.loss_bound;
@@ -333,8 +346,10 @@ static void choose_set(struct exact *x, uint32_t from, uint32_t more, double bou
         x->pack.end = MIN(x->end, x->p->work.steps + x->per_set);
         x->pack.cut = false;
         search_set(x);
-        if (out_of_steps(x))
+        if (out_of_steps(x)) {
             remember_set(x);
+            x->cut_bound = MAX(x->cut_bound, x->set_bound);
+        }
         x->some_cut |= x->set_cut;
         x->set_cut = false;
         return;
@@ -419,8 +434,15 @@ enum dorm_proof dorm_exact(struct dorm_search *s, uint64_t steps)
         x->counted[at] = i;
     }
     uint32_t most = MIN(p->adjust_bound, x->n_counted);
-    if (!look(x, most, most, SET_STEPS, false) && !look(x, most, most, UINT32_MAX, false))
-        return DORM_UNKNOWN;
+    x->cut_bound = -INFINITY;
+    if (!look(x, most, most, SET_STEPS, false)) {
+        /* Each set was looked at, unless x->cut: then the rest of a set is within its bound. */
+        double bound = has_best(x) ? MAX(s->best.score.util, x->cut_bound) : x->cut_bound;
+        if (!x->cut)
+            s->prices.upper = MIN(s->prices.upper, bound);
+        if (!look(x, most, most, UINT32_MAX, false))
+            return DORM_UNKNOWN;
+    }
     if (!has_best(x))
         return DORM_IMPOSSIBLE;
     return look(x, 0, most, UINT32_MAX, true) ? DORM_BEST : DORM_BEST_USE;

@@ -156,7 +156,7 @@ static void init_nodes(struct dorm_problem *p)
     p->cap = dorm_alloc(p, (size_t)p->n_nodes * p->m, sizeof(*p->cap));
     for (uint32_t j = 0; p->cap && j < p->n_nodes; j++)
         for (uint32_t k = 0; k < p->m; k++) {
-            int64_t v = c->nodes[j].v[p->type[k]];
+            int64_t v = c->nodes[p->node_of[j]].v[p->type[k]];
             p->cap[(size_t)j * p->m + k] = v;
             p->few[k] &= v <= FEW_UNITS;
         }
@@ -172,8 +172,8 @@ static void init_job(struct dorm_problem *p, struct dorm_job *job, const struct 
         job->u += job->dn[k];
         job->D = MAX(job->D, job->dn[k]);
     }
-    job->at = from->at;
-    job->n_at = from->n_at;
+    job->at = from->n_at > 0 ? dorm_order_places(p, from) : NULL;
+    job->n_at = job->at ? from->n_at : 0;
     job->now = part_count(from);
     job->runs = from->n_at > 0;
     job->kind = !job->runs     ? DORM_LOOSE
@@ -256,6 +256,8 @@ int dorm_problem_init(struct dorm_problem *p, const struct part_cluster *c,
                       struct part_decision *out)
 {
     *p = (struct dorm_problem){ .out = out, .cluster = c, .n_nodes = c->n_nodes };
+    if (dorm_order_nodes(p, jobs, n) < 0)
+        return -ENOMEM;
     init_nodes(p);
     uint32_t *order = dorm_alloc(p, c->n_nodes, sizeof(*order));
     if (p->failed)
@@ -275,7 +277,7 @@ int dorm_problem_init(struct dorm_problem *p, const struct part_cluster *c,
     p->n_running = p->n_all;
     add_jobs(p, jobs, n, false, kinds, n_kinds, order);
     init_bounds(p, o);
-    return 0;
+    return p->failed ? -ENOMEM : dorm_waste_init(p);
 }
 
 int dorm_problem_admit(struct dorm_problem *p, uint32_t queued)

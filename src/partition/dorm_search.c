@@ -16,7 +16,9 @@ enum {
     /* with more nodes than this, a shake refills only the nodes that it emptied */
     LOCAL_FROM = 256,
     NODES_SHAKEN = 5,
-    STALE = 30, /* shakes without gain before a new start */
+    STEPS_REFILL = 3000,   /* of a new start, in a small problem */
+    STEPS_REPAIR = 100000, /* to bring the loss of a first division under its bound */
+    STALE = 30,            /* shakes without gain before a new start */
 };
 
 /* The search of a large instance ends at this relative distance from the bound. */
@@ -44,11 +46,13 @@ static bool save_if_better(struct dorm_search *s)
 
 /* ---- which jobs may be adjusted */
 
-/* Pick the adjust_bound jobs with the largest keys above `least`. */
-static void pick(struct dorm_search *s, double least)
+/* Pick the adjust_bound jobs with the largest keys above `least`. False: they are the same as in
+ * the last pick. */
+static bool pick(struct dorm_search *s, double least)
 {
     const struct dorm_problem *p = s->p;
     uint32_t n = 0;
+    memcpy(s->was_picked, s->picked, sizeof(*s->picked) * p->n);
     memset(s->picked, 0, sizeof(*s->picked) * p->n);
     for (uint32_t i = 0; i < p->n_running; i++)
         if (p->jobs[i].kind == DORM_COUNTED && s->key[i] > least)
@@ -56,27 +60,42 @@ static void pick(struct dorm_search *s, double least)
     dorm_sort(s, n);
     for (uint32_t c = 0; c < MIN(n, p->adjust_bound); c++)
         s->picked[s->order[c]] = true;
+    return memcmp(s->was_picked, s->picked, sizeof(*s->picked) * p->n) != 0;
 }
 
 static void try_build(struct dorm_search *s)
 {
     s->style = (struct dorm_style){ .home = true, .tight = true };
     dorm_build(s);
+    if (!dorm_is_small(s->p) && dorm_score(&s->state).bad > 0)
+        dorm_refill(s, STEPS_REPAIR);
     save_if_better(s);
 }
 
+/*
+ * Try four sets of jobs: those that gain most by a change, then with those that are farthest from
+ * their ideal count before them, more and more; in the end only the loose jobs. In a large problem,
+ * where a division takes long to build, the first feasible one is enough.
+ */
 static void first_builds(struct dorm_search *s)
 {
+    static const double far_counts[] = { 0, 0.5, 4, 0 };
     const struct dorm_problem *p = s->p;
     dorm_state_keep(&s->state);
     save_if_better(s);
+    memset(s->picked, 0, sizeof(*s->picked) * p->n);
     for (unsigned way = 0; way < 4 && !close_enough(s, &s->best.score) && !p->work.over; way++) {
-        for (uint32_t i = 0; i < p->n; i++) {
-            const struct dorm_job *job = &p->jobs[i];
-            s->key[i] = way < 2 ? s->prices.gain[i] : job->D * ((double)job->now - job->ideal);
-        }
-        pick(s, way == 0 ? 1e-9 : way == 3 ? INFINITY : -INFINITY);
+        double far = far_counts[way] * (s->prices.loss + 0.1);
+        for (uint32_t i = 0; i < p->n; i++)
+            s->key[i] = s->prices.gain[i] +
+                        far * p->jobs[i].D * fabs((double)p->jobs[i].now - p->jobs[i].ideal);
+        if (!pick(s, way == 0 ? 1e-9 : way == 3 ? INFINITY : -INFINITY) && way > 0)
+            continue;
+        uint32_t adjusted = s->best.score.adjusted;
         try_build(s);
+        if (!dorm_is_small(p) && !(s->best.score.bad > 0) &&
+            (s->best.score.adjusted > adjusted || p->adjust_bound == 0))
+            break;
     }
 }
 
@@ -366,9 +385,9 @@ void dorm_search_more(struct dorm_search *s, uint64_t steps, bool until_feasible
     struct dorm_problem *p = s->p;
     unsigned stale = 0;
     dorm_plan_load(&s->best, &s->state);
-    if (p->n_nodes > LOCAL_FROM)
-        dorm_swap(s);
     uint64_t end = p->work.steps + steps;
+    if (!dorm_is_small(p))
+        dorm_refill(s, steps - steps / 4);
     struct dorm_score now = dorm_score(&s->state);
     while (p->work.steps < end && !p->work.over && !p->failed && !close_enough(s, &now) &&
            !(until_feasible && !(now.bad > 0))) {
@@ -386,6 +405,8 @@ void dorm_search_more(struct dorm_search *s, uint64_t steps, bool until_feasible
             dorm_plan_load(&s->best, &s->state);
         else
             build_another(s);
+        if (dorm_is_small(p))
+            dorm_refill(s, STEPS_REFILL);
         now = dorm_score(&s->state);
     }
     save_if_better(s);
@@ -399,6 +420,8 @@ void dorm_polish(struct dorm_search *s, uint64_t steps)
         return;
     dorm_plan_load(&s->best, &s->state);
     for (uint32_t i = 0; i < p->n_running && !p->work.over && !p->failed; i++) {
+        if (!dorm_is_small(p) && p->work.steps >= end)
+            break;
         if (p->jobs[i].kind != DORM_COUNTED || s->state.moved[i] == 0)
             continue;
         struct dorm_score before = dorm_score(&s->state);
@@ -423,6 +446,8 @@ bool dorm_search_start(struct dorm_search *s)
     s->seed = s->p->seed;
     s->best.any = false;
     s->n_sets = 0;
+    dorm_waste_find(s->p);
+    s->prices.waste = true;
     dorm_prices_find(s->p, &s->prices, ROUNDS);
     if (s->prices.impossible)
         return false;

@@ -233,6 +233,7 @@ static void put(struct dorm_state *s, uint32_t i, uint32_t node, int32_t n)
 {
     const struct dorm_job *job = &s->p->jobs[i];
     uint32_t e = entry_find(s, i, node);
+    s->version++;
     if (e == DORM_END)
         e = entry_add(s, i, node);
     if (e == DORM_END)
@@ -392,6 +393,7 @@ void dorm_plan_save(struct dorm_plan *plan, const struct dorm_state *s)
 {
     plan->n = 0;
     plan->any = true;
+    plan->version = s->version;
     plan->score = dorm_score(s);
     for (uint32_t i = 0; i < s->p->n; i++) {
         if (s->p->jobs[i].runs && s->moved[i] == 0)
@@ -405,6 +407,11 @@ void dorm_plan_save(struct dorm_plan *plan, const struct dorm_state *s)
 
 void dorm_plan_load(const struct dorm_plan *plan, struct dorm_state *s)
 {
+    if (plan->any && plan->version == s->version) { /* it is loaded already */
+        s->n_log = 0;
+        sum_up(s);
+        return;
+    }
     dorm_state_keep(s);
     for (int grow = 0; grow <= 1; grow++)
         for (uint32_t c = 0; c < plan->n; c++)

@@ -31,7 +31,9 @@ static enum part_because why_this_many(const struct dorm_search *s, uint32_t i,
     if (state->n[i] == from->max)
         return PART_BECAUSE_AT_MAX;
     bool fits = fits_somewhere(state, job);
-    if (!dorm_may_change(s, i) && (fits || s->prices.gain[i] > 1e-6))
+    double gain = s->prices.gain[i] - s->prices.freed[i];
+    /* The gain is a mean over prices that were tried, so a small one means nothing. */
+    if (!dorm_may_change(s, i) && (fits || gain > 0.25 * job->u))
         return PART_BECAUSE_ADJUSTED;
     bool unfair = dorm_room(s, i) == 0 && state->n[i] < job->hi;
     if (unfair && (fits || state->n[i] < job->now))
@@ -61,7 +63,7 @@ static bool minima_fit(struct dorm_search *s)
 /* The reason why the first job of the queue waits. Changes s->state, and the set of jobs that take
  * part.
  */
-static enum part_because why_not(struct dorm_search *s, uint32_t queued)
+static enum part_because why_not(struct dorm_search *s, uint32_t queued, uint32_t longest)
 {
     struct dorm_problem *p = s->p;
     if (p->work.over)
@@ -77,6 +79,8 @@ static enum part_because why_not(struct dorm_search *s, uint32_t queued)
         counted += p->jobs[i].kind == DORM_COUNTED;
     if (p->adjust_bound >= counted)
         return PART_BECAUSE_LOSS;
+    if (queued > longest)
+        return PART_BECAUSE_ADJUSTED;
     double loss_bound = p->loss_bound;
     p->loss_bound = (double)p->m * PART_JOBS_MAX; /* more than any loss */
     bool possible = dorm_search_start(s);
@@ -88,8 +92,8 @@ static enum part_because why_not(struct dorm_search *s, uint32_t queued)
     return possible ? PART_BECAUSE_LOSS : PART_BECAUSE_ADJUSTED;
 }
 
-void dorm_why(struct dorm_search *s, uint32_t admitted, const struct part_job *jobs,
-              struct part_decision *out)
+void dorm_why(struct dorm_search *s, uint32_t admitted, uint32_t longest,
+              const struct part_job *jobs, struct part_decision *out)
 {
     struct dorm_problem *p = s->p;
     uint32_t first = p->n_running + admitted;
@@ -100,7 +104,7 @@ void dorm_why(struct dorm_search *s, uint32_t admitted, const struct part_job *j
     if (first == p->n_all)
         return;
     uint32_t head = p->jobs[first].index;
-    out->jobs[head].because = why_not(s, admitted + 1);
+    out->jobs[head].because = why_not(s, admitted + 1, longest);
     for (uint32_t i = first + 1; i < p->n_all; i++) {
         out->jobs[p->jobs[i].index].because = PART_BECAUSE_BEHIND;
         out->jobs[p->jobs[i].index].other = head;

@@ -10,6 +10,12 @@
  * earlier job). If that container does not fit into the pool, the job gets no more. The cap is
  * `max`, or the number of containers that fit on the nodes one by one, if that is less.
  *
+ * With the symbols of docs/partition.md:
+ *   C_k = sum over the nodes of c_jk;  D_i = max over k of d_ik / C_k
+ *   level of job i = D_i * n_i / w_i, where w_i is its weight
+ *   cap_i = min(max_i, sum over the nodes of the containers of i that fit into the empty node)
+ * The counts n_i at the end are the `ideal_i` of docs/partition.md.
+ *
  * Shares are compared exactly, as fractions. The result does not depend on rounding.
  */
 #ifndef TONY_PARTITION_DRF_H

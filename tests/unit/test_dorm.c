@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -474,12 +475,22 @@ static void brute(struct brute *b, const struct world *w, uint32_t queued, bool 
     try_all(b, 0, 0, 0, 0, (struct sums){ 0 });
 }
 
+static uint64_t number_of(const char *name, uint64_t otherwise)
+{
+    const char *text = getenv(name);
+    int64_t v;
+    bool is_set = text && str_i64(span_of(text), 0, INT64_MAX, name, &v, NULL) == 0;
+    return is_set ? (uint64_t)v : otherwise;
+}
+
+/* TONY_DORM_ROUNDS=n tries n instances. */
 static void as_good_as_all(void **state)
 {
     (void)state;
     AUTO(part_decision_done) struct part_decision d = { 0 };
     static struct world w;
-    for (uint64_t round = 0; round < 300; round++) {
+    uint64_t rounds = number_of("TONY_DORM_ROUNDS", 300);
+    for (uint64_t round = 0; round < rounds; round++) {
         seed = round;
         make(&w, 3, 4, 4);
         decide(&w.c, w.jobs, w.n, &w.o, &d);
@@ -503,6 +514,12 @@ static void as_good_as_all(void **state)
                 "seed %d: %u admitted, %.9f, %u adjusted, %u changed; the best is %u, %.9f, %u, %u",
                 (int)round, m->admitted, m->utilization, m->adjusted, (unsigned)m->changed, queued,
                 b.util, b.adjusted, (unsigned)b.changed);
+        /* With too few steps for a proof, the bound comes from the prices alone. */
+        w.o.limit.steps = 2000;
+        decide(&w.c, w.jobs, w.n, &w.o, &d);
+        if (m->admitted == queued && m->relaxed == relax && !(m->upper_bound > b.util - 1e-9))
+            fail_msg("seed %d: the bound is %.9f, the best %.9f", (int)round, m->upper_bound,
+                     b.util);
     }
 }
 
@@ -524,6 +541,57 @@ static void always_valid(void **state)
             if (d.jobs[i].n_at > 0)
                 assert_memory_equal(d.jobs[i].at, again.jobs[i].at,
                                     d.jobs[i].n_at * sizeof(*d.jobs[i].at));
+        }
+    }
+    part_decision_done(&again);
+}
+
+/* Give the nodes other numbers. to[v]: the new number of node v. */
+static void renumber(struct world *w, const struct world *from, uint32_t *to)
+{
+    *w = *from;
+    w->c.nodes = w->nodes;
+    for (uint32_t v = 0; v < w->c.n_nodes; v++)
+        to[v] = v;
+    for (uint32_t v = w->c.n_nodes; v > 1; v--) {
+        uint32_t other = below(v), kept = to[other];
+        to[other] = to[v - 1];
+        to[v - 1] = kept;
+    }
+    for (uint32_t v = 0; v < w->c.n_nodes; v++)
+        w->nodes[to[v]] = from->nodes[v];
+    for (size_t i = 0; i < w->n; i++) {
+        uint32_t n_at = 0, on[RANDOM_NODES] = { 0 };
+        for (uint32_t a = 0; a < from->jobs[i].n_at; a++)
+            on[to[from->jobs[i].at[a].node]] = from->jobs[i].at[a].n;
+        for (uint32_t v = 0; v < w->c.n_nodes; v++)
+            if (on[v] > 0)
+                w->at[i][n_at++] = (struct part_place){ v, on[v] };
+        w->jobs[i].at = w->at[i];
+    }
+}
+
+/* The numbers of the nodes say nothing: with others, each job gets as many containers. */
+static void nodes_in_any_order(void **state)
+{
+    (void)state;
+    AUTO(part_decision_done) struct part_decision d = { 0 }, again = { 0 };
+    static struct world w, other;
+    uint32_t to[RANDOM_NODES];
+    for (uint64_t round = 0; round < 60; round++) {
+        seed = round;
+        make(&w, RANDOM_NODES, RANDOM_JOBS, 4 + below(12));
+        w.o.limit.steps = 1 + 40000 * (round % 4);
+        renumber(&other, &w, to);
+        decide(&w.c, w.jobs, w.n, &w.o, &d);
+        decide(&other.c, other.jobs, other.n, &w.o, &again);
+        check(&other, &again);
+        assert_int_equal(d.metrics.adjusted, again.metrics.adjusted);
+        assert_int_equal(d.metrics.changed, again.metrics.changed);
+        assert_float_equal(d.metrics.upper_bound, again.metrics.upper_bound, 1e-9);
+        for (size_t i = 0; i < w.n; i++) {
+            assert_int_equal(d.jobs[i].n, again.jobs[i].n);
+            assert_int_equal(d.jobs[i].because, again.jobs[i].because);
         }
     }
     part_decision_done(&again);
@@ -571,6 +639,35 @@ static void many_kinds_of_nodes(void **state)
     assert_true(d.metrics.loss <= d.metrics.loss_bound + 2e-9);
 }
 
+/* Many jobs could get containers on each node: more than the search looks at. No node is given more
+ * than it has. */
+static void many_jobs_for_each_node(void **state)
+{
+    (void)state;
+    AUTO(part_decision_done) struct part_decision d = { 0 };
+    enum { NODES = 60, JOBS = 400 };
+    static struct part_amount nodes[NODES];
+    static struct part_job jobs[JOBS];
+    const struct part_cluster c = { 3, types, NODES, nodes };
+    struct part_options o = part_defaults;
+    seed = 1;
+    o.loss_max = 2;
+    for (size_t v = 0; v < NODES; v++)
+        nodes[v] = (struct part_amount){ { 500, 2000, v % 2 * 100 } };
+    for (size_t i = 0; i < JOBS; i++) {
+        jobs[i] = job("x", 1 + below(40), 1 + below(160), 1, 1 + below(30));
+        jobs[i].demand.v[2] = below(3) / 2 * (1 + below(4));
+    }
+    decide(&c, jobs, JOBS, &o, &d);
+    assert_true(d.metrics.utilization > 0.9 * d.metrics.upper_bound);
+    for (size_t i = 0; i < JOBS; i++)
+        for (uint32_t a = 0; a < d.jobs[i].n_at; a++)
+            take(&nodes[d.jobs[i].at[a].node], &jobs[i].demand, 3, d.jobs[i].at[a].n);
+    for (size_t v = 0; v < NODES; v++)
+        for (uint32_t k = 0; k < 3; k++)
+            assert_true(nodes[v].v[k] >= 0);
+}
+
 static int without_memory(void *ctx)
 {
     (void)ctx;
@@ -604,8 +701,10 @@ int main(void)
         cmocka_unit_test(any_order),
         cmocka_unit_test(as_good_as_all),
         cmocka_unit_test(always_valid),
+        cmocka_unit_test(nodes_in_any_order),
         cmocka_unit_test(asked_to_stop),
         cmocka_unit_test(many_kinds_of_nodes),
+        cmocka_unit_test(many_jobs_for_each_node),
         cmocka_unit_test(memory_runs_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
