@@ -28,6 +28,7 @@ void policy_settings_read(const struct conf *c, struct policy_settings *out)
         o.adjust_max = conf_int(c, PREFIX ".adjust-max");
     o.reserve = conf_real(c, PREFIX ".reserve");
     o.payback_s = (double)conf_int(c, PREFIX ".payback") / 1000;
+    o.move_in_two = true; /* on the pool, which has one node, no job moves */
     o.repack = true;
     *out = (struct policy_settings){ .policy = find_policy(conf_get(c, PREFIX)),
                                      .options = o,

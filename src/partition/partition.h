@@ -113,6 +113,10 @@ struct part_options {
     /* Policies that resize: make no resize that costs more than it gains within this time
      * (worth.h). 0: ignore the costs. */
     double payback_s;
+    /* A job that has to leave nodes so that another job can start is resized twice: it gives the
+     * containers there back, and gets others when the other job runs (the arbiter). false: one
+     * resize moves it. */
+    bool move_in_two;
 
     /* drf, market, srtf-elastic: if the places of running jobs leave no node with room for a
      * container of a job that should start, move containers (repack.c). If that does not help, drf

@@ -27,6 +27,7 @@ struct worth {
     uint32_t *held_back;      /* scratch: members of a group that gain */
     uint32_t first_held;      /* the first new job that must wait; NONE */
     bool any_held;            /* the rule has changed the decision */
+    bool any_starts;          /* by the decision of the policy, a new job starts */
 };
 
 /* ---- one job ---- */
@@ -72,9 +73,31 @@ static bool is_new(const struct part_job *job)
     return job->n_at == 0;
 }
 
+/* c_i for one resize. */
 static double resize_s(const struct part_job *job)
 {
     return is_new(job) || job->lost ? 0 : job->resize_s;
+}
+
+/* Do containers of the job leave a node and come back on another one? */
+static bool is_moved(const struct part_job *job, const struct part_share *s)
+{
+    struct diff d = diff_of(job, s);
+    uint32_t was = part_count(job);
+    int64_t kept = was;
+
+    while (diff_next(&d))
+        kept += MIN(d.more, (int64_t)0);
+    return kept < (int64_t)MIN(was, s->n);
+}
+
+/* c_i: the time for which the job does nothing because of the decision. */
+static double stall_s(const struct worth *w, const struct member *m)
+{
+    const struct part_job *job = &w->jobs[m->job];
+    bool twice = w->o->move_in_two && w->any_starts && is_moved(job, &w->out->jobs[m->job]);
+
+    return resize_s(job) * (twice ? 2 : 1);
 }
 
 static double cost_of(const struct worth *w, const struct member *m)
@@ -82,7 +105,7 @@ static double cost_of(const struct worth *w, const struct member *m)
     const struct part_share *s = &w->out->jobs[m->job];
     uint32_t was = part_count(&w->jobs[m->job]);
 
-    return is_changed(s) ? m->u * MIN(was, s->n) * resize_s(&w->jobs[m->job]) : 0;
+    return is_changed(s) ? m->u * MIN(was, s->n) * stall_s(w, m) : 0;
 }
 
 static double gain_of(const struct worth *w, const struct member *m, double until_s)
@@ -95,9 +118,9 @@ static double gain_of(const struct worth *w, const struct member *m, double unti
     horizon = MIN(horizon, is_new(job) ? job->remaining_s : job->ends_in_s);
     if (is_new(job))
         horizon += job->waited_s;
-    if (!is_changed(s) || s->n <= was || horizon <= resize_s(job))
+    if (!is_changed(s) || s->n <= was || horizon <= stall_s(w, m))
         return 0;
-    return m->u * (s->n - was) * (horizon - resize_s(job));
+    return m->u * (s->n - was) * (horizon - stall_s(w, m));
 }
 
 /* Let the job keep its containers. cost and gain are those of the whole change that is
@@ -389,6 +412,7 @@ static int begin(struct worth *w)
         const struct part_job *job = &w->jobs[i];
         if (!is_changed(&w->out->jobs[i]))
             continue;
+        w->any_starts |= is_new(job);
         struct member m = { .job = i, .parent = w->n, .next = NONE };
         for (uint32_t k = 0; k < w->c->n_types; k++)
             if (total.v[k] > 0)

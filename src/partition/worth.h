@@ -5,7 +5,10 @@
  *
  * Costs and gains are in shares times seconds. u_i, the share of one container of job i, is the sum
  * over the types of its demand divided by the capacity of the cluster. A job has n_i containers,
- * and n'_i by the decision. c_i is its resize_s; 0 if the job is new or lost containers.
+ * and n'_i by the decision. c_i is its resize_s; 0 if the job is new or lost containers. If the
+ * caller moves a job by two resizes (move_in_two of the options), c_i is twice that for a job whose
+ * containers must leave a node so that another job can start, and come back on other nodes:
+ *   sum over the nodes j of min(x_ij, x'_ij) < min(n_i, n'_i)
  *
  *   cost of job i    u_i * min(n_i, n'_i) * c_i, if it runs and its places change: the containers
  *                    that it keeps do nothing for c_i seconds.

@@ -174,11 +174,51 @@ static void test_again(void **state)
     check(&r);
 }
 
+/* Two nodes of 4 slots. A new job with containers of 4 slots needs one of them whole, and the
+ * running job has 2 containers on each. By drf the running job keeps 4 containers, all on the other
+ * node: two of them move. */
+static void test_move(void **state)
+{
+    static const struct part_amount nodes[] = { { { 4 } }, { { 4 } } };
+    static const struct part_cluster two = { 1, types, 2, nodes };
+    static const struct part_place spread[] = { { 0, 2 }, { 1, 2 } };
+    struct part_job jobs[] = {
+        { .id = "a",
+          .demand = { { 1 } },
+          .weight = 1,
+          .min = 4,
+          .max = 4,
+          .at = spread,
+          .n_at = 2 },
+        { .id = "b", .demand = { { 4 } }, .weight = 1, .min = 1, .max = 1 },
+    };
+    struct part_options o = part_defaults;
+
+    (void)state;
+    jobs[0].resize_s = 60;
+    jobs[0].ends_in_s = jobs[0].remaining_s = jobs[1].ends_in_s = jobs[1].remaining_s = INFINITY;
+    o.payback_s = 100;
+    o.repack = true;
+    for (int twice = 0; twice <= 1; twice++) {
+        AUTO(part_decision_done) struct part_decision d = { 0 };
+        char why[PART_WHY_MAX];
+        o.move_in_two = twice == 1;
+        assert_int_equal(part_decide(part_policy_find("drf"), &two, jobs, 2, &o, &d, NULL), 0);
+        assert_int_equal(d.jobs[0].n, 4);
+        assert_int_equal(d.jobs[1].verdict, twice ? PART_WAITS : PART_STARTS);
+        part_why(&d, &two, jobs, 1, why);
+        if (twice)
+            assert_string_equal(why, "it waits: to make room would cost running jobs as much as "
+                                     "120 s of its work, and gain 100 s");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_again),
+        cmocka_unit_test(test_move),
     };
     return cmocka_run_group_tests_name("worth", tests, NULL, NULL);
 }
