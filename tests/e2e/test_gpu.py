@@ -183,12 +183,13 @@ def test_a_broken_driver_is_no_obstacle(gpus):
     lab.settled()
 
 
-def test_a_policy_divides_the_devices(gpus):
+@pytest.mark.parametrize("policy", ["drf", "dorm"])
+def test_a_policy_divides_the_devices(gpus, policy):
     """
     Two jobs whose workers have one device each share four devices. Each worker locks its device, so a device
     that two live workers have is noticed.
     """
-    lab = gpus(4, site={"pool.policy": "drf", "pool.policy.interval": 100})
+    lab = gpus(4, site={"pool.policy": policy, "pool.policy.interval": 100, "pool.policy.loss-max": 0.2})
     lock = f'exec 9>{lab.base}/device$CUDA_VISIBLE_DEVICES; flock -n 9 || echo "$TONY_TASK" >> {lab.base}/double; exec sleep 1000'
     role = {"gpus": 1, "memory": "16m", "min-instances": 1, "max-instances": 4}
 
