@@ -47,7 +47,7 @@ struct copies {
     bool covered;         /* an older set still has all records of the journal */
 
     bool hurried, stopped;
-    int64_t waits_since; /* hurried: since when an action waits */
+    int64_t waits_since; /* hurried: since when the action waits */
     int64_t begin_ms;    /* records are collected until then */
     int64_t next_ms;     /* no operation starts before, because one has failed */
     bool complained;     /* a failure was logged, and no put has succeeded since */
@@ -151,7 +151,7 @@ static void arm(struct copies *c)
         next = c->next_ms;
     else if (!c->under_way && has_new(c))
         next = MAX(c->begin_ms, c->next_ms);
-    if (c->hurried && !c->gave_up)
+    if (c->hurried)
         next = MIN(next, c->waits_since + c->cfg.patience_ms);
     if (next != INT64_MAX)
         loop_timer_set(c->timer, MAX(next, clock_mono_ms()));
@@ -393,8 +393,9 @@ static void on_timer(void *arg)
         else if (has_new(c)) /* arm() has waited for begin_ms */
             put_next(c);
     }
-    if (c->hurried && !c->gave_up && now >= c->waits_since + c->cfg.patience_ms) {
+    if (c->hurried && now >= c->waits_since + c->cfg.patience_ms) {
         c->gave_up = true;
+        c->hurried = false;
         c->cfg.on_stored(c->cfg.arg);
     }
     arm(c);
