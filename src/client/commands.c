@@ -42,11 +42,15 @@ static const struct command table[] = {
           "names a file of the current\n"
           "directory, this directory is shipped. The framework is then generic unless "
           "--framework names another.\n"
+          "What the tasks write is shown with their names in front: of all tasks if there are at "
+          "most 4, else of the chief;\n"
+          "--output chooses. If a task writes faster than people read, lines are left out and "
+          "counted; tony logs has them.\n"
           "Without JOBFILE and --conf_file, ./tony.xml is used when it is there. Ctrl-C asks "
           "the job to stop; a second\n"
           "one stops waiting for that. The exit code is the job's: 0 succeeded, 1 failed, 3 "
           "killed or out of its time.\n",
-      .options = JOB_OPTIONS | OPT_BIT(OPT_JSON),
+      .options = JOB_OPTIONS | OPT_BIT(OPT_JSON) | OPT_BIT(OPT_OUTPUT) | OPT_BIT(OPT_QUIET),
       .max_args = 1,
       .takes_command = true,
       .fn = cmd_run },
@@ -125,16 +129,22 @@ static const struct command table[] = {
       .max_args = 1,
       .fn = cmd_why },
     { .name = "logs",
-      .usage = "logs APP [TASK] [options]",
-      .summary = "what a task wrote, live or finished",
-      .examples = "  tony logs last worker:1 --stderr -n 50\n  tony logs last -f\n",
-      .text = APP_TEXT "TASK is ROLE:INDEX; without it all tasks are shown, standard output first. "
-                       "If there are several files, each\n"
-                       "gets a heading.\n",
+      .usage = "logs APP [TASK...] [options]",
+      .summary = "what tasks wrote, live or finished",
+      .examples = "  tony logs last worker:1 --stderr -n 50\n  tony logs last -f\n"
+                  "  tony logs last worker:0 ps --since 10m --grep 'loss|error'\n",
+      .text = APP_TEXT
+      "TASK is ROLE:INDEX, or ROLE for all of its tasks; without it all tasks are shown, standard "
+      "output first. If there\n"
+      "are several files, each gets a heading. With -f or --grep each line gets the name of its "
+      "task instead. -f goes\n"
+      "on through restarts until the tasks have ended; Ctrl-C ends only this command. --since "
+      "is exact to about 10 s.\n",
       .options = WHERE_OPTIONS | OPT_BIT(OPT_STDOUT) | OPT_BIT(OPT_STDERR) | OPT_BIT(OPT_N) |
-                 OPT_BIT(OPT_FOLLOW) | OPT_BIT(OPT_ATTEMPT) | OPT_BIT(OPT_RANK),
+                 OPT_BIT(OPT_FOLLOW) | OPT_BIT(OPT_ATTEMPT) | OPT_BIT(OPT_RANK) |
+                 OPT_BIT(OPT_SINCE) | OPT_BIT(OPT_GREP),
       .min_args = 1,
-      .max_args = 2,
+      .max_args = 1000,
       .fn = cmd_logs },
     { .name = "wait",
       .usage = "wait APP... [--all|--any] [--json]",

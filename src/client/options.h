@@ -50,6 +50,12 @@ struct buf;
     X(OPT_STDERR, "stderr", 0, NULL, false, "only standard error")                                 \
     X(OPT_ATTEMPT, "attempt", 0, "N", false, "the log of the Nth attempt; default is the last")    \
     X(OPT_RANK, "rank", 0, "N", false, "only that process of a task that has several")             \
+    X(OPT_OUTPUT, "output", 0, "WHAT", false,                                                      \
+      "whose output is shown: all, chief, none, or tasks as worker:0,ps; default is all of at "    \
+      "most 4 tasks, else the chief")                                                              \
+    X(OPT_QUIET, "quiet", 'q', NULL, false, "show no output of tasks and no progress")             \
+    X(OPT_GREP, "grep", 0, "PATTERN", false,                                                       \
+      "only lines that match this extended regular expression")                                    \
     X(OPT_NO_WAIT, "no-wait", 0, NULL, false, "return as soon as the request was accepted")        \
     X(OPT_CHECKPOINT, "checkpoint", 0, NULL, false,                                                \
       "let the tasks save a checkpoint first (tony.task.checkpoint-grace)")                        \

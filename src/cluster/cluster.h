@@ -206,21 +206,45 @@ void cluster_plan_done(struct cluster_plan *p);
 
 /* ---- logs ---- */
 
-struct cluster_log_wish {
-    const char *role; /* NULL = all tasks */
+struct cluster_log_choice { /* borrowed text */
+    const char *role;
     size_t role_len;
-    int64_t index, attempt, rank;  /* index, rank: -1 = all; attempt: 0 = the last */
+    int64_t index; /* -1 = all tasks of the role */
+};
+/* Is the task one of these? n = 0: every task is. */
+bool cluster_log_wants(const struct cluster_log_choice *v, size_t n, const char *role,
+                       int64_t index);
+
+struct cluster_log_wish {
+    const struct cluster_log_choice *tasks;
+    size_t n_tasks;                /* 0 = all tasks */
+    int64_t attempt, rank;         /* rank: -1 = all; attempt: 0 = the last */
     int64_t lines;                 /* only the last lines of each log; -1 = whole logs */
+    int64_t since_ms;              /* only text that was written after this time; 0 = all */
     bool want_stdout, want_stderr; /* at least one */
     bool follow;                   /* go on until the wished tasks have ended */
+    /* For logs of which a part was shown before: where to begin in each; -1: nothing was shown.
+     * NULL: read whole logs. With it, at most the last `most` bytes of each log are read. It cannot
+     * be combined with `lines`, `follow` or `attempt`. */
+    int64_t (*from)(const char *task, const char *stream, uint32_t rank, uint32_t attempt,
+                    void *arg);
+    void *from_arg;
+    int64_t most;
 };
 
 struct cluster_log_text {
     const char *task;   /* "worker:1" */
     const char *stream; /* "stdout" or "stderr" */
     uint32_t rank;
-    bool several; /* texts of other logs come too: a heading tells them apart */
+    uint32_t attempt; /* 0 = not known */
+    bool several;     /* texts of other logs come too: a heading tells them apart */
+    bool end;         /* of the output of cluster_follow(): all text of this attempt has come */
     struct span text;
+    int64_t offset; /* of text in its log; -1 = not known */
+    /* Text before this one that was left out, because nobody could read that fast. more_lines: a
+     * part of it was not counted. */
+    uint64_t left_bytes, left_lines;
+    bool more_lines;
 };
 /* 0, or -errno to end the reading with this error. */
 typedef int cluster_log_fn(const struct cluster_log_text *t, void *arg);
@@ -528,6 +552,15 @@ void resize_await_refusal(struct cluster *k, const char *id, json_t **doc);
 
 /* ---- following a job to its end, on any cluster ---- */
 
+/* The tasks whose output cluster_follow() passes on. */
+enum cluster_output {
+    CLUSTER_OUTPUT_NONE = 0,
+    CLUSTER_OUTPUT_AUTO, /* all tasks if there are at most 4, else the chief */
+    CLUSTER_OUTPUT_CHIEF,
+    CLUSTER_OUTPUT_ALL,
+    CLUSTER_OUTPUT_CHOSEN,
+};
+
 struct follow_options {
     /* The client owns the job: the job stops tony.client.away-limit after the client has
      * disconnected. */
@@ -549,6 +582,12 @@ struct follow_options {
     void (*waits)(const char *state, const char *why, void *arg);
     void (*say)(const char *text, void *arg);
     void (*tasks)(const json_t *doc, void *arg);
+    /* Pass on what tasks write, as the master sends it. Text is left out if a task writes faster
+     * than people read, or if this client does not keep up. */
+    enum cluster_output output;
+    const struct cluster_log_choice *chosen; /* of CLUSTER_OUTPUT_CHOSEN */
+    size_t n_chosen;
+    void (*log)(const struct cluster_log_text *t, void *arg);
     void *arg;
 };
 

@@ -20,6 +20,7 @@
 #include "base/base.h"
 #include "cluster/cluster.h"
 #include "cluster/link.h"
+#include "cluster/log_watch.h"
 #include "cluster/remote.h"
 #include "loop/loop.h"
 #include "proto/tony.pb-c.h"
@@ -66,7 +67,8 @@ struct follow {
 
     const char *stop_reason; /* NULL = the job need not be stopped */
     bool asked_tasks;
-    json_t *tasks; /* a status document, for the URLs of the logs */
+    json_t *tasks;            /* a status document, for the URLs of the logs */
+    struct log_places places; /* of the output that was passed on */
 };
 
 static const struct cluster_ops *ops_of(const struct follow *f)
@@ -132,6 +134,30 @@ static void on_stopping(void *arg)
     struct follow *f = arg;
     if (f->o->return_when_stopping && f->stage < VERDICT)
         end(f, 0);
+}
+
+/* ---- the output of the tasks ---- */
+
+static void watch_output(struct follow *f)
+{
+    const struct log_watch_wish w = { .which = f->o->output,
+                                      .chosen = f->o->chosen,
+                                      .n_chosen = f->o->n_chosen,
+                                      .want_stdout = true,
+                                      .want_stderr = true,
+                                      .lossy = true,
+                                      .rank = -1,
+                                      .lines = -1 };
+    if (f->o->output && f->o->log)
+        /* If the connection is broken, on_close() looks for the master again. */
+        (void)log_watch_send(f->master, &w, &f->places);
+}
+
+static void on_piece(struct follow *f, const Tony__LogPiece *p)
+{
+    struct cluster_log_text text;
+    if (f->o->log && log_watch_take(&f->places, p, &text))
+        f->o->log(&text, f->o->arg);
 }
 
 /* ---- the master ---- */
@@ -203,6 +229,8 @@ static void on_frame(struct conn *conn, const Tony__Frame *frame, void *arg)
         on_update(f, frame->job_update);
     else if (frame->body_case == TONY__FRAME__BODY_ANSWER)
         on_answer(f, frame->answer);
+    else if (frame->body_case == TONY__FRAME__BODY_LOG_PIECE)
+        on_piece(f, frame->log_piece);
 }
 
 static void set_reached(struct follow *f)
@@ -233,6 +261,7 @@ static void on_open(struct conn *conn, void *arg)
     set_reached(f);
     int what = f->o->owns_job ? TONY__CLIENT_ASK__WHAT__OWN : TONY__CLIENT_ASK__WHAT__FOLLOW;
     (void)link_send_ask(conn, what, f->id, ""); /* an error is handled as in send_stop() */
+    watch_output(f);
     send_stop(f);
 }
 
@@ -499,6 +528,7 @@ int cluster_follow(struct cluster *k, const char *id, const struct follow_option
     if (rc == 0)
         attach_logs(&f);
     json_decref(f.tasks);
+    vec_done(&f.places.v);
     cluster_report_done(&f.report);
     cluster_report_done(&f.last);
     if (rc < 0)

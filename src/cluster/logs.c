@@ -3,6 +3,10 @@
  * logs of a job whose master is on another machine. While the job runs, the master passes each
  * request on to the executor of the task. The logs of ended tasks are read from where the cluster
  * keeps them (kept_log() of its table).
+ *
+ * With --follow the client asks once, and the executors send new text as soon as there is some
+ * (log_watch.h). The status of the job is requested every second, and less often if there are many
+ * tasks. It tells when the tasks have ended.
  */
 #include <errno.h>
 #include <unistd.h>
@@ -10,14 +14,23 @@
 #include "base/base.h"
 #include "cluster/cluster.h"
 #include "cluster/link.h"
+#include "cluster/log_watch.h"
 #include "cluster/remote.h"
 #include "codec/json.h"
 #include "loop/loop.h"
 #include "proto/tony.pb-c.h"
+#include "storage/log_times.h"
 
 enum {
     PIECE = 256 << 10,
-    LOOK_MS = 200, /* interval of the requests with --follow */
+    LOOK_MS = 200, /* pause before the status is requested again, if there is no master */
+    /* With cluster_log_wish.from: of a log of which nothing was shown, only its last lines. */
+    REST_LINES = 100,
+    /* With --follow: interval of the requests for the status. A master needs about 10 us for each
+     * task in the status. */
+    STATUS_MS = 500,
+    STATUS_PER_TASK_MS = 5,
+    STATUS_MAX_MS = 5000,
     ANSWER_WAIT_MS = 30000,
     /* Give up if for this time there is neither a master nor an end of the job. */
     NO_MASTER_MS = 10000,
@@ -31,6 +44,7 @@ struct place { /* the position up to which the log of one rank was shown */
     int64_t attempt;
     int64_t at[N_STREAMS]; /* bytes shown; -1: nothing yet, and only the last lines are wanted */
     bool missing;          /* the log cannot be read, and the user was told */
+    bool shown;            /* with --follow: the attempt has ended, and its logs were shown */
 };
 
 struct logs {
@@ -52,16 +66,26 @@ struct logs {
     struct buf piece;
     int64_t at, size;
     int num;
+    /* with --follow */
+    bool watches;             /* the master on this connection was asked for new text */
+    struct log_places passed; /* the text that it has sent */
+    int fn_rc;                /* a negative result of fn */
+    struct loop_timer *timer;
+    bool waiting;
 };
 
 /* ---- which tasks to show ---- */
 
 static bool wanted(const struct logs *l, const json_t *task)
 {
-    const char *role = json_str(task, "role", "");
-    const struct cluster_log_wish *w = l->w;
-    return !w->role || (strlen(role) == w->role_len && memcmp(role, w->role, w->role_len) == 0 &&
-                        (w->index < 0 || json_int(task, "index", -1) == w->index));
+    return cluster_log_wants(l->w->tasks, l->w->n_tasks, json_str(task, "role", ""),
+                             json_int(task, "index", -1));
+}
+
+/* The number of the task in messages. Masters of tony 0.1.0 do not tell it: it was the index. */
+static uint32_t slot_of(const json_t *task, size_t index)
+{
+    return (uint32_t)json_int(task, "slot", (int64_t)index);
 }
 
 static bool want(const struct logs *l, size_t stream)
@@ -125,7 +149,12 @@ static int write_text(struct logs *l, const char *task, const char *stream, uint
                       struct span text)
 {
     const struct cluster_log_text t = {
-        .task = task, .stream = stream, .rank = rank, .several = l->several, .text = text
+        .task = task,
+        .stream = stream,
+        .rank = rank,
+        .several = l->several,
+        .text = text,
+        .offset = -1,
     };
     return text.len ? l->fn(&t, l->arg) : 0;
 }
@@ -138,19 +167,44 @@ static int write_kept(struct span text, void *arg)
 
 /* ---- of a task that has ended ---- */
 
+static int take_times(struct span text, void *arg)
+{
+    return buf_add(arg, text.p, text.len);
+}
+
+/* --since: how long the kept log was at that time. 0 if that is not known. */
+static int64_t kept_since(const struct logs *l, const struct cluster_kept_log *log)
+{
+    AUTO(buf_done) struct buf times = { .max = LOG_TIMES_TEXT_MAX };
+    struct cluster_kept_log ask = *log;
+    struct err unread = { 0 };
+    int64_t size = 0;
+    ask.stream = LOG_TIMES_NAME;
+    ask.rank = 0;
+    ask.lines = -1;
+    if (cluster_head(l->k)->ops->kept_log(l->k, &ask, take_times, &times, &size, &unread) < 0)
+        return 0;
+    return log_times_length(buf_span(&times), l->w->since_ms, log->rank,
+                            str_eq(log->stream, "stderr"));
+}
+
 /* Print the kept log from the position that was shown already to its end. */
 static int show_kept(struct logs *l, const json_t *task, size_t s, struct place *p)
 {
     const struct cluster_ops *ops = cluster_head(l->k)->ops;
     struct piece_of piece = { l, json_str(task, "task", ""), streams[s], p->rank };
-    const struct cluster_kept_log log = { .id = l->id,
-                                          .task = task,
-                                          .stream = streams[s],
-                                          .rank = p->rank,
-                                          .attempt = p->attempt,
-                                          .from = MAX(p->at[s], (int64_t)0),
-                                          .lines = p->at[s] < 0 ? l->w->lines : -1 };
+    struct cluster_kept_log log = { .id = l->id,
+                                    .task = task,
+                                    .stream = streams[s],
+                                    .rank = p->rank,
+                                    .attempt = p->attempt,
+                                    .from = MAX(p->at[s], (int64_t)0),
+                                    .lines = p->at[s] >= 0 ? -1
+                                             : l->w->from  ? REST_LINES
+                                                           : l->w->lines };
     struct err e = { 0 };
+    if (l->w->since_ms && p->at[s] == 0 && ops->kept_log)
+        log.from = kept_since(l, &log);
     int64_t size = log.from;
     int rc = ops->kept_log ? ops->kept_log(l->k, &log, write_kept, &piece, &size, &e)
                            : err_set(&e, ENOENT, "the log of %s can no longer be read", piece.task);
@@ -163,6 +217,12 @@ static int show_kept(struct logs *l, const json_t *task, size_t s, struct place 
 
 /* ---- from the executor, by way of the master ---- */
 
+static void end_waiting(struct logs *l)
+{
+    l->waiting = false;
+    loop_stop(l->h->loop);
+}
+
 static void request_end(struct logs *l, const struct err *e)
 {
     l->waits = false;
@@ -171,10 +231,14 @@ static void request_end(struct logs *l, const struct err *e)
     loop_stop(l->h->loop);
 }
 
+static void take_piece(struct logs *l, const Tony__LogPiece *p);
+
 static void on_frame(struct conn *conn, const Tony__Frame *f, void *arg)
 {
     struct logs *l = arg;
     (void)conn;
+    if (f->body_case == TONY__FRAME__BODY_LOG_PIECE)
+        take_piece(l, f->log_piece);
     if (!l->waits)
         return;
     if (f->body_case == TONY__FRAME__BODY_ANSWER && l->number == 0) {
@@ -202,10 +266,13 @@ static void on_close(struct conn *conn, const struct err *why, void *arg)
     struct err e = *why;
     (void)conn;
     l->master = NULL;
+    l->watches = false;
     if (!e.num)
         (void)err_set(&e, ECONNRESET, "the master has closed the connection");
     if (l->waits)
         request_end(l, &e);
+    if (l->waiting)
+        end_waiting(l);
 }
 
 static void late(void *arg)
@@ -246,6 +313,7 @@ static int read_piece(struct logs *l, const struct place *p, int64_t attempt, co
     ask.stream = (char *)(uintptr_t)stream;
     ask.offset = offset;
     ask.max = PIECE;
+    ask.since_ms = l->w->since_ms;
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_READ_LOG;
     f.read_log = &ask;
@@ -317,6 +385,7 @@ static int refresh(struct logs *l, struct err *e)
     if (l->master && ask_status(l) == 0)
         return 0;
     conn_close(TAKE(l->master));
+    l->watches = false;
     json_t *doc = NULL;
     struct err none = { 0 };
     int rc = cluster_head(l->k)->ops->status(l->k, l->id, &doc, e);
@@ -374,9 +443,13 @@ static int show_round(struct logs *l)
     {
         int64_t n = MIN(json_int(task, "ranks", 1), (int64_t)UINT16_MAX);
         for (int64_t rank = 0; rank < n; rank++, at++) {
-            struct place p = { .slot = (uint32_t)i, .rank = (uint32_t)rank };
+            struct place p = { .slot = slot_of(task, i), .rank = (uint32_t)rank };
             for (size_t s = 0; s < N_STREAMS; s++)
-                p.at[s] = l->w->lines >= 0 ? -1 : 0;
+                p.at[s] = l->w->from
+                              ? l->w->from(json_str(task, "task", ""), streams[s], (uint32_t)rank,
+                                           (uint32_t)json_int(task, "attempt", 0), l->w->from_arg)
+                          : l->w->lines >= 0 ? -1
+                                             : 0;
             if (at >= l->places.n && vec_push(&l->places, p) < 0)
                 return -ENOMEM;
             if (rc == 0 && wanted(l, task) && (l->w->rank < 0 || l->w->rank == rank))
@@ -426,11 +499,158 @@ static int show_now(struct logs *l, bool *out_last, struct err *e)
     return 0;
 }
 
+/* ---- following ---- */
+
+/* Is the text pushed by the executors? An earlier attempt is read by requests: it is complete. */
+static bool is_pushed(const struct logs *l)
+{
+    return l->w->follow && !l->w->attempt;
+}
+
+static struct place *place_at(struct logs *l, uint32_t slot, uint32_t rank)
+{
+    for (size_t i = 0; i < l->places.n; i++)
+        if (l->places.v[i].slot == slot && l->places.v[i].rank == rank)
+            return &l->places.v[i];
+    return NULL;
+}
+
+static void take_piece(struct logs *l, const Tony__LogPiece *m)
+{
+    struct cluster_log_text text;
+    struct place *p = place_at(l, m->slot, m->rank);
+    bool is_new = log_watch_take(&l->passed, m, &text);
+    if (p && p->attempt < (int64_t)m->attempt)
+        *p = (struct place){ .slot = p->slot, .rank = p->rank, .attempt = m->attempt };
+    if (p && p->attempt == (int64_t)m->attempt && !p->shown)
+        p->at[m->is_stderr] = m->offset + (int64_t)m->data.len;
+    if (!is_new || (p && p->shown && p->attempt == (int64_t)m->attempt) || l->fn_rc < 0)
+        return;
+    text.several = l->several;
+    l->fn_rc = l->fn(&text, l->arg);
+    if (l->fn_rc < 0 && l->waiting)
+        end_waiting(l);
+}
+
+/* Ask the master for new text. What kept_log() has shown is not sent again. */
+static int watch(struct logs *l)
+{
+    const struct log_watch_wish w = { .which = l->w->n_tasks ? CLUSTER_OUTPUT_CHOSEN
+                                                             : CLUSTER_OUTPUT_ALL,
+                                      .chosen = l->w->tasks,
+                                      .n_chosen = l->w->n_tasks,
+                                      .want_stdout = l->w->want_stdout,
+                                      .want_stderr = l->w->want_stderr,
+                                      .rank = l->w->rank,
+                                      .lines = l->w->lines,
+                                      .since_ms = l->w->since_ms };
+    if (!l->master || l->watches)
+        return 0;
+    int rc = log_watch_send(l->master, &w, &l->passed);
+    l->watches = rc == 0;
+    return rc == -ENOMEM ? rc : 0; /* if the connection is broken, refresh() makes another one */
+}
+
+/* A task has ended, and its executor has sent what it could before that: show the rest. */
+static int show_end(struct logs *l, const json_t *task, struct place *p)
+{
+    int rc = 0;
+    int64_t attempt = json_int(task, "attempt", 0);
+    if (p->attempt != attempt)
+        *p = (struct place){ .slot = p->slot,
+                             .rank = p->rank,
+                             .at = { l->w->lines >= 0 && !p->attempt ? -1 : 0,
+                                     l->w->lines >= 0 && !p->attempt ? -1 : 0 } };
+    p->attempt = attempt;
+    for (size_t s = 0; rc >= 0 && s < N_STREAMS; s++)
+        if (want(l, s))
+            rc = show_kept(l, task, s, p);
+    p->shown = true;
+    return rc;
+}
+
+static int show_ended(struct logs *l)
+{
+    size_t i;
+    json_t *task;
+    int rc = 0;
+    json_array_foreach(tasks_of(l), i, task)
+    {
+        bool ended = is_over(l) || str_eq(json_str(task, "state", ""), "ended");
+        int64_t n = MIN(json_int(task, "ranks", 1), (int64_t)UINT16_MAX);
+        for (int64_t rank = 0; rank < n && wanted(l, task) && rc >= 0; rank++) {
+            struct place *p = place_at(l, slot_of(task, i), (uint32_t)rank);
+            struct place new = { .slot = slot_of(task, i), .rank = (uint32_t)rank };
+            new.at[0] = new.at[1] = l->w->lines >= 0 ? -1 : 0;
+            if (l->w->rank >= 0 && l->w->rank != rank)
+                continue;
+            if (!p && vec_push(&l->places, new) == 0)
+                p = &l->places.v[l->places.n - 1];
+            if (!p)
+                return -ENOMEM;
+            if (ended && (!p->shown || p->attempt != json_int(task, "attempt", 0)))
+                rc = show_end(l, task, p);
+        }
+    }
+    return rc;
+}
+
+/* Show what ended tasks have left, and let the executors of the others send. *out_last: all wanted
+ * tasks have ended. */
+static int follow_now(struct logs *l, bool *out_last, struct err *e)
+{
+    l->several = count_logs(l) > 1 || (want(l, 0) && want(l, 1));
+    bool last = all_ended(l);
+    int rc = show_ended(l);
+    if (rc >= 0)
+        rc = watch(l);
+    if (rc >= 0)
+        rc = l->fn_rc;
+    if (rc < 0) {
+        (void)err_set(e, -rc, "cannot show the logs: %m");
+        return -EXIT_CLUSTER;
+    }
+    *out_last = last && (l->master || is_over(l));
+    return 0;
+}
+
+static void on_timer(void *arg)
+{
+    struct logs *l = arg;
+    if (l->waiting)
+        end_waiting(l);
+}
+
+/* Run the loop until it is time for the next status, or the connection ends. Text is shown
+ * meanwhile. */
+static int wait_for_status(struct logs *l)
+{
+    int64_t n = (int64_t)json_array_size(tasks_of(l)) * STATUS_PER_TASK_MS;
+    int64_t pause = l->master ? MIN(MAX(n, (int64_t)STATUS_MS), (int64_t)STATUS_MAX_MS) : LOOK_MS;
+    if (!l->timer && !(l->timer = loop_timer_new(l->h->loop, on_timer, l)))
+        return -ENOMEM;
+    loop_timer_set(l->timer, clock_mono_ms() + pause);
+    for (l->waiting = true; l->waiting;)
+        (void)loop_run(l->h->loop);
+    loop_timer_stop(l->timer);
+    return l->fn_rc;
+}
+
 static int show(struct logs *l, struct err *e)
 {
     int64_t heard_ms = clock_mono_ms();
     for (bool last = false; !last;) {
         int rc = refresh(l, e);
+        if (rc == 0 && is_pushed(l) && count_wanted(l)) {
+            rc = follow_now(l, &last, e);
+            if (rc == 0 && !last && wait_for_status(l) < 0) {
+                (void)err_set(e, l->fn_rc ? -l->fn_rc : ENOMEM, "cannot show the logs: %m");
+                rc = -EXIT_CLUSTER;
+            }
+            if (rc < 0)
+                return rc;
+            continue;
+        }
         if (rc == 0)
             rc = count_wanted(l) ? show_now(l, &last, e) : is_silent(l) ? 0 : no_tasks(l, &last, e);
         if (rc < 0)
@@ -457,8 +677,10 @@ int remote_logs(struct cluster *k, const char *id, const struct cluster_log_wish
     };
     int rc = host_loop(l.h, e) ? show(&l, e) : -EXIT_CLUSTER;
     conn_close(l.master);
+    loop_timer_free(l.timer);
     buf_done(&l.piece);
     vec_done(&l.places);
+    vec_done(&l.passed.v);
     json_decref(l.doc);
     json_decref(l.answer);
     return rc;

@@ -149,6 +149,7 @@ static void finish(struct executor *x)
     else if (x->role && x->role->preprocess)
         params_keep(x, &a->tail);
     a->state = ATTEMPT_ENDED;
+    log_times_end(x);
     close_p(&a->logs.out_fd);
     close_p(&a->logs.err_fd);
     prctl(PR_SET_TIMERSLACK, SLACK_DEFAULT_NS);
@@ -156,6 +157,7 @@ static void finish(struct executor *x)
         log_event(LOG_INFO, "task.ended", f_int("attempt", a->number),
                   f_int("exit", x->cfg->record->exit_code), f_int("signal", x->cfg->record->signal),
                   f_str("reason", end_reason_name(reason)), f_str("detail", a->detail));
+    log_watches_end(x);
     if (x->greeted)
         attempt_report_end(x); /* else: with the next ExecutorHello, or after the next Welcome */
     streams_kill(x);           /* after the report: they do not delay the end of the task */
@@ -432,6 +434,8 @@ void attempt_start(struct executor *x, const Tony__Start *s)
         a->deadline_ms = clock_mono_ms() + (int64_t)w->execution_timeout_ms;
     prctl(PR_SET_TIMERSLACK, SLACK_NS);
     task_metrics_begin(x);
+    log_watches_begin(x);
+    log_times_begin(x);
     say_started(x);
 }
 

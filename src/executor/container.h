@@ -105,6 +105,10 @@ int remote_logs_open(struct remote *r, uint32_t attempt, struct logs *out, struc
 /* Copy to out the variables of the executor's environment that a task gets. */
 int remote_environment(const struct remote *r, struct strv *out);
 void remote_read_log(struct executor *x, const Tony__ReadLog *m);
+/* Open a log of an attempt that ran in this container; attempt 0 = the last one. A descriptor, or
+ * -errno. */
+int remote_open_log(const struct remote *r, const char *stream, uint32_t attempt, uint32_t rank,
+                    struct err *e);
 
 /* Give memory that is not needed any more back to the kernel: the node manager counts it as the
  * task's. */

@@ -13,6 +13,7 @@
 #include "base/util.h"
 #include "executor/container.h"
 #include "executor/executor_int.h"
+#include "storage/log_times.h"
 
 enum { PIECE_MAX = 1 << 20 };
 
@@ -74,26 +75,19 @@ int remote_logs_open(struct remote *r, uint32_t attempt, struct logs *out, struc
 
 /* ---- pieces ---- */
 
-/* -ENOENT: no such log. */
-static int find_log(const struct remote *r, const Tony__ReadLog *m, struct err *e)
+int remote_open_log(const struct remote *r, const char *stream, uint32_t attempt, uint32_t rank,
+                    struct err *e)
 {
     char name[64];
     size_t number = r->attempts.n;
-    if (str_eq(m->stream, "executor.log")) {
-        int fd = open("/proc/self/fd/2", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-        return fd == -1 ? err_set(e, errno, "cannot read the executor's log: %m") : fd;
-    }
-    if (!str_eq(m->stream, "stdout") && !str_eq(m->stream, "stderr"))
-        return err_set(e, EINVAL, "there is no log '%s'", m->stream);
-    while (m->attempt && number > 0 && r->attempts.v[number - 1] != m->attempt)
+    while (attempt && number > 0 && r->attempts.v[number - 1] != attempt)
         number--;
     if (number == 0)
-        return m->attempt
-                   ? err_set(e, ENOENT, "attempt %u did not run in this container", m->attempt)
-                   : err_set(e, ENOENT, "nothing has run in this container yet");
-    log_name(name, m->stream, number);
-    if (m->rank)
-        snprintf(name, sizeof name, "%.20s.%zu.%u", m->stream, number, m->rank);
+        return attempt ? err_set(e, ENOENT, "attempt %u did not run in this container", attempt)
+                       : err_set(e, ENOENT, "nothing has run in this container yet");
+    log_name(name, stream, number);
+    if (rank)
+        snprintf(name, sizeof name, "%.20s.%zu.%u", stream, number, rank);
     for (size_t i = 0; i < r->log_dirs.n; i++) {
         AUTO(free_p) char *path = fs_join(r->log_dirs.v[i], name);
         int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
@@ -103,14 +97,35 @@ static int find_log(const struct remote *r, const Tony__ReadLog *m, struct err *
     return err_set(e, ENOENT, "log '%s' is not there", name);
 }
 
-static int read_piece(int fd, const Tony__ReadLog *m, Tony__LogData *out, struct err *e)
+/* -ENOENT: no such log. */
+static int find_log(const struct remote *r, const Tony__ReadLog *m, struct err *e)
+{
+    if (str_eq(m->stream, "executor.log")) {
+        int fd = open("/proc/self/fd/2", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        return fd == -1 ? err_set(e, errno, "cannot read the executor's log: %m") : fd;
+    }
+    if (!str_eq(m->stream, "stdout") && !str_eq(m->stream, "stderr"))
+        return err_set(e, EINVAL, "there is no log '%s'", m->stream);
+    return remote_open_log(r, m->stream, m->attempt, m->rank, e);
+}
+
+/* Where to begin for --since. */
+static int64_t since(const struct remote *r, int fd, const Tony__ReadLog *m)
+{
+    AUTO(close_p)
+    int times = remote_open_log(r, LOG_TIMES_NAME, m->attempt, 0, &(struct err){ 0 });
+    return log_times_since(times, fd, m->since_ms, m->rank, str_eq(m->stream, "stderr"));
+}
+
+static int read_piece(const struct remote *r, int fd, const Tony__ReadLog *m, Tony__LogData *out,
+                      struct err *e)
 {
     struct stat st;
     if (fstat(fd, &st) == -1)
         return err_set(e, errno, "cannot read log '%s': %m", m->stream);
     if (!S_ISREG(st.st_mode))
         return err_set(e, ENOENT, "log '%s' is not kept in a file", m->stream);
-    int64_t size = st.st_size, at = m->offset;
+    int64_t size = st.st_size, at = m->since_ms && !m->offset ? since(r, fd, m) : m->offset;
     if (at < 0)
         at = at < -size ? 0 : size + at;
     at = MIN(at, size);
@@ -142,7 +157,7 @@ void remote_read_log(struct executor *x, const Tony__ReadLog *m)
     Tony__LogData data = TONY__LOG_DATA__INIT;
     struct err e = { 0 };
     AUTO(close_p) int fd = find_log(x->cfg->remote, m, &e);
-    int rc = fd < 0 ? fd : read_piece(fd, m, &data, &e);
+    int rc = fd < 0 ? fd : read_piece(x->cfg->remote, fd, m, &data, &e);
     data.number = m->number;
     if (rc < 0) {
         data.num = (uint32_t)-rc;

@@ -317,6 +317,7 @@ static void on_welcome(struct executor *x, const Tony__Welcome *w)
         remote_trim();
     task_side_again(x);
     task_metrics_again(x);
+    log_watches_clear(x);
     if (x->a.state == ATTEMPT_ENDED && !x->end_in_hello)
         attempt_report_end(x); /* it ended after the ExecutorHello was sent */
 }
@@ -377,6 +378,13 @@ static void on_frame(struct executor *x, const Tony__Frame *f)
     case TONY__FRAME__BODY_READ_LOG:
         if (!executor_has_keeper(x) && x->greeted)
             remote_read_log(x, f->read_log);
+        break;
+    case TONY__FRAME__BODY_TAIL_LOGS:
+        if (x->greeted)
+            log_watches_ask(x, f->tail_logs);
+        break;
+    case TONY__FRAME__BODY_MORE_LOGS:
+        log_watches_more(x, f->more_logs);
         break;
     case TONY__FRAME__BODY_DIAL_STREAM:
         if (x->greeted)
@@ -460,6 +468,7 @@ static void send_beat(struct executor *x, int64_t now)
     x->beat_at_ms = next_beat_ms(x, now);
     attempt_check_memory(x);
     serve_tick(x, now);
+    log_times_tick(x, now);
     if (!x->greeted || (task_metrics_due_soon(x, now) && task_metrics_tick(x, now)))
         return;
     Tony__Frame f = TONY__FRAME__INIT;
@@ -490,6 +499,7 @@ static void on_time(struct executor *x)
         send_beat(x, now);
     if (now >= task_metrics_due(x))
         (void)task_metrics_tick(x, now);
+    log_watches_tick(x, now);
     task_side_tick(x, now);
     attempt_tick(x, now);
 }
@@ -497,7 +507,7 @@ static void on_time(struct executor *x)
 static int64_t next_deadline(const struct executor *x)
 {
     int64_t at = MIN(MIN(attempt_deadline(&x->a), x->beat_at_ms), task_side_deadline(x));
-    at = MIN(at, task_metrics_due(x));
+    at = MIN(MIN(at, task_metrics_due(x)), log_watches_deadline(x));
     if (x->link.fd < 0)
         at = MIN(at, x->dial_at_ms);
     if (lease_runs(x))

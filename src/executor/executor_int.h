@@ -19,6 +19,7 @@
 #include "executor/cgroup.h"
 #include "executor/container.h"
 #include "executor/link.h"
+#include "executor/log_watch.h"
 #include "executor/record.h"
 #include "executor/streams.h"
 #include "executor/task_metrics.h"
@@ -118,6 +119,12 @@ struct executor {
     struct task_side task;
     struct task_metrics metrics;
     struct streams streams;
+    struct log_watches watches;
+    struct log_times {
+        int64_t due_ms, interval_ms; /* due_ms 0 = no attempt runs */
+        int64_t sum;                 /* of the lengths that were written last */
+        unsigned n_lines;
+    } log_times;
 
     struct {                /* the rendezvous server for the ranks of all tasks: serve.c */
         struct service *s;  /* NULL = this executor has none */
@@ -166,6 +173,11 @@ void attempt_forget(struct attempt *a);
 void attempt_report_end(struct executor *x); /* report the end to the master */
 /* If the attempt uses more memory than it may, kill it. */
 void attempt_check_memory(struct executor *x);
+
+/* log_times.c */
+void log_times_begin(struct executor *x);
+void log_times_tick(struct executor *x, int64_t now_ms); /* with each heartbeat */
+void log_times_end(struct executor *x);                  /* before the logs are closed */
 
 /* tail.c */
 void tail_keep(const struct executor *x, enum end_reason reason, struct buf *out);

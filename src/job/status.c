@@ -184,6 +184,7 @@ static void add_task(const struct job *j, uint32_t slot, const struct job_status
     bool has_container = s->state > SLOT_ASKED; /* before that, s->container was given back */
 
     add_name(j, slot, out);
+    record_add_int(out, "slot", slot);
     status_text(out, "state", slot_state_name(s->state));
     status_text(out, "result", result_name(s->result));
     if (job_slot_role(j, slot)->ranks > 1)

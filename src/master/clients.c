@@ -43,6 +43,8 @@ static void peer_unlink(struct peer *p)
         m->executors[p->slot] = NULL;
     if (p->kind == PEER_CLIENT)
         logs_client_gone(p);
+    if (p->kind == PEER_CLIENT)
+        log_watch_client_gone(p);
     vec_done(&p->metric_names);
     free(p);
 }
@@ -512,6 +514,10 @@ static void on_frame(struct conn *c, const Tony__Frame *f, void *arg)
     case TONY__FRAME__BODY_READ_LOG:
         p->kind = PEER_CLIENT;
         logs_ask(p, f->read_log);
+        break;
+    case TONY__FRAME__BODY_WATCH_LOGS:
+        p->kind = PEER_CLIENT;
+        log_watch_begin(p, f->watch_logs);
         break;
     case TONY__FRAME__BODY_OPEN_STREAM:
         p->kind = PEER_CLIENT;

@@ -184,6 +184,8 @@ void executor_hello(struct peer *p, const Tony__Frame *f)
     else
         feed_registered(m, h, slot);
     count_reconnected(m, slot);
+    if (m->log_watches.n && m->executors[slot] == p)
+        log_watch_executor(m, slot);
     if (h->running && job_restarts(m->job) && m->executors[slot] == p)
         cluster_spec_announce(m, p); /* addresses may have changed while it was not connected */
 }
@@ -324,6 +326,9 @@ void executor_frame(struct peer *p, const Tony__Frame *f)
     case TONY__FRAME__BODY_LOG_DATA:
         logs_answer(p, f->log_data);
         break;
+    case TONY__FRAME__BODY_LOG_PIECE:
+        log_watch_piece(p, f->log_piece);
+        break;
     case TONY__FRAME__BODY_STREAM_REFUSED:
         streams_refused(m, p->slot, f->stream_refused);
         break;
@@ -450,6 +455,7 @@ void executor_take_spare(struct master *m, const struct act_take *a)
         return; /* not connected: executor_hello() finds the new slot when it reconnects */
     p->slot = a->slot;
     m->executors[a->slot] = p;
+    log_watch_executor(m, a->slot);
 }
 
 bool executor_finish(struct master *m, uint32_t slot, uint32_t grace_ms)

@@ -15,6 +15,7 @@
  *   compact.c       replaces the journal by a snapshot
  *   metrics.c       the metrics of the tasks, and their file
  *   streams.c       connects clients with tasks: exec, forward, cp
+ *   log_watch.c     passes on what tasks write, while they write it
  *   shutdown.c      reports the verdict and exits
  *
  * Used only by a master on a cluster:
@@ -51,6 +52,7 @@
 struct archive;
 struct copies;
 struct history_job;
+struct log_watch;
 struct http_server;
 struct job_file;
 struct job_spec;
@@ -67,6 +69,8 @@ typedef struct Tony__ClientAsk Tony__ClientAsk;
 struct stream;
 typedef struct Tony__Frame Tony__Frame;
 typedef struct Tony__LogData Tony__LogData;
+typedef struct Tony__LogPiece Tony__LogPiece;
+typedef struct Tony__WatchLogs Tony__WatchLogs;
 typedef struct Tony__ReadLog Tony__ReadLog;
 typedef struct Tony__ResizeJob Tony__ResizeJob;
 typedef struct Tony__SizeWish Tony__SizeWish;
@@ -229,6 +233,8 @@ struct master {
 
     VEC(struct log_question) log_questions;
     uint32_t last_log_question; /* the last executor_number */
+    VEC(struct log_watch *) log_watches;
+    uint32_t last_log_watch; /* the last id */
 
     struct stream *streams; /* streams.c */
     unsigned n_streams;
@@ -438,6 +444,12 @@ void logs_ask(struct peer *client, const Tony__ReadLog *q);
 void logs_answer(struct peer *executor, const Tony__LogData *a);
 void logs_executor_gone(struct master *m, uint32_t slot);
 void logs_client_gone(struct peer *client);
+
+/* ---- log_watch.c ---- */
+void log_watch_begin(struct peer *client, const Tony__WatchLogs *a);
+void log_watch_client_gone(struct peer *client);
+void log_watch_executor(struct master *m, uint32_t slot); /* its executor has connected */
+void log_watch_piece(struct peer *executor, const Tony__LogPiece *p);
 
 /* ---- wished_nodes.c ---- */
 /* Are the nodes of the wish valid, with at most this many containers? 0; -EINVAL. */

@@ -366,6 +366,7 @@ void master_close(struct master *m)
     locations_close(m);
     wished_nodes_forget(m);
     vec_done(&m->log_questions);
+    vec_done(&m->log_watches); /* peers_close() has ended them */
     job_key_wipe(&m->client_key, sizeof m->client_key);
     if (m->journal.fd >= 0)
         journal_close(&m->journal);

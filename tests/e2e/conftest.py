@@ -6,6 +6,7 @@ Fixtures that run the real programs. Each test run has its own TONY_HOME, and a 
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -19,6 +20,11 @@ BIN = pathlib.Path(os.environ.get("TONY_BIN") or pathlib.Path(os.environ.get("TO
 PROGRAMS = ("tony", "tony-pool", "tony-master", "tony-executor", "tony-pack", "tony-gpu", "tony-exact")
 NOBODY = 65534
 TEST_LIMIT_S = 300
+
+
+def app_of(done):
+    """The application id of a `tony run` that has ended: in its last lines, after what the tasks wrote."""
+    return re.search(r"^job (application_\d+_\d+) ", done.stdout, re.M).group(1)
 
 
 def wait_until(condition, what, limit=60.0, pause=0.01):

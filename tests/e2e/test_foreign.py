@@ -3,7 +3,7 @@
 
 import pytest
 
-from conftest import BIN
+from conftest import BIN, app_of
 
 FOREIGN = BIN.parent / "tests" / "foreign"
 
@@ -35,7 +35,7 @@ def run(tony, bead, *args):
 def test_a_framework_outside_src_sets_variables_and_runs_its_server(foreign):
     r = run(foreign, 'echo $ABACUS_PART $ABACUS_ADDRESS $TONY_ADDRESS $ABACUS_FRAME')
     assert r.returncode == 0, r.stdout + r.stderr  # the frame would sleep on, but ends with the job
-    app = r.stdout.split()[1]
+    app = app_of(r)
     frames = set()
     for i in range(2):
         part, mine, known, frame = foreign.ok("logs", app, f"bead:{i}", "--stdout").split()[-4:]
@@ -77,7 +77,7 @@ def shed(foreign):
 def test_a_cluster_outside_src_runs_jobs(shed):
     r = shed.run("run", "--cluster", "shed", "--executes", "echo hello; exit 3")
     assert r.returncode == 1 and "the shed runs" in r.stderr, r.stdout + r.stderr
-    app = r.stdout.split()[1]
+    app = app_of(r)
     assert f"job {app} FAILED" in r.stdout
     assert shed.ok("logs", app) == "hello\n"  # the variable SHED makes it the default
     doc = shed.json("status", app)

@@ -10,7 +10,7 @@ import re
 import signal
 
 import pytest
-from conftest import wait_until
+from conftest import app_of, wait_until
 from lib_horovod import DRIVER, RANK
 from lib_jobs import lab, make_lab  # noqa: F401 (fixtures)
 
@@ -43,7 +43,7 @@ def said(tony, app, attempt=1):
 def test_ranks_meet(tony, job):
     r = tony.run("run", job())
     assert r.returncode == 0, r.stdout + r.stderr
-    assert said(tony, r.stdout.split()[1]) == {i: (str(i), str(i), "None") for i in range(3)}
+    assert said(tony, app_of(r)) == {i: (str(i), str(i), "None") for i in range(3)}
 
 
 def test_the_master_is_killed_while_they_meet(lab, job, tmp_path):  # noqa: F811
@@ -61,7 +61,7 @@ def test_the_master_is_killed_while_they_meet(lab, job, tmp_path):  # noqa: F811
 def test_a_new_generation_gets_an_empty_server(tony, job):
     r = tony.run("run", job({"AGAIN": "1"}, {"restart": "on-failure"}))
     assert r.returncode == 0, r.stdout + r.stderr
-    app = r.stdout.split()[1]
+    app = app_of(r)
     assert tony.json("status", app)["generation"] == 2
     assert said(tony, app, attempt=2) == {i: (str(i), str(i), "None") for i in range(3)}
 
@@ -72,7 +72,7 @@ def test_a_driver_of_the_user_s_own(tony, job, tmp_path):
                   "tony.driver.memory": "128m"})
     r = tony.run("run", path)
     assert r.returncode == 0, r.stdout + r.stderr
-    app = r.stdout.split()[1]
+    app = app_of(r)
     assert said(tony, app) == {i: (str(2 - i), str(i), "None") for i in range(3)}
     assert tony.log(app, "driver:0") == "workers 127.0.0.1:3\n"
     assert {t["task"]: t["result"] for t in tony.json("tasks", app)["tasks"]}["driver:0"] == "FINISHED"

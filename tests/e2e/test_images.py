@@ -8,7 +8,7 @@ import pathlib
 
 import lib_images
 import pytest
-from conftest import wait_until
+from conftest import app_of, wait_until
 from lib_jobs import lab, make_lab  # noqa: F401 (fixtures)
 
 CONF = {"tony.docker.enabled": True, "tony.docker.containers.image": "library/usual:1"}
@@ -35,7 +35,7 @@ def test_arguments_of_the_engine(lab, engine, tmp_path):
                                    resources=[str(tmp_path / "data")],
                                    conf={**CONF, "tony.docker.worker.image": "library/worker:3", "tony.docker.containers.mount": "/etc/a:/b:ro, /c:/d:rw"}))
     assert r.returncode == 0, r.stderr
-    app = r.stdout.split()[1]
+    app = app_of(r)
     call = run_call(engine)
     end = call.index("library/worker:3")
     options, command = call[1:end], call[end + 1:]

@@ -3,7 +3,7 @@
 
 import json
 
-from conftest import wait_until
+from conftest import app_of, wait_until
 from lib_jobs import kill9, lab, make_lab  # noqa: F401 (fixtures)
 
 WORKER = {"worker": {"instances": 2, "memory": "64m", "command": 'echo "[$MODEL_PARAMS] $TASK_NUM $CLUSTER_SPEC"'}}
@@ -20,7 +20,7 @@ def test_parameters_reach_all_tasks(tony, tmp_path):
     before = r'echo ready; echo "so: Model parameters: --depth 3 \"x y\" é"; echo "Model parameters: second"; env | sort'
     r = tony.run("run", job(tony, before, tmp_path))
     assert r.returncode == 0, r.stdout + r.stderr
-    app = r.stdout.split()[1] if r.stdout.startswith("job ") else tony.jobs_on_disk()[-1]
+    app = app_of(r) if "\njob " in f"\n{r.stdout}" else tony.jobs_on_disk()[-1]
     for i in range(2):
         said = tony.log(app, f"worker:{i}")
         assert said.startswith('[--depth 3 "x y" é] 2 {"worker":'), said
@@ -34,14 +34,14 @@ def test_parameters_reach_all_tasks(tony, tmp_path):
 def test_preprocessing_without_parameters(tony, tmp_path):
     r = tony.run("run", job(tony, "true", tmp_path))
     assert r.returncode == 0, r.stdout + r.stderr
-    app = r.stdout.split()[1]
+    app = app_of(r)
     assert tony.log(app, "worker:0").startswith("[] 2 ")
 
 
 def test_a_failed_preprocessing_fails_the_job(tony, tmp_path):
     r = tony.run("run", job(tony, "echo Model parameters: x; exit 7", tmp_path))
     assert r.returncode == 1 and "preprocess:0" in r.stdout and "exit code 7" in r.stdout, r.stdout + r.stderr
-    app = r.stdout.split()[1]
+    app = app_of(r)
     assert not (tony.home / "history" / app / "logs" / "worker-0").exists()
 
 

@@ -86,7 +86,7 @@ def test_a_failure_prints_its_cause_tail_and_log(tony):
     script = "for i in $(seq 100); do echo line $i >&2; done; exit 9"
     path = tony.job_file({"worker": {"instances": 2, "command": "if [ $TASK_INDEX = 1 ]; then " + script + "; fi; sleep 600"}},
                          conf={"tony.application.fail-on-worker-failure-enabled": True})
-    r = tony.run("run", path)
+    r = tony.run("run", path, "--output", "none")
     assert r.returncode == 1
     app = APP.search(r.stdout).group()
     assert "task 'worker:1' failed with exit code 9" in r.stdout

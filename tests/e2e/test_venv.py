@@ -12,6 +12,7 @@ import subprocess
 import zipapp
 
 import pytest
+from conftest import app_of
 from lib_jobs import lab, make_lab  # noqa: F401 (fixtures)
 
 PYTHON = os.path.realpath("/usr/bin/python3")
@@ -62,7 +63,7 @@ def test_an_archive(lab, made, tmp_path, kind):
         subprocess.run(["tar", "czf", name, "-C", made, "."], check=True)
     shutil.rmtree(made)
     r = lab.run("run", lab.workers(command, venv=str(name)))
-    app = r.stdout.split()[1]
+    app = app_of(r)
     assert r.returncode == 0, r.stderr
     out = lab.log(app, "worker:0").splitlines()
     store = str(lab.home / "store")
@@ -76,7 +77,7 @@ def test_a_directory_is_used_where_it_is(lab, made):
     before = {p: (p.lstat().st_mtime_ns, p.lstat().st_mode) for p in made.rglob("*")}
     r = lab.run("run", lab.workers("venv/bin/hello", venv=str(made)))
     assert r.returncode == 0, r.stderr
-    assert lab.log(r.stdout.split()[1], "worker:0").splitlines() == [f"{made}/bin/python3"]
+    assert lab.log(app_of(r), "worker:0").splitlines() == [f"{made}/bin/python3"]
     assert before == {p: (p.lstat().st_mtime_ns, p.lstat().st_mode) for p in made.rglob("*")}, "it is not ours"
 
 
@@ -140,11 +141,11 @@ def test_a_pex_runs_as_it_is(lab, tmp_path):
     zipapp.create_archive(tmp_path / "app", pex, interpreter="/usr/bin/env python3")
     r = lab.run("run", lab.workers("./app.pex 1", resources=[str(pex)]))
     assert r.returncode == 0, r.stderr
-    assert lab.log(r.stdout.split()[1], "worker:0") == "hello 1\n"
+    assert lab.log(app_of(r), "worker:0") == "hello 1\n"
     (tmp_path / "src").mkdir()
     shutil.copy2(pex, tmp_path / "src/app.pex")
     r = lab.run("run", "--executes", "app.pex", "--task_params", "2", "--src_dir", tmp_path / "src", "--python_binary_path", PYTHON,
                 "--conf", "tony.worker.instances=1", "--conf", "tony.worker.memory=64m", "--conf", "tony.application.framework=generic")
     assert r.returncode == 0, r.stderr
-    assert lab.log(r.stdout.split()[1], "worker:0") == "hello 2\n"
+    assert lab.log(app_of(r), "worker:0") == "hello 2\n"
     assert "is a program, not an environment" in refusal(lab, pex)

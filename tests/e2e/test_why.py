@@ -9,7 +9,7 @@ import shlex
 import textwrap
 
 import pytest
-from conftest import wait_until
+from conftest import app_of, wait_until
 
 PYTHON = "/usr/bin/python3"
 
@@ -181,7 +181,7 @@ def test_a_shipped_script_without_its_interpreter(tony, tmp_path, head, words):
 def why_of(tony, path, code=1):
     r = tony.run("run", path, timeout=110)
     assert r.returncode == code, r.stderr
-    app = r.stdout.split()[1]
+    app = app_of(r)
     return tony.json("why", app), tony.ok("why", app), r
 
 

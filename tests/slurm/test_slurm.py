@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import signal
 import time
 
@@ -14,10 +15,15 @@ RESTARTS = {"tony.worker.restart": "on-failure", "tony.worker.max-restarts": 9, 
             "tony.application.distributed-mode": "FCFS"}
 
 
+def app_of(done):
+    """The application id of a `tony run` that has ended, in the lines after what the tasks wrote."""
+    return re.search(r"^job (application_\d+_\d+) ", done.stdout, re.M).group(1)
+
+
 def test_a_job_runs_and_its_results_stay(tony, slurm):
     done = tony("run", tony.job_file("echo $TASK_INDEX of $CLUSTER_SPEC; echo bad >&2", instances=4))
     assert "SUCCEEDED" in done.stdout and "job of Slurm" not in done.stdout
-    app = done.stdout.split()[1]
+    app = app_of(done)
     status = tony.status(app)
     assert status["state"] == "SUCCEEDED" and status["live"] is False
     assert {t["node"] for t in status["tasks"]} == set(slurm.names), "the tasks are spread over the nodes"
@@ -31,14 +37,14 @@ def test_a_job_runs_and_its_results_stay(tony, slurm):
 
 def test_a_failure_is_told_by_tony_and_by_slurm(tony, slurm):
     done = tony("run", tony.job_file("exit 7"), ok=False)
-    app = done.stdout.split()[1]
+    app = app_of(done)
     assert done.returncode == 1 and "exit" in done.stdout
     wait_until(lambda: slurm.job(tony.number(app)) == "FAILED", "Slurm shows the failure")
 
 
 def test_tasks_get_their_gpus_and_nothing_of_slurm(tony):
     done = tony("run", tony.job_file("env | grep -E '^(SLURM|CUDA_VISIBLE)'", instances=2, gpus=2, conf={"tony.slurm.nodes": 2}))
-    app = done.stdout.split()[1]
+    app = app_of(done)
     for task in ("worker:0", "worker:1"):
         assert tony("logs", app, task, "--stdout").stdout.strip() == "CUDA_VISIBLE_DEVICES=0,1"
 
@@ -49,7 +55,7 @@ def test_plan_shows_the_script_that_runs(tony):
     shown = tony("plan", path).stdout
     for line in ("--partition=short", "--time=2", "--account=a1", "--comment=hello", "--nodes=3", "--no-kill", "--no-requeue"):
         assert f"#SBATCH {line}\n" in shown
-    app = tony("run", path).stdout.split()[1]
+    app = app_of(tony("run", path))
     script = (tony.home / "history" / app / "script").read_text()
     assert [x for x in script.splitlines() if x.startswith("#SBATCH") and app not in x] == [
         x for x in shown.splitlines() if x.startswith("#SBATCH") and "APPLICATION_ID" not in x]

@@ -8,6 +8,7 @@
 #include "base/base.h"
 #include "client/client_int.h"
 #include "client/job/jobconf.h"
+#include "client/job/output.h"
 #include "client/pool/pool_unit.h"
 #include "client/show/render.h"
 #include "client/show/why.h"
@@ -19,25 +20,37 @@ enum { TASKS_SHOWN = 16 };
 
 struct shown {
     const char *id;
-    struct render *render;
+    struct render *render; /* NULL = nothing is shown */
+    struct output output;
 };
 
 static void show_update(const char *state, const json_t *summary, void *arg)
 {
     struct shown *s = arg;
-    render_update(s->render, state, summary);
+    if (s->render)
+        render_update(s->render, state, summary);
 }
 
 static void show_waiting(const char *state, const char *why, void *arg)
 {
     struct shown *s = arg;
-    render_state(s->render, state, why);
+    if (s->render)
+        render_state(s->render, state, why);
 }
 
 static void show_text(const char *text, void *arg)
 {
     struct shown *s = arg;
-    render_say(s->render, "%s", text);
+    if (s->render)
+        render_say(s->render, "%s", text);
+    else
+        client_note("%s", text);
+}
+
+static void show_log(const struct cluster_log_text *t, void *arg)
+{
+    struct shown *s = arg;
+    output_add(&s->output, t);
 }
 
 static void show_tasks(const json_t *doc, void *arg)
@@ -46,6 +59,8 @@ static void show_tasks(const json_t *doc, void *arg)
     const json_t *tasks = json_object_get(doc, "tasks");
     size_t i;
     json_t *task;
+    if (!s->render)
+        return;
     if (doc_str(doc, "log_url")[0])
         render_say(s->render, "  %-12s %s", "master", doc_str(doc, "log_url"));
     if (json_array_size(tasks) > TASKS_SHOWN) {
@@ -171,22 +186,32 @@ int cmd_run(struct client *c)
     struct cluster *k = NULL;
     struct cluster_submitted s = { .id = "" };
     struct follow_result r = { 0 };
+    struct output_wish wish;
+    if (output_wish(c, &wish, &e) < 0)
+        return client_fail(EXIT_MISUSE, &e);
     if (client_job_load(c, &j, &e) < 0)
         return client_fail(load_exit_code(&e), &e);
     int rc = client_submit(c, &j, true, &k, &s, &e);
     if (rc == 0) {
-        for (size_t i = 0; i < s.said.n; i++)
+        for (size_t i = 0; i < s.said.n && !wish.quiet; i++)
             client_note("%s", s.said.v[i]);
-        struct shown shown = { s.id, render_new(c, s.id) };
+        struct shown shown = { .id = s.id, .render = wish.quiet ? NULL : render_new(c, s.id) };
+        output_open(&shown.output, c, shown.render);
         struct follow_options o = { .owns_job = true,
                                     .signals = true,
                                     .update = show_update,
                                     .waits = show_waiting,
                                     .say = show_text,
                                     .tasks = show_tasks,
+                                    .output = wish.which,
+                                    .chosen = wish.chosen,
+                                    .n_chosen = wish.n_chosen,
+                                    .log = show_log,
                                     .arg = &shown };
         rc = cluster_follow(k, s.id, &o, &r, &e);
-        render_free(shown.render);
+        if (rc == 0 && r.finished)
+            output_rest(&shown.output, k, s.id, &wish, r.summary);
+        output_close(&shown.output);
     }
     int code = rc < 0 ? client_fail(-rc, &e) : finish(c, k, s.id, &r, s.staging);
     cluster_submitted_done(&s);

@@ -8,6 +8,7 @@
 
 #include "base/base.h"
 #include "client/client_int.h"
+#include "client/show/sink.h"
 #include "client/show/why.h"
 #include "loop/loop.h"
 
@@ -23,6 +24,9 @@ enum {
 struct role_seen {
     char *name, *text;
     int64_t said_step_ms;
+    /* The rate of its steps: a mean in which the last seconds count most. */
+    int64_t step, step_ms;
+    double rate; /* per second; 0 = not known */
 };
 
 struct render {
@@ -39,6 +43,7 @@ struct render {
     int64_t resize_ended_ms; /* end of the last printed resize; -1 = no summary was received */
     unsigned drawn;          /* lines of the progress on the terminal, above the cursor */
     bool pending;
+    struct sink *sink; /* NULL = write to standard error directly */
 };
 
 /* ---- texts about roles ---- */
@@ -274,6 +279,17 @@ bool render_policy(const json_t *summary, struct buf *why, struct buf *change)
     return true;
 }
 
+/* ---- writing ---- */
+
+/* A failed write of progress must not stop the command. */
+static void write_progress(const struct render *r, const struct buf *text)
+{
+    if (r->sink && !r->c->tty)
+        sink_put(r->sink, text->p, text->len);
+    else
+        (void)fs_write_all(STDERR_FILENO, text->p, text->len);
+}
+
 /* ---- output as plain lines ---- */
 
 static void plain_line(struct buf *out, const char *text)
@@ -332,8 +348,7 @@ static void plain_show(struct render *r, int64_t now)
         plain_line(&out, line ? line : board);
         r->said_tensorboard = true;
     }
-    /* A failed write of progress must not stop the command. */
-    (void)fs_write_all(STDERR_FILENO, out.p, out.len);
+    write_progress(r, &out);
 }
 
 /* ---- output in place, on a terminal ---- */
@@ -366,6 +381,60 @@ static void tty_up(struct render *r, struct buf *out)
     r->drawn = 0;
 }
 
+/* "  [########............]  42 %  420/1000  12.4/s  46 s left" */
+static void add_bar(const struct role_seen *s, const json_t *role, struct buf *out)
+{
+    enum { WIDTH = 20 };
+    int64_t step = doc_int(role, "step", 0), total = doc_int(role, "total", 0);
+    int64_t left_ms = doc_int(role, "left_ms", -1);
+    char bar[WIDTH + 1], left[32];
+    if (step <= 0)
+        return;
+    if (total > 0) {
+        size_t full = (size_t)((double)MIN(step, total) / (double)total * WIDTH);
+        memset(bar, '.', WIDTH);
+        memset(bar, '#', full);
+        bar[WIDTH] = 0;
+        (void)buf_addf(out, "  [%s] %3.0f %%  %lld/%lld", bar,
+                       100.0 * (double)MIN(step, total) / (double)total, (long long)step,
+                       (long long)total);
+    } else {
+        (void)buf_addf(out, "  step %lld", (long long)step);
+    }
+    if (s->rate > 0)
+        (void)buf_addf(out, "  %.*f/s", s->rate < 10 ? 2 : s->rate < 100 ? 1 : 0, s->rate);
+    if (left_ms >= 0 && total > step)
+        (void)buf_addf(out, "  %s left", str_duration(left_ms, left, sizeof left));
+}
+
+static void note_rate(struct role_seen *s, int64_t step, int64_t now)
+{
+    if (step < s->step || !s->step_ms) { /* the first one, or a restart from a checkpoint */
+        s->rate = 0;
+    } else if (step > s->step && now > s->step_ms) {
+        double rate = 1000.0 * (double)(step - s->step) / (double)(now - s->step_ms);
+        double weight = MIN((double)(now - s->step_ms) / 5000, 1.0);
+        s->rate = s->rate > 0 ? s->rate + weight * (rate - s->rate) : rate;
+    } else {
+        return; /* no new step: slow steps do not make the rate jump */
+    }
+    s->step = step;
+    s->step_ms = now;
+}
+
+static void note_rates(struct render *r)
+{
+    size_t i;
+    json_t *role;
+    json_array_foreach(json_object_get(r->summary, "roles"), i, role)
+    {
+        int64_t step = doc_int(role, "step", 0);
+        struct role_seen *s = step > 0 ? role_seen_of(r, doc_str(role, "name")) : NULL;
+        if (s)
+            note_rate(s, step, clock_mono_ms());
+    }
+}
+
 static void tty_show(struct render *r, int64_t now)
 {
     /* OTHER_LINES: the heading, the summary of further roles, and the line of the cursor. */
@@ -394,7 +463,7 @@ static void tty_show(struct render *r, int64_t now)
         AUTO(buf_done) struct buf line = { 0 };
         (void)buf_addf(&line, "  %-12s ", s->name);
         render_role(role, &line);
-        render_steps(role, &line);
+        add_bar(s, role, &line);
         tty_line(r, &out, buf_cstr(&line), width);
     }
     if (json_array_size(roles) > shown) {
@@ -532,6 +601,7 @@ void render_update(struct render *r, const char *state, const json_t *summary)
     if (summary) {
         json_decref(r->summary);
         r->summary = json_incref((json_t *)summary);
+        note_rates(r);
         say_restart(r);
         say_resize(r);
     }
@@ -550,9 +620,29 @@ void render_say(struct render *r, const char *fmt, ...)
     (void)buf_vaddf(&out, fmt, ap);
     va_end(ap);
     (void)buf_addc(&out, '\n');
-    (void)fs_write_all(STDERR_FILENO, out.p, out.len);
+    write_progress(r, &out);
     if (r->c->tty && r->shown_ms)
         show(r);
+}
+
+void render_set_sink(struct render *r, struct sink *s)
+{
+    r->sink = s;
+}
+
+/* The progress is drawn again a moment later: many texts may follow each other. */
+void render_text(struct render *r, const char *p, size_t n, int fd)
+{
+    AUTO(buf_done) struct buf out = { 0 };
+    if (r->drawn) {
+        tty_up(r, &out);
+        (void)buf_adds(&out, "\033[J");
+    }
+    if (buf_add(&out, p, n) < 0 || fs_write_all(fd, out.p, out.len) < 0 || !r->shown_ms)
+        return;
+    if (!r->pending)
+        loop_timer_set(r->timer, clock_mono_ms() + REDRAW_MS);
+    r->pending = true;
 }
 
 void render_free(struct render *r)

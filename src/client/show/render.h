@@ -39,6 +39,11 @@ void render_waiting(const json_t *summary, char *out, size_t n);
 bool render_policy(const json_t *summary, struct buf *why, struct buf *change);
 /* Show a state of the cluster while the job has no master, and why it waits ("" = not known). */
 void render_state(struct render *r, const char *state, const char *why);
+/* Write lines of the tasks to this terminal, above the progress, which is on the same terminal. */
+void render_text(struct render *r, const char *p, size_t n, int fd);
+struct sink;
+/* Write lines to this sink, if the progress is not on a terminal. It is borrowed. */
+void render_set_sink(struct render *r, struct sink *s);
 /* Print a permanent line above the progress. */
 void render_say(struct render *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Print delayed lines, remove the progress from the screen, and free r. NULL is fine. */

@@ -21,6 +21,7 @@
 #include "cluster/remote.h"
 #include "history/history.h"
 #include "job/job.h"
+#include "storage/log_times.h"
 
 enum {
     TAIL_MAX = 64 << 20, /* -n reads at most this many bytes at the end of a file */
@@ -32,6 +33,8 @@ struct log_file {
     const char *stream; /* "stdout" or "stderr" */
     uint32_t attempt, rank;
     int fd;
+    int64_t since;       /* offset of the first line that was written after w->since_ms; else 0 */
+    uint64_t left_bytes; /* left out before the text that is printed first (w->most) */
 };
 
 struct logs {
@@ -44,17 +47,27 @@ struct logs {
     bool live;
     VEC(struct log_file) files;
     int inotify;
-    bool several; /* more than one log is shown */
-    int code;     /* the exit code, if no call has failed */
+    const struct cluster_log_choice *unknown; /* the first choice that no task matches; or NULL */
+    bool several;                             /* more than one log is shown */
+    int code;                                 /* the exit code, if no call has failed */
 };
 
 /* ---- which tasks to show ---- */
 
 static bool wanted(const struct logs *l, const char *role, int64_t index)
 {
-    const struct cluster_log_wish *w = l->w;
-    return !w->role || (strlen(role) == w->role_len && memcmp(role, w->role, w->role_len) == 0 &&
-                        (w->index < 0 || w->index == index));
+    return cluster_log_wants(l->w->tasks, l->w->n_tasks, role, index);
+}
+
+static bool is_known(const struct history_job *h, const struct cluster_log_choice *c)
+{
+    for (uint32_t i = 0; i < job_n_slots(h->job); i++) {
+        struct slot_view v;
+        job_slot(h->job, i, &v);
+        if (!v.spare && cluster_log_wants(c, 1, v.role, v.index))
+            return true;
+    }
+    return false;
 }
 
 /* Has the job ended, or have all wanted tasks? 1 = yes; *out_n: how many tasks are wanted. Finds
@@ -83,6 +96,10 @@ static int all_ended(struct logs *l, uint32_t *out_n, struct err *e)
         ended =
             ended && (v.state == SLOT_ENDED || v.state == SLOT_DRAINING || v.state == SLOT_ABSENT);
     }
+    l->unknown = NULL;
+    for (size_t i = 0; i < l->w->n_tasks && !l->unknown; i++)
+        if (!is_known(h, &l->w->tasks[i]))
+            l->unknown = &l->w->tasks[i];
     return ended || !l->live;
 }
 
@@ -117,6 +134,12 @@ static int add_file(struct logs *l, const char *dir, const char *task, const cha
     if (f.fd == -1) {
         free(f.task);
         return errno == ENOENT ? 0 : err_set(e, errno, "cannot open log file '%s': %m", path);
+    }
+    if (l->w->since_ms) {
+        AUTO(free_p) char *times_path = fs_join(dir, LOG_TIMES_NAME);
+        AUTO(close_p)
+        int times = times_path ? open(times_path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+        f.since = log_times_since(times, f.fd, l->w->since_ms, rank, str_eq(stream, "stderr"));
     }
     if (l->inotify >= 0 && inotify_add_watch(l->inotify, path, IN_MODIFY | IN_CLOSE_WRITE) == -1) {
         int rc = err_set(e, errno, "cannot watch log file '%s': %m", path);
@@ -224,16 +247,29 @@ static int scan(struct logs *l, struct err *e)
 
 static int write_text(struct logs *l, size_t i, const char *p, size_t len, struct err *e)
 {
-    const struct log_file *f = &l->files.v[i];
+    struct log_file *f = &l->files.v[i];
     if (len == 0)
         return 0;
     const struct cluster_log_text t = { .task = f->task,
                                         .stream = f->stream,
                                         .rank = f->rank,
+                                        .attempt = f->attempt,
+                                        .offset = -1,
+                                        .left_bytes = f->left_bytes,
+                                        .more_lines = f->left_bytes > 0,
                                         .several = l->several,
                                         .text = span_mem(p, len) };
     int rc = l->fn(&t, l->arg);
+    f->left_bytes = 0;
     return rc < 0 ? err_set(e, -rc, "cannot write to standard output: %m") : 0;
+}
+
+/* Has the file become shorter, as by copytruncate of logrotate? Then begin with it again. */
+static bool was_truncated(int fd)
+{
+    struct stat st;
+    off_t at = lseek(fd, 0, SEEK_CUR);
+    return at > 0 && fstat(fd, &st) == 0 && st.st_size < at && lseek(fd, 0, SEEK_SET) == 0;
 }
 
 /* Print the file from its current position to its end. */
@@ -247,6 +283,8 @@ static int copy_rest(struct logs *l, size_t i, struct err *e)
         if (n == -1)
             return err_set(e, errno, "cannot read the %s of task '%s': %m", l->files.v[i].stream,
                            l->files.v[i].task);
+        if (n == 0 && was_truncated(l->files.v[i].fd))
+            continue;
         if (n == 0)
             return 0;
         int rc = write_text(l, i, text, (size_t)n, e);
@@ -280,11 +318,33 @@ static int seek_tail(int fd, int64_t n)
     return lseek(fd, at, SEEK_SET) == -1 ? -errno : 0;
 }
 
+/* Set the file position behind what was shown before, or to the last w->most bytes. */
+static int seek_from(const struct logs *l, struct log_file *f)
+{
+    struct stat st;
+    if (fstat(f->fd, &st) == -1)
+        return -errno;
+    int64_t at =
+        MAX(l->w->from(f->task, f->stream, f->rank, f->attempt, l->w->from_arg), (int64_t)0);
+    int64_t least = st.st_size - l->w->most;
+    if (at < least) {
+        f->left_bytes = (uint64_t)(least - at);
+        at = least;
+    }
+    return lseek(f->fd, MIN(at, (int64_t)st.st_size), SEEK_SET) == -1 ? -errno : 0;
+}
+
 static int show_from(struct logs *l, size_t first, struct err *e)
 {
     int rc = 0;
     for (size_t i = first; rc == 0 && i < l->files.n; i++) {
-        if (l->w->lines >= 0 && (rc = seek_tail(l->files.v[i].fd, l->w->lines)) < 0)
+        if (l->w->from)
+            rc = seek_from(l, &l->files.v[i]);
+        else if (l->w->lines >= 0)
+            rc = seek_tail(l->files.v[i].fd, l->w->lines);
+        if (rc == 0 && l->files.v[i].since > lseek(l->files.v[i].fd, 0, SEEK_CUR))
+            rc = lseek(l->files.v[i].fd, l->files.v[i].since, SEEK_SET) == -1 ? -errno : 0;
+        if (rc < 0)
             return err_set(e, -rc, "cannot read the %s of task '%s': %m", l->files.v[i].stream,
                            l->files.v[i].task);
         rc = copy_rest(l, i, e);
@@ -368,12 +428,12 @@ static int follow(struct logs *l, struct err *e)
 static int no_files(struct logs *l, uint32_t n_tasks, struct err *e)
 {
     const struct cluster_log_wish *w = l->w;
-    int role_len = (int)w->role_len;
-    if (n_tasks == 0 && w->role && w->index >= 0)
-        (void)err_set(e, ENOENT, "job '%s' has no task '%.*s:%lld'", l->id, role_len, w->role,
-                      (long long)w->index);
-    else if (n_tasks == 0 && w->role)
-        (void)err_set(e, ENOENT, "job '%s' has no role '%.*s'", l->id, role_len, w->role);
+    const struct cluster_log_choice *c = l->unknown;
+    if (c && c->index >= 0)
+        (void)err_set(e, ENOENT, "job '%s' has no task '%.*s:%lld'", l->id, (int)c->role_len,
+                      c->role, (long long)c->index);
+    else if (c)
+        (void)err_set(e, ENOENT, "job '%s' has no role '%.*s'", l->id, (int)c->role_len, c->role);
     else if (w->attempt)
         (void)err_set(e, ENOENT, "job '%s' has no attempt %lld there", l->id,
                       (long long)w->attempt);
@@ -406,6 +466,10 @@ static int show(struct logs *l, struct err *e)
     if (damaged) { /* the logs can be read although the journal is damaged */
         host_note(l->h, "%s", unread.msg);
         n_tasks = UINT32_MAX;
+    }
+    if (!damaged && l->unknown) {
+        l->code = no_files(l, n_tasks, e);
+        return 0;
     }
     if (l->files.n == 0 && (ended || !l->w->follow || n_tasks == 0)) {
         l->code = no_files(l, n_tasks, e);

@@ -10,6 +10,7 @@
 #include "cluster/yarn/pages.h"
 #include "cluster/yarn/yarn.h"
 #include "codec/json.h"
+#include "storage/log_times.h"
 
 enum {
     /* Of a log of which only the last lines are wanted: this much is requested, and kept. */
@@ -77,16 +78,18 @@ static int show(struct yarn *y, struct kept *p, const char *url, int64_t *out_si
  * rank other than 0, "stdout.1.3": rank 3 of the first attempt. The caller frees it. */
 static char *file_of(const json_t *task, const char *stream, uint32_t rank)
 {
-    const char *file = stream;
-    size_t i, n = strlen(stream);
+    /* The file with the times has the number of the logs. */
+    const char *like = str_eq(stream, LOG_TIMES_NAME) ? "stdout" : stream, *number = "";
+    size_t i, n = strlen(like);
     json_t *name;
     json_array_foreach(json_object_get(task, "logs"), i, name)
     {
         const char *s = json_string_value(name);
-        if (s && str_starts(s, stream) && (!s[n] || s[n] == '.'))
-            file = s;
+        if (s && str_starts(s, like) && (!s[n] || s[n] == '.'))
+            number = s + n;
     }
-    return rank ? str_printf("%s%s.%u", file, file[n] ? "" : ".1", rank) : str_dup(file);
+    return rank ? str_printf("%s%s.%u", stream, number[0] ? number : ".1", rank)
+                : str_printf("%s%s", stream, number);
 }
 
 static int missing(const char *server, const json_t *task, struct err *e)

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `tony run` shows what the tasks write: --output and -q, the lines, and where they go. What tasks
+ * write to their standard output goes to standard output, the rest to standard error.
+ */
+#ifndef TONY_CLIENT_JOB_OUTPUT_H
+#define TONY_CLIENT_JOB_OUTPUT_H
+
+#include "cluster/cluster.h"
+
+struct client;
+struct err;
+struct lines;
+struct loop_timer;
+struct render;
+struct sink;
+
+enum { OUTPUT_TASKS_MAX = 64 }; /* named by --output */
+
+struct output_wish {
+    enum cluster_output which;
+    bool quiet; /* no progress either */
+    struct cluster_log_choice chosen[OUTPUT_TASKS_MAX];
+    size_t n_chosen;
+};
+/* 0 or -EINVAL. The choices borrow from the command line. */
+int output_wish(const struct client *c, struct output_wish *out, struct err *e);
+
+struct shown_log { /* a log of which text was shown */
+    char *task;
+    const char *stream;
+    uint32_t rank, attempt;
+    int64_t to;
+    bool ended; /* all text of the task's last attempt has come */
+};
+
+struct output {
+    struct client *c;
+    struct render *render; /* NULL = no progress is shown */
+    struct sink *out, *err;
+    struct lines *lines[2]; /* of standard output and standard error */
+    struct loop_timer *timer;
+    VEC(struct shown_log) shown;
+};
+/* Without memory, nothing is shown. */
+void output_open(struct output *o, struct client *c, struct render *render);
+void output_add(struct output *o, const struct cluster_log_text *t);
+/* The job is over. Show the end of what the wished tasks have written, if it has not come from the
+ * master: the tasks have ended before this client was connected to it, or an executor was killed.
+ * doc: a status document, which may have no tasks; may be NULL. */
+void output_rest(struct output *o, struct cluster *k, const char *id, const struct output_wish *w,
+                 const json_t *doc);
+void output_close(struct output *o); /* writes what is left; waits for the readers */
+
+/* Parse "worker:0" or "worker"; borrows the text. */
+int log_choice_parse(const char *text, size_t len, struct cluster_log_choice *out, struct err *e);
+
+#endif

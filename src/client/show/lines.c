@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/show/lines.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "cluster/cluster.h"
+
+enum {
+    LINE_MAX_BYTES = 64 << 10, /* a longer line is put out in parts */
+    BAR_MS = 1000,             /* between two states of a progress bar */
+    NAME_MAX_BYTES = 80,
+};
+
+struct log {
+    char name[NAME_MAX_BYTES]; /* "worker:3", or "worker:3.1" for its rank 1 */
+    bool is_stderr;
+    uint32_t attempt;
+    const char *color;
+    struct buf part; /* of a line without an end */
+    int64_t bar_ms;  /* when a state of a progress bar was put out last */
+};
+
+struct lines {
+    struct lines_config cfg;
+    VEC(struct log *) logs;
+    size_t last; /* the log of the last text */
+    size_t width;
+    struct buf out;
+    bool out_is_stderr;
+};
+
+/* ---- which log ---- */
+
+/* A colour that depends on the name only. Neighbours have different ones. */
+static const char *color_of(const char *task)
+{
+    static const char *const colors[] = { "\033[36m", "\033[33m", "\033[32m",
+                                          "\033[35m", "\033[34m", "\033[96m" };
+    const char *colon = strrchr(task, ':');
+    unsigned h = colon ? (unsigned)strtoul(colon + 1, NULL, 10) : 0;
+    for (const char *p = task; *p && p != colon; p++)
+        h = h * 31 + (unsigned char)*p;
+    return colors[h % ARRAY_LEN(colors)];
+}
+
+static bool is_log(const struct log *x, const char *name, bool is_stderr)
+{
+    return x->is_stderr == is_stderr && str_eq(x->name, name);
+}
+
+static struct log *log_of(struct lines *l, const struct cluster_log_text *t)
+{
+    char name[NAME_MAX_BYTES];
+    bool is_stderr = str_eq(t->stream, "stderr");
+    (void)snprintf(name, sizeof name, t->rank ? "%.60s.%u" : "%.60s", t->task, t->rank);
+    if (l->last < l->logs.n && is_log(l->logs.v[l->last], name, is_stderr))
+        return l->logs.v[l->last];
+    for (l->last = 0; l->last < l->logs.n; l->last++)
+        if (is_log(l->logs.v[l->last], name, is_stderr))
+            return l->logs.v[l->last];
+    struct log *new = calloc(1, sizeof *new);
+    if (!new || vec_push(&l->logs, new) < 0) {
+        free(new);
+        return NULL;
+    }
+    (void)str_copy(new->name, sizeof new->name, name);
+    new->is_stderr = is_stderr;
+    new->color = color_of(t->task);
+    new->attempt = t->attempt;
+    l->width = MAX(l->width, strlen(name));
+    return new;
+}
+
+/* ---- putting out ---- */
+
+static int flush(struct lines *l)
+{
+    int rc = l->out.failed ? -ENOMEM : 0;
+    if (rc == 0 && l->out.len)
+        rc = l->cfg.put(l->out.p, l->out.len, l->out_is_stderr, l->cfg.arg);
+    buf_clear(&l->out);
+    return rc;
+}
+
+static void add_prefix(struct lines *l, const struct log *x)
+{
+    if (l->cfg.prefix)
+        (void)buf_addf(&l->out, "%s%-*s |%s ", l->cfg.color ? x->color : "", (int)l->width, x->name,
+                       l->cfg.color ? "\033[0m" : "");
+}
+
+/* The end of an escape sequence that begins at p. *out_color: it only sets colours. */
+static const char *skip_escape(const char *p, const char *end, bool *out_color)
+{
+    *out_color = false;
+    if (++p == end)
+        return p;
+    if (*p == ']') { /* up to BEL or ESC \ */
+        while (p < end && *p != '\a' && *p != '\033')
+            p++;
+        return p < end && *p == '\a' ? p + 1 : MIN(p + 2, end);
+    }
+    if (*p != '[') {
+        while (p < end && *p >= 0x20 && *p < 0x30) /* intermediate bytes, as in ESC ( B */
+            p++;
+        return p < end ? p + 1 : p;
+    }
+    for (p++; p < end && (unsigned char)*p < 0x40; p++)
+        ;
+    *out_color = p < end && *p == 'm';
+    return p < end ? p + 1 : p;
+}
+
+/* Append what a terminal may get: no control characters except tabs, no sequences except colours.
+ */
+static void add_clean(struct buf *out, struct span text)
+{
+    bool colored = false;
+    for (const char *p = text.p, *end = text.p + text.len, *next; p < end; p = next) {
+        unsigned char c = (unsigned char)*p;
+        bool is_color = false;
+        next = p + 1;
+        if (c == '\033') {
+            next = skip_escape(p, end, &is_color);
+            colored = colored || is_color;
+        } else if (c == 0xc2 && next < end && (unsigned char)*next >= 0x80 &&
+                   (unsigned char)*next < 0xa0) {
+            next++; /* C1 in UTF-8 */
+            continue;
+        } else if ((c < 0x20 && c != '\t') || c == 0x7f) {
+            continue;
+        }
+        if (c != '\033' || is_color)
+            (void)buf_add(out, p, (size_t)(next - p));
+    }
+    if (colored)
+        (void)buf_adds(out, "\033[0m");
+}
+
+/* What is visible of a line that was written over: the text behind the last \r. */
+static struct span visible(struct span line)
+{
+    while (line.len && line.p[line.len - 1] == '\r')
+        line.len--;
+    const char *back = line.len ? memrchr(line.p, '\r', line.len) : NULL;
+    return back ? span_mem(back + 1, (size_t)(line.p + line.len - back - 1)) : line;
+}
+
+static bool matches(const struct lines *l, struct span line)
+{
+    regmatch_t m = { .rm_so = 0, .rm_eo = (regoff_t)line.len };
+    return !l->cfg.grep || regexec(l->cfg.grep, line.p, 1, &m, REG_STARTEND) == 0;
+}
+
+static void add_line(struct lines *l, const struct log *x, struct span line)
+{
+    if (l->cfg.terminal)
+        line = visible(line);
+    if (!matches(l, span_mem(line.p ? line.p : "", line.len)))
+        return;
+    add_prefix(l, x);
+    if (l->cfg.terminal)
+        add_clean(&l->out, line);
+    else
+        (void)buf_add(&l->out, line.p, line.len);
+    (void)buf_addc(&l->out, '\n');
+}
+
+static void add_part(struct lines *l, struct log *x)
+{
+    if (x->part.len)
+        add_line(l, x, buf_span(&x->part));
+    buf_clear(&x->part);
+}
+
+/* "1,204" */
+static const char *grouped(uint64_t n, char out[32])
+{
+    char digits[24];
+    size_t len = (size_t)snprintf(digits, sizeof digits, "%llu", (unsigned long long)n), k = 0;
+    for (size_t i = 0; i < len; i++) {
+        if (i && (len - i) % 3 == 0)
+            out[k++] = ',';
+        out[k++] = digits[i];
+    }
+    out[k] = 0;
+    return out;
+}
+
+static void add_left_out(struct lines *l, const struct log *x, const struct cluster_log_text *t)
+{
+    char size[32], n[32];
+    (void)str_size(t->left_bytes, size, sizeof size);
+    add_prefix(l, x);
+    (void)buf_addf(&l->out, "[%s%s line%s (%s) left out]\n", t->more_lines ? "more than " : "",
+                   grouped(t->left_lines, n), t->left_lines == 1 ? "" : "s", size);
+}
+
+/* ---- taking text ---- */
+
+/* A progress bar writes \r instead of \n: keep only its newest state, and what follows it. */
+static void keep_newest_state(struct log *x)
+{
+    const char *p = x->part.p, *last = x->part.len ? memrchr(p, '\r', x->part.len) : NULL;
+    const char *before = last && last > p ? memrchr(p, '\r', (size_t)(last - p)) : NULL;
+    if (before)
+        buf_consume(&x->part, (size_t)(before + 1 - p));
+}
+
+static int add_rest(struct lines *l, struct log *x, struct span rest)
+{
+    if (rest.len && buf_add(&x->part, rest.p, rest.len) < 0)
+        return -ENOMEM;
+    if (l->cfg.terminal)
+        keep_newest_state(x);
+    if (x->part.len > LINE_MAX_BYTES)
+        add_part(l, x);
+    return 0;
+}
+
+static void show_bar(struct lines *l, struct log *x, int64_t now_ms)
+{
+    const char *end = x->part.len ? memrchr(x->part.p, '\r', x->part.len) : NULL;
+    if (!end || now_ms - x->bar_ms < BAR_MS)
+        return;
+    x->bar_ms = now_ms;
+    size_t n = (size_t)(end - x->part.p);
+    if (n)
+        add_line(l, x, span_mem(x->part.p, n));
+    buf_consume(&x->part, n + 1);
+}
+
+/* The task has ended: its lines without an end are complete. */
+static void end_lines(struct lines *l, const struct cluster_log_text *t)
+{
+    size_t n = strlen(t->task);
+    for (size_t i = 0; i < l->logs.n; i++)
+        if (strncmp(l->logs.v[i]->name, t->task, n) == 0 &&
+            (!l->logs.v[i]->name[n] || l->logs.v[i]->name[n] == '.'))
+            add_part(l, l->logs.v[i]);
+}
+
+int lines_add(struct lines *l, const struct cluster_log_text *t, int64_t now_ms)
+{
+    struct log *x = log_of(l, t);
+    struct span rest = t->text;
+    int rc = 0;
+    if (!x)
+        return -ENOMEM;
+    l->out_is_stderr = x->is_stderr;
+    if (t->left_bytes || (t->attempt && x->attempt != t->attempt))
+        add_part(l, x); /* its end will not come */
+    if (t->end)
+        end_lines(l, t);
+    x->attempt = t->attempt;
+    if (t->left_bytes)
+        add_left_out(l, x, t);
+    for (const char *nl; rest.len && (nl = memchr(rest.p, '\n', rest.len));) {
+        size_t n = (size_t)(nl - rest.p);
+        if (x->part.len) {
+            rc = buf_add(&x->part, rest.p, n) < 0 ? -ENOMEM : rc;
+            add_part(l, x);
+        } else {
+            add_line(l, x, span_mem(rest.p, n));
+        }
+        rest = span_mem(nl + 1, rest.len - n - 1);
+    }
+    if (rc == 0)
+        rc = add_rest(l, x, rest);
+    if (l->cfg.terminal)
+        show_bar(l, x, now_ms);
+    int put = flush(l);
+    return rc < 0 ? rc : put;
+}
+
+int lines_tick(struct lines *l, int64_t now_ms)
+{
+    int rc = 0;
+    for (size_t i = 0; i < l->logs.n && l->cfg.terminal && rc == 0; i++) {
+        l->out_is_stderr = l->logs.v[i]->is_stderr;
+        show_bar(l, l->logs.v[i], now_ms);
+        rc = flush(l);
+    }
+    return rc;
+}
+
+int lines_end(struct lines *l)
+{
+    int rc = 0;
+    for (size_t i = 0; i < l->logs.n && rc == 0; i++) {
+        l->out_is_stderr = l->logs.v[i]->is_stderr;
+        add_part(l, l->logs.v[i]);
+        rc = flush(l);
+    }
+    return rc;
+}
+
+struct lines *lines_new(const struct lines_config *cfg)
+{
+    struct lines *l = calloc(1, sizeof *l);
+    if (l)
+        l->cfg = *cfg;
+    return l;
+}
+
+void lines_free(struct lines *l)
+{
+    if (!l)
+        return;
+    for (size_t i = 0; i < l->logs.n; i++) {
+        buf_done(&l->logs.v[i]->part);
+        free(l->logs.v[i]);
+    }
+    vec_done(&l->logs);
+    buf_done(&l->out);
+    free(l);
+}

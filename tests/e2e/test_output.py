@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tony run` shows what the tasks write, and `tony logs` of several tasks."""
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import time
+
+import pytest
+from conftest import app_of, wait_until
+from lib_jobs import kill9, lab, make_lab  # noqa: F401 (fixtures)
+
+SHORT = "echo out $TASK_INDEX; echo err $TASK_INDEX >&2"
+
+
+def lines_of(text):
+    return sorted(x for x in text.splitlines() if " | " in x)
+
+
+def test_all_tasks_of_a_small_job_are_shown_with_their_names(lab):
+    r = lab.run("run", lab.workers(SHORT, 2))
+    assert r.returncode == 0
+    assert lines_of(r.stdout) == ["worker:0 | out 0", "worker:1 | out 1"]
+    assert lines_of(r.stderr) == ["worker:0 | err 0", "worker:1 | err 1"]
+    assert "\033" not in r.stdout + r.stderr
+    # what scripts read comes last
+    assert re.search(r"^job application_\S+ SUCCEEDED in ", r.stdout.splitlines()[-3])
+
+
+@pytest.mark.parametrize("options, shown", [
+    ([], {"worker:0"}),
+    (["--output", "chief"], {"worker:0"}),
+    (["--output", "all"], {f"worker:{i}" for i in range(5)}),
+    (["--output", "worker:3,worker:1"], {"worker:1", "worker:3"}),
+    (["--output", "none"], set()),
+    (["-q"], set()),
+])
+def test_output_chooses_the_tasks(lab, options, shown):
+    r = lab.run("run", lab.workers(SHORT, 5), *options)
+    assert {x.split(" ")[0] for x in lines_of(r.stdout)} == shown
+    assert r.returncode == 0 and "SUCCEEDED" in r.stdout
+    if options == ["-q"]:
+        assert r.stderr == "" and r.stdout.startswith("job ")
+
+
+def test_the_chief_may_be_of_another_role(lab):
+    job = lab.job_file({"worker": {"instances": 4, "command": "echo no"}, "chief": {"instances": 1, "command": "echo yes"}},
+                       framework="tensorflow")
+    assert lines_of(lab.run("run", job).stdout) == ["chief:0 | yes"]
+
+
+@pytest.mark.parametrize("word, why", [("worker:x", "task index"), (":3", "is no task")])
+def test_a_wrong_output_is_refused_before_the_job_starts(lab, word, why):
+    r = lab.run("run", lab.workers(SHORT), "--output", word)
+    assert r.returncode == 2 and why in r.stderr and lab.jobs_on_disk() == []
+
+
+def test_json_has_standard_output_for_itself(lab):
+    r = lab.run("run", lab.workers(SHORT), "--json", "--output", "all")
+    assert r.stdout.startswith("{") and "worker:0 | out 0" in r.stderr
+
+
+def test_output_goes_on_through_a_restart_and_another_master(lab):
+    """Each line once, in order, although the task fails once and the master is killed while it writes."""
+    job = lab.workers('i=0; while [ $i -lt 60 ]; do echo $TONY_RESTART_COUNT $i; i=$((i+1)); sleep 0.02; done; [ "$TONY_RESTART_COUNT" = 1 ]',
+                      role={"restart": "on-failure", "max-restarts": 1})
+    p = lab.start("run", job, env={"PYTHONUNBUFFERED": "1"})
+    app = wait_until(lambda: (lab.jobs_on_disk() or [None])[0], "the job")
+    wait_until(lambda: "10" in lab.log_so_far(app, "worker:0"), "the first attempt writes")
+    kill9(lab.one("master", app))
+    out, err = p.communicate(timeout=60)
+    assert p.returncode == 0, err
+    want = [lab.log(app, "worker:0", "stdout", n).splitlines() for n in (1, 2)]
+    assert [x.split(" | ")[1] for x in out.splitlines() if " | " in x] == want[0] + want[1]
+
+
+FLOOD = r"""python3 -c "
+import sys, time
+text = b'x' * 99 + b'\n'
+for i in range(300): sys.stdout.buffer.write(text * 10000); time.sleep(0.005)
+"
+"""
+
+
+def left_out(text):
+    return sum(int(n.replace(",", "")) for n in re.findall(r"\[([\d,]+) lines? \([^)]*\) left out", text))
+
+
+def test_a_flood_of_output_is_counted(lab):
+    """300 MB: most lines are left out, and all of them are counted."""
+    r = lab.run("run", lab.workers(FLOOD, role={"memory": "512m"}))
+    shown = [x for x in lines_of(r.stdout) if "left out" not in x]
+    assert r.returncode == 0 and "more than" not in r.stdout
+    assert len(r.stdout) < 8 << 20 and len(shown) + left_out(r.stdout) == 3000000
+    assert shown[-1] == "worker:0 | " + "x" * 99
+
+
+def test_nobody_who_reads_does_not_delay_the_job_nor_its_client(lab):
+    """A pipe that nobody reads: the job ends, and Ctrl-C reaches the client."""
+    job = lab.workers("while :; do echo a line of some length, so that the pipe is full soon; done")
+    p = lab.start("run", job)
+    app = wait_until(lambda: (lab.jobs_on_disk() or [None])[0], "the job")
+    wait_until(lambda: len(lab.log_so_far(app, "worker:0")) > 4 << 20, "the task writes")
+    p.send_signal(signal.SIGINT)
+    lab.await_state(app, "KILLED")
+    out, err = p.communicate(timeout=30)
+    assert p.returncode == 3 and "KILLED" in out and left_out(out) > 0
+
+
+def test_a_reader_that_goes_away_leaves_the_job_alone(lab):
+    p = lab.start("run", lab.workers("for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.05; done"))
+    assert p.stdout.readline() == "worker:0 | 1\n"
+    p.stdout.close()
+    p.stdout = None
+    p.wait(30)
+    assert [lab.state(app) for app in lab.jobs_on_disk()] == ["SUCCEEDED"]
+
+
+STEPS = r"""python3 -c "
+import os, socket, sys, time
+s = socket.socket(socket.AF_UNIX); path = os.environ['TONY_TASK_SOCKET']
+s.connect(chr(0) + path[1:] if path[0] == '@' else path)
+for i in range(1, 16):
+    s.send(b'{\"step\": %d, \"total\": 15}\n' % i)
+    print('\033[31mred\033[0m \033[2Jstep', i, flush=True)
+    sys.stderr.write('\rbar %d' % i); sys.stderr.flush(); time.sleep(0.1)
+"
+"""
+
+
+def on_terminal(lab, *args):
+    """What `tony ARGS` writes to a terminal of 100 columns."""
+    master, slave = pty.openpty()
+    subprocess.run(["stty", "cols", "100", "rows", "30"], stdin=slave, check=True)
+    p = subprocess.Popen([lab.bin / "tony", *map(str, args)], env={**lab.env, "TERM": "xterm"}, cwd=lab.base, stdin=slave,
+                         stdout=slave, stderr=slave)
+    os.close(slave)
+    text, until = b"", time.monotonic() + 60
+    while time.monotonic() < until:
+        if not select.select([master], [], [], 0.2)[0] and p.poll() is not None:
+            break
+        try:
+            text += os.read(master, 65536)
+        except OSError:
+            break
+    os.close(master)
+    assert p.wait(10) == 0
+    return text.decode().replace("\r\n", "\n")
+
+
+def test_on_a_terminal_lines_scroll_above_a_progress_bar(lab):
+    text = on_terminal(lab, "run", lab.workers(STEPS))
+    assert re.search(r"worker +1 running  \[#+\.*\] +\d+ %  \d+/15  [\d.]+/s  [\d.]+ s left", text), text
+    prefix = re.search(r"\033\[\d+mworker:0 \|\033\[0m ", text).group()
+    for i in range(1, 16):  # colours stay, and nothing that moves the cursor
+        assert f"{prefix}\033[31mred\033[0m step {i}\033[0m\n" in text
+    bars = re.findall(re.escape(prefix) + r"bar (\d+)\n", text)
+    assert bars[-1] == "15" and len(bars) < 10, "a progress bar is shown once a second"
+    assert "\033[2J" not in text
+
+
+# ---- tony logs ----
+
+def test_logs_of_several_tasks(lab):
+    app = app_of(lab.run("run", lab.job_file({"worker": {"instances": 3, "command": SHORT}, "ps": {"instances": 1, "command": SHORT}})))
+    text = lab.ok("logs", app, "worker:2", "ps", "--stdout")
+    assert text == "==> ps:0 stdout <==\nout 0\n\n==> worker:2 stdout <==\nout 2\n"
+    r = lab.run("logs", app, "worker:0", "worker:9")
+    assert r.returncode == 2 and "has no task 'worker:9'" in r.stderr and r.stdout == ""
+
+
+def test_logs_grep(lab):
+    app = app_of(lab.run("run", lab.workers("for i in 1 2 3; do echo line $i; done; printf end", 2)))
+    assert lab.ok("logs", app, "worker:1", "--stdout", "--grep", "line [13]|end") == "line 1\nline 3\nend\n"
+    assert lines_of(lab.ok("logs", app, "--grep", "2$")) == ["worker:0 | line 2", "worker:1 | line 2"]
+    assert lab.ok("logs", app, "--grep", "nothing") == ""
+    r = lab.run("logs", app, "--grep", "(")
+    assert r.returncode == 2 and "is no regular expression" in r.stderr
+
+
+def test_following_several_tasks_never_mixes_their_lines(lab):
+    app = lab.submit(lab.workers("for i in 1 2 3; do printf 'first half,'; sleep 0.05; echo second half $i; done", 3))
+    lines = lab.ok("logs", app, "-f", "--stdout").splitlines()
+    assert sorted(lines) == sorted(f"worker:{t} | first half,second half {i}" for t in range(3) for i in (1, 2, 3))
+
+
+def test_following_goes_on_through_restarts(lab):
+    app = lab.submit(lab.workers('echo run $TONY_RESTART_COUNT; sleep 0.3; [ "$TONY_RESTART_COUNT" = 2 ]', role={"restart": "on-failure", "max-restarts": 2}))
+    assert lab.ok("logs", app, "worker:0", "-f", "--stdout") == "run 0\nrun 1\nrun 2\n"
+
+
+def test_following_a_log_that_is_truncated(lab):
+    """As logrotate does with copytruncate."""
+    app = lab.submit(lab.workers("echo before; while [ ! -e go ]; do sleep 0.02; done; echo after"))
+    p = lab.start("logs", app, "worker:0", "-f", "--stdout")
+    assert p.stdout.readline() == "before\n"
+    os.truncate(lab.dir(app) / "logs/worker-0/1/stdout", 0)
+    next((lab.dir(app) / "containers").glob("container_*")).joinpath("go").touch()
+    assert p.communicate(timeout=30)[0] == "after\n"
