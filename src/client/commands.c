@@ -26,7 +26,9 @@
 /* The options of commands about one existing job. */
 #define WHERE_OPTIONS (OPT_BIT(OPT_CLUSTER) | OPT_BIT(OPT_CONF) | OPT_BIT(OPT_VERBOSE))
 
-#define APP_TEXT "APP is an application id, its number alone, or `last`.\n"
+#define APP_TEXT                                                                                   \
+    "APP is an application id, its number alone, or `last`: the last job that you submitted from " \
+    "this machine, to any\ncluster.\n"
 
 static const struct command table[] = {
     { .name = "run",

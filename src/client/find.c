@@ -84,14 +84,52 @@ int client_open_wanted(struct client *c, struct cluster **out, struct err *e)
                : client_no_cluster(options_get(&c->o, OPT_CLUSTER), e);
 }
 
+/* Are these the settings of the cluster to which the job was submitted? */
+static int check_place(const struct cluster *k, const char *id, const char *place, struct err *e)
+{
+    const struct cluster_ops *ops = cluster_ops_of(k);
+    AUTO(free_p) char *now = ops->where ? ops->where(k) : NULL;
+    if (!now || str_eq(place, "-") || str_eq(now, place))
+        return 0;
+    (void)err_set(e, EINVAL, "job '%s' was submitted to %s at %s, but the settings name %s", id,
+                  ops->title, place, now);
+    err_hint(e, "use the settings of that cluster, or name it with --cluster to ask this one");
+    return -EXIT_MISUSE;
+}
+
+/* Look for the job in the record of what was submitted. With --cluster and an id, the user knows
+ * better. *out_found: *out and id are set. */
+static int find_recorded(struct client *c, const char *option, const char *word,
+                         struct cluster **out, char id[APP_ID_MAX], bool *out_found, struct err *e)
+{
+    char place[CLUSTER_PLACE_MAX], whole[APP_ID_MAX];
+    struct err unread = { 0 };
+    const struct cluster_ops *ops = cluster_recorded(&c->host, option, word, whole, place);
+    if (!ops)
+        return 0;
+    int rc = client_open(c, ops, NULL, out, e);
+    if (rc == 0 && !option)
+        rc = check_place(*out, whole, place, e);
+    if (rc < 0)
+        return rc;
+    /* A job of this machine may have been removed: then `last` means the newest one that is there.
+     */
+    *out_found = ops->remote || ops->find(*out, whole, id, &unread) == 0;
+    return *out_found && !str_copy(id, APP_ID_MAX, whole) ? -EXIT_MISUSE : 0;
+}
+
 int client_find(struct client *c, const char *word, struct cluster **out, char id[APP_ID_MAX],
                 struct err *e)
 {
     const char *option = options_get(&c->o, OPT_CLUSTER);
     struct err unread = { 0 };
+    bool found = false;
+    int rc = find_recorded(c, option, word, out, id, &found, e);
+    if (rc < 0 || found)
+        return rc;
     const struct cluster_ops *ops = cluster_of(&c->host, option, client_site(c, &unread), word);
     if (!ops)
         return client_no_cluster(option, e);
-    int rc = client_open(c, ops, NULL, out, e);
+    rc = client_open(c, ops, NULL, out, e);
     return rc < 0 ? rc : ops->find(*out, word, id, e);
 }

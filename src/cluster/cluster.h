@@ -376,6 +376,10 @@ struct cluster_ops {
     /* Does a record on this machine say that the job is one of this cluster? word: an application
      * id, a number, or "last". It asks no server, and prints nothing. NULL = never. */
     bool (*knows)(struct cluster_host *h, const char *word);
+    /* Which cluster of this kind the settings name, as one word, such as the address of its
+     * ResourceManager. It is recorded with each job. The caller frees it. NULL = there is only
+     * one. */
+    char *(*where)(const struct cluster *k);
     /* Turn a word into the whole id of one of the user's jobs. A whole id is accepted without a
      * question. -EXIT_MISUSE: there is no such job. */
     int (*find)(struct cluster *k, const char *word, char out[APP_ID_MAX], struct err *e);
@@ -487,6 +491,23 @@ struct cluster_ops {
     void (*doctor)(struct cluster_host *h, const struct conf *conf, cluster_finding_fn *add,
                    void *arg);
 };
+
+/* ---- the record of submitted jobs (storage/submitted.h) ---- */
+
+/* Record a job that was submitted. The record is on disk when this returns; with `later` a thread
+ * writes it to the disk meanwhile. It cannot fail: without the record, `last` means another job.
+ */
+void cluster_remember(struct cluster *k, const char *id, bool later);
+/* Record the verdict that the master has told this client. */
+void cluster_remember_end(struct cluster *k, const char *id, const char *state);
+/* Does the record of this machine say where the job is? word: an application id, a number, or
+ * "last"; option: of --cluster, NULL = any cluster. *out_place: as of where(), "-" = not known. */
+enum { CLUSTER_PLACE_MAX = 256 };
+const struct cluster_ops *cluster_recorded(struct cluster_host *h, const char *option,
+                                           const char *word, char out_id[APP_ID_MAX],
+                                           char out_place[CLUSTER_PLACE_MAX]);
+/* Set the state of rows of `tony list` whose end this client has heard before the cluster. */
+void cluster_add_ends(struct cluster_host *h, json_t *rows);
 
 /* Append the newest rows of `all` to `rows`, newest first, at most max (0 = all). true: there are
  * more. */

@@ -101,3 +101,17 @@ def test_other_programs_do_not_know_that_cluster(own_tony):
     r = t.run("run", "--cluster", "shed", "--executes", "true")
     assert r.returncode == 2 and "--cluster: there is no cluster 'shed', only local, yarn" in r.stderr, r.stderr
     assert t.run("list", "--cluster", "locl").returncode == 2
+
+
+def test_last_means_the_last_job_of_any_cluster(shed):
+    """A record of what was submitted decides, not the cluster that commands would ask by default."""
+    one = shed.ok("submit", "--cluster", "shed", "--executes", "sleep 1000").strip()
+    two = shed.ok("submit", "--cluster", "local", "--executes", "sleep 1000", "--conf", "tony.am.memory=64m").strip()
+    assert shed.json("status", "last")["application_id"] == two
+    assert shed.json("status", "last", "--cluster", "shed")["application_id"] == one
+    assert shed.run("kill", "last").returncode == 0
+    assert (shed.state(one), shed.state(two)) == ("STARTING", "KILLED")
+    three = shed.ok("submit", "--cluster", "shed", "--executes", "sleep 1000").strip()
+    assert shed.run("kill", "last").returncode == 0
+    assert (shed.state(one), shed.state(three)) == ("STARTING", "KILLED")
+    assert shed.run("kill", one).returncode == 0

@@ -147,6 +147,8 @@ static int finish(struct client *c, struct cluster *k, const char *id, struct fo
     }
     if (r->finished && cluster_ops_of(k)->settle)
         cluster_ops_of(k)->settle(k, id, str_eq(doc_str(r->summary, "state"), "KILLED"));
+    if (r->finished)
+        cluster_remember_end(k, id, doc_str(r->summary, "state"));
     follow_result_done(r);
     return printed ? printed : code;
 }
@@ -176,6 +178,8 @@ int client_submit(struct client *c, struct cluster_job *j, bool owned, struct cl
     if (rc == 0 && !j->cluster->remote && j->spec->restart_on_boot > 0 &&
         pool_unit_for_job(c, &why) < 0)
         client_note("the pool will not start with the machine: %s", why.msg);
+    if (rc == 0)
+        cluster_remember(*out_k, out->id, owned); /* an owner follows the job meanwhile */
     return rc;
 }
 
@@ -305,6 +309,8 @@ int client_kill(struct client *c, struct cluster *k, const char *id)
     client_note("job %s %s", id, r.finished ? doc_str(r.summary, "state") : "is being stopped");
     if (r.finished && cluster_ops_of(k)->settle)
         cluster_ops_of(k)->settle(k, id, false);
+    if (r.finished)
+        cluster_remember_end(k, id, doc_str(r.summary, "state"));
     follow_result_done(&r);
     return EXIT_DONE;
 }

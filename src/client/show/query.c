@@ -187,6 +187,7 @@ int cmd_list(struct client *c)
         rc = add_jobs_here(c, most, all, &more, &e);
     int code = rc < 0 ? client_fail(-rc, &e) : EXIT_DONE;
     if (rc == 0) {
+        cluster_add_ends(&c->host, all);
         list_filter_apply(&filter, all);
         more = list_newest(all, (size_t)n, rows) || more;
         if (!ops->remote)

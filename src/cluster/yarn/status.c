@@ -208,6 +208,13 @@ static json_t *row_of(const struct yarn *y, const struct yarn_report *a)
     struct cluster_report r;
     if (yarn_cluster_report(y, a, &r) < 0)
         return NULL;
+    /* The master has reported its end, which the ResourceManager still has to store. */
+    bool ended = a->final != HADOOP__FINAL_APPLICATION_STATUS__APP_UNDEFINED;
+    if (r.phase != CLUSTER_OVER && ended) {
+        r.phase = CLUSTER_OVER;
+        r.exit_code = exit_code_of(a);
+        r.ended_ms = r.ended_ms ? r.ended_ms : clock_wall_ms();
+    }
     bool over = r.phase == CLUSTER_OVER;
     const char *state = report_state(&r);
     json_t *row = json_pack("{s:s, s:s, s:s, s:s, s:b, s:n, s:I, s:o, s:o, s:o, s:s, s:s}",

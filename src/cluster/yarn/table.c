@@ -98,6 +98,13 @@ static void add_waiting(struct cluster *k, const struct cluster_report *r, json_
         (void)json_object_set_new(doc, "roles", roles); /* on failure, the member is missing */
 }
 
+/* The address of the ResourceManager; of several, the first one. */
+static char *where(const struct cluster *k)
+{
+    const struct yarn *y = (const struct yarn *)(const void *)k;
+    return y->rm.n ? str_printf("%s:%u", y->rm.v[0].host, (unsigned)y->rm.v[0].port) : NULL;
+}
+
 static void settle(struct cluster *k, const char *id, bool killed)
 {
     if (killed) /* YARN may have killed the master before it removed the directory */
@@ -132,6 +139,7 @@ const struct cluster_ops cluster_yarn = {
     .plan = plan,
     .stage = yarn_stage,
     .submit = yarn_submit,
+    .where = where,
     .find = yarn_find,
     .report = yarn_ops_report,
     .key = key,

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The record of submitted jobs, as commands use it. */
+#include <stdlib.h>
+
+#include "base/base.h"
+#include "cluster/cluster.h"
+#include "cluster/remote.h"
+#include "codec/json.h"
+#include "loop/loop.h"
+#include "storage/submitted.h"
+
+_Static_assert((int)CLUSTER_PLACE_MAX == (int)SUBMITTED_WORD_MAX, "sizes of a place");
+
+static int sync_record(void *home)
+{
+    return submitted_sync(home);
+}
+
+static void synced(void *home, int rc)
+{
+    (void)rc; /* after a power cut, `last` may mean an older job */
+    free(home);
+}
+
+void cluster_remember(struct cluster *k, const char *id, bool later)
+{
+    struct cluster_host *h = cluster_head(k)->cfg.host;
+    const struct cluster_ops *ops = cluster_head(k)->ops;
+    struct err e = { 0 };
+    AUTO(free_p) char *place = ops->where ? ops->where(k) : NULL;
+    if (host_open_paths(h, &e) < 0 || submitted_add(&h->paths, ops->name, id, place, &e) < 0) {
+        host_note(h, "job %s runs, but 'last' will not mean it: %s", id, e.msg);
+        return;
+    }
+    char *home = str_dup(h->paths.home);
+    if (home && later && h->loop && loop_work(h->loop, sync_record, synced, home) == 0)
+        return;
+    synced(home, home ? submitted_sync(home) : 0);
+}
+
+void cluster_remember_end(struct cluster *k, const char *id, const char *state)
+{
+    struct cluster_host *h = cluster_head(k)->cfg.host;
+    struct err unread = { 0 };
+    /* Only clusters with other servers hear of the end later than this client. */
+    if (cluster_head(k)->ops->remote && state[0] && host_open_paths(h, &unread) == 0)
+        (void)submitted_end(&h->paths, id, state, &unread); /* then `list` is late */
+}
+
+const struct cluster_ops *cluster_recorded(struct cluster_host *h, const char *option,
+                                           const char *word, char out_id[APP_ID_MAX],
+                                           char out_place[CLUSTER_PLACE_MAX])
+{
+    struct submitted s;
+    struct err unread = { 0 };
+    const struct cluster_ops *wanted = option ? cluster_named(option) : NULL;
+    if ((option && !wanted) || host_look_paths(h, &unread) < 0 ||
+        submitted_find(&h->paths, wanted ? wanted->name : NULL, word, &s) < 0)
+        return NULL;
+    (void)str_copy(out_id, APP_ID_MAX, s.id);
+    (void)str_copy(out_place, CLUSTER_PLACE_MAX, s.place);
+    return cluster_named(s.cluster);
+}
+
+void cluster_add_ends(struct cluster_host *h, json_t *rows)
+{
+    char state[32];
+    size_t i;
+    json_t *row;
+    json_array_foreach(rows, i, row)
+    {
+        const char *id = json_str(row, "application_id", "");
+        if (!json_is_true(json_object_get(row, "live")) || !h->have_paths ||
+            submitted_state(&h->paths, id, state, sizeof state) < 0)
+            continue;
+        (void)json_object_set_new(row, "state", json_string(state));
+        (void)json_object_set_new(row, "live", json_false());
+    }
+}
