@@ -199,6 +199,7 @@ static const struct conf_key keys[] = {
     /* client, pool, store */
     INT("tony.client.away-limit", "60000", -1, YEARS_MS, "ms", CE_ACTS, OURS, "A job of `tony run` is stopped when its client has been away for this time; -1 means never. On YARN this holds for a client that has reached the master of the job before."),
     INT("tony.pool.idle-timeout", "600000", -1, YEARS_MS, "ms", CE_ACTS, OURS, "The pool ends when it has had no job for this time; -1 means never."),
+    INT("tony.pool.page-port", "0", 0, 65535, "port", CE_ACTS, OURS, "The pool serves its metrics for Prometheus at http://127.0.0.1:PORT/metrics (docs/metrics.md); 0: it has no page."),
     MEM("tony.pool.memory", NULL, 1, MEM_MAX, CE_ACTS, OURS, "Memory that the pool gives to jobs; unset means the memory of the machine minus the reserve."),
     MEM("tony.pool.memory-reserve", "512m", 0, MEM_MAX, CE_ACTS, OURS, "Memory of the machine that the pool does not give to jobs."),
     INT("tony.pool.vcores", NULL, 1, COUNT_MAX, "cores", CE_ACTS, OURS, "Cores that the pool gives to jobs; unset means those of the machine."),

@@ -202,6 +202,7 @@ struct pool {
     bool adopts;   /* the pool is a subreaper: orphans of dead keepers become its children */
     bool stopping; /* the pool accepts no job and exits once the last one has ended */
     bool ended;    /* the loop is being closed: start nothing */
+    struct http_server *page; /* NULL = there is none */
     char *executor, *master; /* paths of the programs; NULL until first used */
 };
 
@@ -242,6 +243,10 @@ void keeper_stop_job(struct pool_job *j, const char *who);
 int pool_find_executor(struct pool *p, struct err *e); /* sets p->executor */
 /* Close the connections, timers and descriptors of j that belong to keepers.c. */
 void keeper_forget(struct pool_job *j);
+
+/* page.c */
+void page_open(struct pool *p); /* if a key asks for the page; a failure is logged */
+void page_close(struct pool *p);
 
 /* clients.c */
 void clients_accept(struct conn *c, void *arg);

@@ -413,6 +413,8 @@ static int open_all(struct pool *p, struct err *e)
     loop_timer_set(p->hear, p->hear_until_ms);
     if (rc == 0)
         rc = listen_again(p, e);
+    if (rc == 0)
+        page_open(p);
     return rc;
 }
 
@@ -420,6 +422,7 @@ static void close_all(struct pool *p)
 {
     /* A client that connects from now on is refused. It starts the next pool, which waits for the
      * lock of this one. */
+    page_close(p);
     listener_close(TAKE(p->listener));
     clients_close(p);
     loop_flush(p->loop); /* send the last answers */

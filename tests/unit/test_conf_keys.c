@@ -201,6 +201,7 @@ static const struct {
     { "tony.task.master-away-limit", "600000", CT_INT },
     { "tony.client.away-limit", "60000", CT_INT },
     { "tony.pool.idle-timeout", "600000", CT_INT },
+    { "tony.pool.page-port", "0", CT_INT },
     { "tony.pool.memory", NULL, CT_MEM },
     { "tony.pool.memory-reserve", "512m", CT_MEM },
     { "tony.pool.vcores", NULL, CT_INT },
