@@ -33,6 +33,7 @@ WITHOUT_EXAMPLE = {
     "docs/job-states.md": "developers",
     "docs/libtony.md": "C; tests/e2e/test_libtony.py compiles a program",
     "docs/large-jobs.md": "figures",
+    "docs/launch.md": "figures; a benchmark",
     "docs/licences.md": "a list",
 }
 
