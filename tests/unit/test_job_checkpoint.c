@@ -566,6 +566,30 @@ static void by_chance(uint64_t seed, const char *job, unsigned *n_whole)
     drive_done(&d);
 }
 
+/* No step waits for the report of a task that has left the job. */
+static void test_a_saver_leaves_the_job(void **state)
+{
+    struct drive d;
+    uint64_t step = 0;
+    (void)state;
+    drive_init(&d, "worker*3/live");
+    drive_run(&d, "go");
+    for (uint64_t i = 1; i <= 2; i++) {
+        for (uint32_t slot = 0; slot < (i == 1 ? 3u : 2u); slot++)
+            assert_int_equal(drive_feed(&d, &(struct job_event){ .type = EV_CHECKPOINT,
+                                                                 .checkpoint = { .slot = slot,
+                                                                                 .generation = 1,
+                                                                                 .attempt = 1,
+                                                                                 .step = 10 * i,
+                                                                                 .path = "/x" } }),
+                             0);
+        assert_non_null(job_checkpoint(d.job, 0, &step));
+        assert_int_equal(step, 10 * i);
+        drive_run(&d, "resize:worker=2 +100");
+    }
+    drive_done(&d);
+}
+
 static void test_random_timelines(void **state)
 {
     unsigned n_whole = 0;
@@ -685,6 +709,7 @@ int main(void)
         cmocka_unit_test(test_late_reports_of_checkpoints),
         cmocka_unit_test(test_a_task_that_restarts_alone),
         cmocka_unit_test(test_which_tasks_a_step_waits_for),
+        cmocka_unit_test(test_a_saver_leaves_the_job),
         cmocka_unit_test(test_random_timelines),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_no_memory),

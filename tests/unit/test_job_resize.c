@@ -258,10 +258,17 @@ static void test_a_role_with_an_ended_task_keeps_its_size(void **state)
         { "worker*3/restart", "go shrink-saved:2 worker:2=0 save:worker:0 save:worker:1 +1000",
           "worker:0=1.1 worker:1=1.1 worker:2=ended", "steady", RESIZE_REFUSED },
     };
+    static const struct resize_row stopped[] = {
+        /* the end of the chief stops the role; its tasks have not ended yet */
+        { "worker*2/live/sidecar chief*1/stops-worker nogrant=3",
+          "go mute:worker:0 mute:worker:1 resize:worker=3 chief:0=0",
+          "worker:0=stopping worker:1=stopping chief:0=ended", "steady", RESIZE_REFUSED },
+    };
     struct drive d;
 
     (void)state;
     resize_check_all(rows, ARRAY_LEN(rows));
+    resize_check_all(stopped, ARRAY_LEN(stopped));
     drive_init(&d, "worker*2/restart nogrant=2");
     drive_run(&d, "go resize:worker=3 worker:1=0 +1000");
     assert_string_equal(d.job->resize.detail,

@@ -164,6 +164,11 @@ static void test_slots_that_should_leave(void **state)
           "go shrink-leave:2=1 resize:worker=3",
           "worker:0=3.3 worker:1=3.3 worker:2=3.2",
           { 0, 2, 1 } },
+        /* logs are named by index and attempt: no number is used twice at an index */
+        { "worker*4/restart/on/scope-task",
+          "go worker:1=1 +9000 worker:1=1 +9000 shrink-leave:2=1",
+          "worker:0=2.2 worker:1=2.4",
+          { 0, 3 } },
         /* another resize names nobody */
         { "worker*4/restart",
           "go shrink-leave:3=1 resize:worker=2",
