@@ -325,19 +325,25 @@ int tony_logs(struct tony *t, const char *job, const char *task, int streams, in
     char id[APP_ID_MAX];
     struct err e = { 0 };
     struct logging logging = { fn, arg, false };
-    struct cluster_log_wish w = { .index = -1,
+    const char *colon = task ? strrchr(task, ':') : NULL;
+    struct cluster_log_choice one = {
+        .role = task,
+        .role_len = colon  ? (size_t)(colon - task)
+                    : task ? strlen(task)
+                           : 0,
+        .index = -1,
+    };
+    struct cluster_log_wish w = { .tasks = &one,
+                                  .n_tasks = task ? 1 : 0,
                                   .rank = -1,
                                   .lines = lines,
                                   .want_stdout = streams & TONY_STDOUT,
                                   .want_stderr = streams & TONY_STDERR,
                                   .follow = follow != 0 };
-    const char *colon = task ? strrchr(task, ':') : NULL;
-    w.role = task;
-    w.role_len = colon ? (size_t)(colon - task) : task ? strlen(task) : 0;
     if (!w.want_stdout && !w.want_stderr)
         (void)err_set(&e, EINVAL, "no stream is named");
     if (e.num ||
-        (colon && str_i64(span_of(colon + 1), 0, UINT32_MAX, "task index", &w.index, &e) < 0))
+        (colon && str_i64(span_of(colon + 1), 0, UINT32_MAX, "task index", &one.index, &e) < 0))
         return give(to, TONY_EMISUSE, &e);
     int rc = find(t, job, &k, id, to);
     if (rc < 0)
