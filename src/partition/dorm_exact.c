@@ -4,6 +4,18 @@
  * running jobs keep their places. The rest of the nodes is divided among the jobs of the set and
  * the loose jobs. Prices of each node give an upper bound for the utilization of a set, and of each
  * partial choice of counts. A choice that this bound does not exclude is packed (dorm_pack.h).
+ *
+ * With the prices of one set (dorm_bound.c, each node a class of its own):
+ *
+ *   value_i(n)   u_i * n - mu * D_i * |n - ideal_i|
+ *                - the cost of n containers on the cheapest nodes
+ *   constant     the utilization of the jobs that stay + mu * (B - their loss)
+ *                + sum over nodes and types of price_jk * reach_jk / C_k
+ *   bound        constant + sum of value_i(n_i) of the jobs with a count
+ *                + sum of the largest value_i of the other jobs
+ *
+ * A set is skipped if root + the sum of its root_gain is too small: the bound of the whole problem,
+ * in which only these counted jobs change.
  */
 #include "partition/dorm_pack.h"
 

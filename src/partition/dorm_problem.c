@@ -3,6 +3,13 @@
  * Prepares the problem of `dorm` (struct dorm_problem in dorm.h): the types, the classes of nodes,
  * the jobs that can run with their limits, and the bounds B (loss) and Q (adjustments). Also counts
  * the work of the search.
+ *
+ *   C_k    = sum over the nodes of c_jk; m = the number of types with C_k > 0
+ *   u_i    = sum over k of d_ik / C_k;  D_i = max over k of d_ik / C_k
+ *   fit_ij = min over k with d_ik > 0 of floor(c_jk / d_ik)
+ *   hi_i   = min(max_i, sum over j of fit_ij); a job with hi_i < min_i can never run
+ *   B      = loss_max, or ceil(theta1 * 2 * m);  Q = adjust_max, or ceil(theta2 * counted jobs)
+ * (ceil() with a margin of 1e-9, so that 0.1 * 30 does not become 4.)
  */
 #include "partition/dorm.h"
 

@@ -1,8 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One division of the cluster, which the search changes container by container: struct dorm_state
- * in dorm.h. Each change keeps the sums (utilization, loss, adjusted jobs) up to date and is
- * written to a log, so that any number of changes can be undone.
+ * in dorm.h. Each change keeps the sums up to date and is written to a log, so that any number of
+ * changes can be undone. With x_ij containers of job i on node j, and p_ij before the decision:
+ *
+ *   n_i     = sum over j of x_ij
+ *   util    = U = sum over i of u_i * n_i
+ *   loss    = F = sum over i of D_i * |n_i - ideal_i|
+ *   moved_i = sum over j of |x_ij - p_ij|, of a running job
+ *   adjusted = R = counted jobs with moved_i > 0;  changed = M = sum over i of moved_i
+ *   lacking = sum over i of max(0, min_i - n_i)
+ *
+ * dorm_compare() is the order of docs/partition.md: U, then R, then M, among allocations that keep
+ * all bounds. `bad` says by how much one is beyond them.
  *
  * With many nodes, nodes of a class with equal free amounts form a group. The search looks at
  * groups instead of nodes.

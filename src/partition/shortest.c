@@ -9,6 +9,9 @@
  *    one gets a container.
  *
  * A job whose remaining time is unknown comes last; among equal ones the earlier job comes first.
+ *
+ * The counts n_i are those of the pooled capacity C_k: sum over i of n_i * d_ik <= C_k. Then each
+ * count gets nodes (counts.c).
  */
 #include <errno.h>
 #include <stdlib.h>
