@@ -31,6 +31,7 @@ WITHOUT_EXAMPLE = {
     "docs/add-a-framework.md": "developers",
     "docs/architecture.md": "developers",
     "docs/job-states.md": "developers",
+    "docs/schedulers.md": "other schedulers; tests/frameworks/test_airflow.py and tests/e2e/test_azkaban.py",
     "docs/libtony.md": "C; tests/e2e/test_libtony.py compiles a program",
     "docs/large-jobs.md": "figures",
     "docs/launch.md": "figures; a benchmark",

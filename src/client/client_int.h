@@ -62,6 +62,7 @@ int cmd_forward(struct client *c);
 int cmd_cp(struct client *c);
 int cmd_open(struct client *c);
 int cmd_notebook(struct client *c);
+int cmd_azkaban(struct client *c);
 int cmd_init(struct client *c);
 int cmd_plan(struct client *c);
 int cmd_pool(struct client *c);

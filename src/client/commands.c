@@ -303,6 +303,21 @@ static const struct command table[] = {
       .options = OPT_BIT(OPT_FROM_LINE) | OPT_BIT(OPT_FORCE),
       .max_args = 1,
       .fn = cmd_init },
+    { .name = "azkaban",
+      .usage = "azkaban [FILE] [options]",
+      .summary = "run a job that properties of Azkaban describe",
+      .examples = "  command=tony azkaban                in a job of Azkaban with type=command\n"
+                  "  tony azkaban job.properties --cluster local\n",
+      .text =
+          "Takes the properties that Azkaban has written into the file that JOB_PROP_FILE names, "
+          "or into FILE: "
+          "tony.*,\n"
+          "worker_env.*, executes, src_dir and the others of TonY's own job type. Options win over "
+          "properties. Like `tony run`\n"
+          "it follows the job, and stops it when Azkaban kills the flow.\n",
+      .options = (JOB_OPTIONS & ~OPT_BIT(OPT_CONF_FILE)) | OPT_BIT(OPT_JSON),
+      .max_args = 1,
+      .fn = cmd_azkaban },
     { .name = "plan",
       .usage = "plan [JOBFILE] [options] [-- COMMAND ...]",
       .summary = "what a job would ask for, run and ship, without doing it",

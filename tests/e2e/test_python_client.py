@@ -78,6 +78,9 @@ def test_events_wait_with_a_limit_and_kill(client):
                 job.wait(timeout=0.2)
             job.kill()
     assert seen[0][0] == "job" and seen[-1] == ("job", None, "KILLED")
+    told = list(job.events())
+    assert [(e.kind, e.task, e.state) for e in told if e.kind != "progress"] == [x for x in seen if x[0] != "progress"]
+    assert {"master", "gang"} <= {e.kind for e in told} and told[-1].raw["exit_code"] == 3
     assert ("task", "worker:0", "ended") in seen
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import tempfile
 import time
 from dataclasses import dataclass, field
@@ -14,8 +15,7 @@ from typing import Any, Iterator, Mapping
 from . import _program
 
 ENDED = ("SUCCEEDED", "FAILED", "KILLED")
-# Seconds between two looks of events(): at first, and at most if nothing changes.
-LOOK_MIN_S, LOOK_MAX_S = 0.1, 2.0
+LOOK_S = 2.0  # between two looks of events() at the steps of tasks
 
 
 @dataclass(frozen=True)
@@ -86,11 +86,14 @@ class Status:
 
 @dataclass(frozen=True)
 class Event:
-    """A change that events() saw: `kind` is "job", "task" or "progress".
+    """Something that has happened. `kind` is one of those of docs/events.md, or "progress":
 
-    job       `state` is the new state of the job, `message` the sentence of its end, or None
-    task      `task` has the new `state`; at its end `message` is its result, such as "SUCCEEDED"
-    progress  `task` has reported `step` of `total`
+    job         `state` is the new state of the job, `message` the sentence of its end, or None
+    task        `task` has the new `state`; at its end `message` is its result, such as "SUCCEEDED"
+    checkpoint  the checkpoint of `step` is whole
+    progress    `task` has reported `step` of `total`
+
+    `raw` is the document of `tony events`; of "progress" it is empty.
     """
 
     kind: str
@@ -99,6 +102,7 @@ class Event:
     message: str | None = None
     step: int | None = None
     total: int | None = None
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
 class JobFailed(Exception):
@@ -128,20 +132,16 @@ def _status(doc: Mapping[str, Any]) -> Status:
                   tuple(map(_task, doc.get("tasks") or ())), doc)
 
 
-def changes(before: Status | None, after: Status) -> list[Event]:
-    """The events between two looks at a job."""
-    events = []
-    old = {t.name: t for t in before.tasks} if before else {}
-    for t in after.tasks:
-        was = old.get(t.name)
-        if not was or (was.state, was.attempt, was.result) != (t.state, t.attempt, t.result):
-            events.append(Event("task", state=t.state, task=t.name, message=t.result))
-        if t.step is not None and (not was or was.step != t.step):
-            events.append(Event("progress", task=t.name, step=t.step, total=t.total))
-    if not before or before.state != after.state:
-        job = Event("job", state=after.state, message=after.message)
-        events.append(job) if after.ended else events.insert(0, job)
-    return events
+def _event(e: Mapping[str, Any]) -> Event:
+    return Event(e["event"], state=e.get("state"), task=e.get("task"), message=e.get("result") or e.get("message"),
+                 step=e.get("step"), raw=e)
+
+
+def progress(steps: dict[str, int], status: Status) -> list[Event]:
+    """The tasks whose step has changed. steps: the last ones, which are brought up to date."""
+    new = [t for t in status.tasks if t.step is not None and steps.get(t.name) != t.step]
+    steps.update((t.name, t.step or 0) for t in new)
+    return [Event("progress", task=t.name, step=t.step, total=t.total) for t in new]
 
 
 class Job:
@@ -173,19 +173,27 @@ class Job:
             raise JobFailed(status)
         return status
 
-    def events(self, interval: float = LOOK_MAX_S) -> Iterator[Event]:
-        """The changes of the job until its end, beginning with its present state. It looks at the job again and
-        again, at least every `interval` seconds; of several changes between two looks it sees the last one."""
-        last, pause = None, LOOK_MIN_S
-        while True:
-            now = self.status()
-            new = changes(last, now)
-            yield from new
-            if now.ended:
-                return
-            pause = LOOK_MIN_S if new else min(2 * pause, interval)
-            last = now
-            time.sleep(pause)
+    def events(self, interval: float = LOOK_S) -> Iterator[Event]:
+        """All that has happened in the job, and goes on to happen until its end (`tony events -f`). Steps that
+        tasks report are seen every `interval` seconds."""
+        lines: queue.Queue[str | None] = queue.Queue()
+        with _program.following(["events", self.application_id, "--follow", *self._where], lines.put) as check:
+            steps: dict[str, int] = {}
+            due = time.monotonic() + interval
+            while True:
+                try:
+                    line = lines.get(timeout=max(due - time.monotonic(), 0))
+                except queue.Empty:
+                    yield from progress(steps, self.status())
+                    due = time.monotonic() + interval
+                    continue
+                if line is None:
+                    check()
+                    return
+                event = _event(json.loads(line))
+                if event.kind == "job" and event.state in ENDED:
+                    yield from progress(steps, self.status())
+                yield event
 
     def logs(self, task: str | None = None, *, stderr: bool = False, lines: int | None = None, attempt: int | None = None) -> str:
         """What a task has written to stdout, or to stderr. Without `task`: that of all tasks, with headings."""

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import subprocess
-from typing import Any, Sequence
+import threading
+from typing import Any, Callable, Iterator, Sequence
 
 # Exit codes of tony that say how a job ended, not that the command failed (docs/exit-codes.md).
 JOB_ENDED = (0, 1, 3)
@@ -53,6 +55,38 @@ def text(args: Sequence[str], timeout: float | None = None, ended: Sequence[int]
 
 def document(args: Sequence[str], timeout: float | None = None, ended: Sequence[int] = (0,)) -> Any:
     return json.loads(text([*args, "--json"], timeout, ended))
+
+
+@contextlib.contextmanager
+def following(args: Sequence[str], put: Callable[[str | None], None]) -> Iterator[Callable[[], None]]:
+    """Run `tony ARGS`, and put each line that it prints, then None. The value is a function that raises TonyError
+    if the command has failed. The command is ended with the context."""
+    p = subprocess.Popen([program(), *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    said: list[bytes] = []
+
+    def read() -> None:
+        for line in p.stdout or ():
+            put(line.decode(errors="replace"))
+        put(None)
+
+    readers = [threading.Thread(target=read, daemon=True), threading.Thread(target=lambda: said.append(p.stderr.read()), daemon=True)]
+
+    def check() -> None:
+        if p.wait() != 0:
+            readers[1].join()
+            raise error_of(b"".join(said).decode(errors="replace"), p.returncode)
+
+    try:
+        for reader in readers:
+            reader.start()
+        yield check
+    finally:
+        p.kill()
+        p.wait()
+        for reader in readers:
+            reader.join()
+        p.stdout.close()
+        p.stderr.close()
 
 
 def version() -> str:

@@ -10,9 +10,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any, AsyncIterator
 
-from . import _job, _run
+from . import _job, _program, _run
 
 
 class Job:
@@ -28,21 +29,28 @@ class Job:
     def __repr__(self) -> str:
         return f"tony.aio.Job({self.application_id!r})"
 
-    async def events(self, interval: float = _job.LOOK_MAX_S) -> AsyncIterator[_job.Event]:
-        last, pause = None, _job.LOOK_MIN_S
-        while True:
-            now = await self.status()
-            new = _job.changes(last, now)
-            for event in new:
-                yield event
-            if now.ended:
-                return
-            pause = _job.LOOK_MIN_S if new else min(2 * pause, interval)
-            last = now
-            await asyncio.sleep(pause)
+    async def events(self, interval: float = _job.LOOK_S) -> AsyncIterator[_job.Event]:
+        """As Job.events(): all that has happened, and happens until the end."""
+        loop, lines = asyncio.get_running_loop(), asyncio.Queue()
+        follow = ["events", self.application_id, "--follow", *self.sync._where]
+        with _program.following(follow, lambda line: loop.call_soon_threadsafe(lines.put_nowait, line)) as check:
+            steps: dict[str, int] = {}
+            due = loop.time() + interval
+            while True:
+                try:
+                    line = await asyncio.wait_for(lines.get(), max(due - loop.time(), 0.001))
+                except asyncio.TimeoutError:
+                    for event in _job.progress(steps, await self.status()):
+                        yield event
+                    due = loop.time() + interval
+                    continue
+                if line is None:
+                    await asyncio.to_thread(check)
+                    return
+                yield _job._event(json.loads(line))
 
     async def wait(self, timeout: float | None = None, check: bool = True) -> _job.Status:
-        """As Job.wait(). It looks at the job instead of blocking a thread for as long as the job runs."""
+        """As Job.wait()."""
         try:
             status = await asyncio.wait_for(self._final(), timeout)
         except asyncio.TimeoutError:
@@ -52,8 +60,12 @@ class Job:
         return status
 
     async def _final(self) -> _job.Status:
-        async for _ in self.events():
-            pass
+        events = self.events()
+        try:
+            async for _ in events:
+                pass
+        finally:
+            await events.aclose()  # a wait that is given up leaves no process behind
         return await self.status()
 
 
