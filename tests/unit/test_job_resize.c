@@ -259,10 +259,10 @@ static void test_a_role_with_an_ended_task_keeps_its_size(void **state)
           "worker:0=1.1 worker:1=1.1 worker:2=ended", "steady", RESIZE_REFUSED },
     };
     static const struct resize_row stopped[] = {
-        /* the end of the chief stops the role; its tasks have not ended yet */
-        { "worker*2/live/sidecar chief*1/stops-worker nogrant=3",
-          "go mute:worker:0 mute:worker:1 resize:worker=3 chief:0=0",
-          "worker:0=stopping worker:1=stopping chief:0=ended", "steady", RESIZE_REFUSED },
+        /* the end of role a stops the workers, which have not ended yet; b runs on */
+        { "worker*2/live/sidecar a*1/stops-worker b*1 nogrant=4",
+          "go mute:worker:0 mute:worker:1 resize:worker=3 a:0=0",
+          "worker:0=stopping worker:1=stopping a:0=ended b:0=1.1", "steady", RESIZE_REFUSED },
     };
     struct drive d;
 
