@@ -120,12 +120,27 @@ static int add_ulimit(const char *name, const struct rlimit *r, struct strv *arg
     return add(argv, "--ulimit=%s=%lld:%lld", name, (long long)r->rlim_cur, (long long)r->rlim_max);
 }
 
+/* podman lowers its own limit of processes to the largest pid. After that only a process with
+ * CAP_SYS_RESOURCE could give the container more. */
+static void cap_processes(struct rlimit *procs)
+{
+    AUTO(buf_done) struct buf text = { .max = 64 };
+    int64_t most;
+    if (fs_read(AT_FDCWD, "/proc/sys/kernel/pid_max", &text, NULL) < 0 ||
+        str_i64(span_trim(buf_span(&text)), 1, INT32_MAX, "pid_max", &most, NULL) < 0)
+        return;
+    procs->rlim_cur = MIN(procs->rlim_cur, (rlim_t)most);
+    procs->rlim_max = MIN(procs->rlim_max, (rlim_t)most);
+}
+
 /* A container of podman stays in the control group of the task, which limits it. A container of
  * docker has a group of its own, so docker gets the limits. */
 static int add_limits(const struct executor *x, bool podman, struct strv *argv)
 {
     struct rlimit procs = { RLIM_INFINITY, RLIM_INFINITY };
     (void)getrlimit(RLIMIT_NPROC, &procs);
+    if (podman)
+        cap_processes(&procs);
     /* the defaults of an engine are higher, and a user may not be allowed to have them */
     int rc = add_ulimit("nofile", &x->cfg->nofile, argv);
     if (rc == 0)

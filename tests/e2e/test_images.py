@@ -5,11 +5,14 @@ tony.docker.* on the pool: podman or docker runs the commands. Tests of what a c
 
 import os
 import pathlib
+import shutil
+import subprocess
+import sys
 
 import lib_images
 import pytest
 from conftest import app_of, wait_until
-from lib_jobs import lab, make_lab  # noqa: F401 (fixtures)
+from lib_jobs import kill9, lab, make_lab  # noqa: F401 (fixtures)
 
 CONF = {"tony.docker.enabled": True, "tony.docker.containers.image": "library/usual:1"}
 
@@ -92,19 +95,109 @@ def test_without_an_engine_or_an_image(lab):
     assert r.returncode == 0 and "role 'worker' has no image (tony.docker.worker.image): it runs without" in r.stderr, r.stderr
 
 
-def test_in_a_real_container(lab):
-    """An image made of this machine's programs."""
+# ---- with podman ----
+
+
+@pytest.fixture(scope="module")
+def podman():
     base, why = lib_images.real()
     if not base:
         pytest.skip(why)
-    try:
-        env = ",".join(f"{k}={v}" for k, v in why.items())
-        path = lab.workers("cat /etc/mark; id -u; echo mine > mine; trap 'echo term; exit 0' TERM; echo up; while :; do sleep 0.1; done",
-                           conf={**CONF, "tony.task.kill-grace-ms": 600000, "tony.docker.containers.image": lib_images.IMAGE, "tony.containers.envs": env})
-        app = lab.submit(path)
-        wait_until(lambda: "up" in lab.log_so_far(app, "worker:0") if lab.n_running(app) else False, "it runs")
+    yield why
+    lib_images.remove(base)
+
+
+@pytest.fixture
+def real(lab, podman):
+    """in_image(command): a job file whose command runs in an image made of this machine's programs."""
+    lab.env.update({**podman, "PATH": f"{lab.bin}:{podman['PATH']}"})
+    env = ",".join(f"{k}={v}" for k, v in podman.items() if k != "PATH")
+
+    def in_image(command, conf=None, **role):
+        return lab.workers(command, role=role, conf={**CONF, "tony.docker.containers.image": lib_images.IMAGE,
+                                                     "tony.containers.envs": env, **(conf or {})})
+    return in_image
+
+
+def containers_alive(app):
+    """Processes of the job's containers, also those that are not below its executors."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if f"tony-{app.replace('application', 'container')}".encode() in path.read_bytes():
+                found.append(path.parent.name)
+        except OSError:
+            pass
+    return found
+
+
+def test_in_a_real_container(lab, real):
+    app = lab.submit(real("cat /etc/mark; id -u; echo mine > mine; trap 'echo term; exit 0' TERM; echo up; while :; do sleep 0.1; done",
+                          {"tony.task.kill-grace-ms": 600000}))
+    wait_until(lambda: "up" in lab.log_so_far(app, "worker:0") if lab.n_running(app) else False, "it runs")
+    lab.ok("kill", app)
+    uid = lab.user.get("user", os.geteuid())
+    assert lab.log(app, "worker:0").split("\n")[:4] == ["of the image", str(uid), "up", "term"]
+    lab.settled()
+
+
+def test_mounts_of_a_real_container(lab, real, tmp_path):
+    for name in ("read", "write"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "read/in").write_text("from outside\n")
+    tmp_path.chmod(0o755)
+    tmp_path.parent.chmod(0o755)
+    tmp_path.parent.parent.chmod(0o755)
+    lab.give(tmp_path / "write")
+    command = "cat /in/in; echo out > /out/out; echo no > /in/no || echo refused; test -e /root/.profile || echo hidden; echo $MINE"
+    r = lab.run("run", real(command, {"tony.docker.containers.mount": f"{tmp_path}/read:/in:ro,{tmp_path}/write:/out"}, env={"MINE": "a b"}))
+    assert r.returncode == 0, r.stderr
+    assert lab.log(app_of(r), "worker:0") == "from outside\nrefused\nhidden\na b\n"
+    assert (tmp_path / "write/out").read_text() == "out\n"
+    lab.settled()
+
+
+def test_exit_codes_and_a_missing_image(lab, real):
+    assert lab.run("run", real("exit 7")).returncode == 1
+    app = max(p.name for p in (lab.home / "history").iterdir())
+    assert lab.status(app)["tasks"][0]["exit_code"] == 7
+    r = lab.run("run", real("true", {"tony.docker.containers.image": "localhost/no-such-image:1"}))
+    assert r.returncode == 1 and "no-such-image" in r.stdout + r.stderr, r.stdout + r.stderr
+    lab.settled()
+
+
+def test_memory_of_a_real_container(lab, real):
+    """The limit holds, and the verdict is the same as without an image."""
+    r = lab.run("run", real("x=$(cat /dev/zero | tr '\\0' x | head -c 300000000); echo ${#x}", memory="64m"))
+    assert r.returncode == 1
+    app = max(p.name for p in (lab.home / "history").iterdir())
+    assert lab.status(app)["tasks"][0]["reason"] == "out_of_memory", lab.ok("status", app)
+    lab.settled()
+
+
+@pytest.mark.parametrize("victims", [("executor",), ("keeper",), ("master",), ("pool", "keeper", "master", "executor")], ids="-".join)
+def test_processes_die_around_a_real_container(lab, real, victims):
+    """Whatever is killed, no process of a container is left when the job is over."""
+    app = lab.submit(real("echo up; while :; do sleep 0.1; done", {"tony.task.restarts.node-lost": 0}))
+    wait_until(lambda: "up" in lab.log_so_far(app, "worker:0") if lab.n_running(app) else False, "it runs")
+    assert containers_alive(app)
+    kill9(*[pid for kind in victims for pid in lab.pids(kind, None if kind == "pool" else app)])
+    lab.json("pool", "start")
+    if victims == ("master",):
+        wait_until(lambda: lab.state(app) == "RUNNING", "a master has taken over")
+        assert containers_alive(app)
         lab.ok("kill", app)
-        assert lab.log(app, "worker:0").split("\n")[:4] == ["of the image", str(os.geteuid()), "up", "term"]
-        lab.settled()
-    finally:
-        lib_images.remove(base)
+    lab.in_history(app)
+    wait_until(lambda: not containers_alive(app), "all processes of the container are dead")
+    lab.settled()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can prepare a namespace for podman of an ordinary user")
+def test_podman_of_an_ordinary_user(tmp_path):
+    lacks = [name for name in ("podman", "newuidmap", "unshare") if not shutil.which(name)]
+    if lacks:
+        pytest.skip(f"optional: not installed: {', '.join(lacks)} (tools/install-deps images)")
+    inner = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "rootless_cases.py"]
+    r = subprocess.run(["unshare", "-m", "sh", "-c", lib_images.ROOTLESS, "sh", tmp_path / "ids", *inner],
+                       cwd=pathlib.Path(__file__).parent, capture_output=True, text=True, timeout=280)
+    assert r.returncode == 0 and "skipped" not in r.stdout, r.stdout[-20000:] + r.stderr[-2000:]
