@@ -229,12 +229,30 @@ static void rest_of_tasks(struct output *o, struct cluster *k, const char *id,
     free(rest);
 }
 
+/* Has all text of the wished tasks come? Then the list of tasks, which may be long, need not be
+ * read. false: probably not. */
+static bool is_complete(const struct output *o, const struct output_wish *w, const json_t *doc)
+{
+    int64_t n_tasks = 0, n_ended = 0;
+    size_t i;
+    json_t *role;
+    json_array_foreach(json_object_get(doc, "roles"), i, role) n_tasks +=
+        doc_int(role, "instances", 0);
+    for (i = 0; i < o->shown.n; i++)
+        n_ended += o->shown.v[i].ended;
+    if (w->which == CLUSTER_OUTPUT_CHOSEN)
+        return false;
+    bool only_chief = w->which == CLUSTER_OUTPUT_CHIEF ||
+                      (w->which == CLUSTER_OUTPUT_AUTO && n_tasks > AUTO_TASKS);
+    return n_ended > 0 && (only_chief || n_ended >= n_tasks);
+}
+
 void output_rest(struct output *o, struct cluster *k, const char *id, const struct output_wish *w,
                  const json_t *doc)
 {
     json_t *own = NULL;
     struct err unread = { 0 };
-    if (!w->which)
+    if (!w->which || is_complete(o, w, doc))
         return;
     if (!json_object_get(doc, "tasks") && cluster_ops_of(k)->status(k, id, &own, &unread) == 0)
         doc = own;
