@@ -50,8 +50,11 @@ static const struct command table[] = {
           "counted; tony logs has them.\n"
           "Without JOBFILE and --conf_file, ./tony.xml is used when it is there. Ctrl-C asks "
           "the job to stop; a second\n"
-          "one stops waiting for that. The exit code is the job's: 0 succeeded, 1 failed, 3 "
-          "killed or out of its time.\n",
+          "one stops waiting for that. If this client dies, the job is stopped after "
+          "tony.client.away-limit; a job of\n"
+          "tony submit needs no client. The exit code is the job's: 0 succeeded, 1 failed, 3 "
+          "killed "
+          "or out of its time.\n",
       .options = JOB_OPTIONS | OPT_BIT(OPT_JSON) | OPT_BIT(OPT_OUTPUT) | OPT_BIT(OPT_QUIET),
       .max_args = 1,
       .takes_command = true,
