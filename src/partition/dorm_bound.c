@@ -371,6 +371,39 @@ static bool step(const struct dorm_problem *p, const struct dorm_prices *prices,
     return true;
 }
 
+/* The volume algorithm sometimes stops too early. Lower the bound by plain subgradient steps, which
+ * start from the standard prices and follow only the last round. The prices and means stay. */
+static void lower_bound(struct dorm_problem *p, struct dorm_prices *prices, unsigned rounds)
+{
+    struct dorm_bound_memory *b = prices->memory;
+    size_t cells = (size_t)p->n_classes * p->m;
+    double best = INFINITY, delta = 0.1, mu = 0.1, slack;
+    unsigned stale = 0;
+    for (size_t c = 0; c < cells; c++)
+        b->now[c] = p->classes[c / p->m].share[c % p->m] > 0 ? 0.5 : 0;
+    for (unsigned round = 0; round < rounds; round++) {
+        double value = evaluate(p, prices, b->now, mu);
+        measure(p, prices, &slack);
+        stale = value < best - 1e-4 * fabs(best) ? 0 : stale + 1;
+        best = MIN(best, value);
+        if (stale > 2 * PATIENCE) {
+            delta /= 2;
+            stale = 0;
+        }
+        double norm = slack * slack;
+        for (size_t c = 0; c < cells; c++)
+            norm += b->use[c] * b->use[c];
+        if (norm < 1e-16 || delta < 1e-4 ||
+            !dorm_work(&p->work, (uint64_t)p->n * (p->n_classes + 1) / 4))
+            break;
+        double size = MAX(value - best + delta * fabs(best), 0.0) / norm;
+        for (size_t c = 0; c < cells; c++)
+            b->now[c] = MAX(0.0, b->now[c] - size * b->use[c]);
+        mu = MAX(0.0, mu - size * slack);
+    }
+    prices->upper = MIN(prices->upper, best);
+}
+
 void dorm_prices_find(struct dorm_problem *p, struct dorm_prices *prices, unsigned rounds)
 {
     struct dorm_bound_memory *b = prices->memory;
@@ -405,6 +438,8 @@ void dorm_prices_find(struct dorm_problem *p, struct dorm_prices *prices, unsign
             dorm_waste_step(p, b->changes, WASTE_STEP);
     }
     prices->upper = MIN(best, (double)p->m);
+    if (prices->waste && !prices->impossible)
+        lower_bound(p, prices, rounds);
 }
 
 double dorm_prices_values(struct dorm_problem *p, struct dorm_prices *prices, double *gain)
