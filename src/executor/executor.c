@@ -543,47 +543,111 @@ static void on_connected(struct executor *x)
         drop(x, rc);
 }
 
+/* ---- what the executor waits for ---- */
+
+static size_t add_calls(const struct executor *x, struct pollfd *out)
+{
+    return x->cfg->remote ? remote_poll(x->cfg->remote, out) : 0;
+}
+
+static void calls_ready(struct executor *x, const struct pollfd *p, size_t n)
+{
+    struct link line;
+    if (n && remote_called(x->cfg->remote, p, n, &line))
+        on_call(x, &line);
+}
+
+static size_t add_one(struct pollfd *out, int fd, short events)
+{
+    *out = (struct pollfd){ .fd = fd, .events = events };
+    return 1;
+}
+
+static size_t add_server(const struct executor *x, struct pollfd *out)
+{
+    return x->server.s ? add_one(out, serve_fd(x), POLLIN) : 0;
+}
+
+static void server_ready(struct executor *x, const struct pollfd *p, size_t n)
+{
+    if (n && p->revents && x->server.s)
+        serve_turn(x);
+}
+
+static size_t add_metrics(const struct executor *x, struct pollfd *out)
+{
+    return add_one(out, task_metrics_fd(x), POLLIN);
+}
+
+static void metrics_ready(struct executor *x, const struct pollfd *p, size_t n)
+{
+    (void)n;
+    if (p->revents)
+        task_metrics_ready(x);
+}
+
+static size_t add_signals(const struct executor *x, struct pollfd *out)
+{
+    return add_one(out, x->signal_fd, POLLIN);
+}
+
+static void signals_ready(struct executor *x, const struct pollfd *p, size_t n)
+{
+    (void)n;
+    if (p->revents)
+        on_signals(x);
+}
+
+static size_t add_link(const struct executor *x, struct pollfd *out)
+{
+    bool writes = link_unsent(&x->link) || x->link.connecting;
+    return add_one(out, x->link.fd, writes ? POLLIN | POLLOUT : POLLIN);
+}
+
+static void link_ready(struct executor *x, const struct pollfd *p, size_t n)
+{
+    (void)n;
+    if (p->revents && x->link.connecting && x->link.fd == p->fd) {
+        on_connected(x);
+        return;
+    }
+    if (p->revents & POLLOUT && link_flush(&x->link) < 0)
+        disconnect(x);
+    if (p->revents & (POLLIN | POLLHUP | POLLERR) && x->link.fd == p->fd)
+        on_link(x);
+}
+
+/* The sources of events, in the order in which they are handled. add() writes the descriptors to
+ * wait for; ready() gets them back with their events. */
+static const struct source {
+    size_t (*add)(const struct executor *x, struct pollfd *out);
+    void (*ready)(struct executor *x, const struct pollfd *p, size_t n);
+    bool after_timeout; /* call ready() also if no descriptor is ready */
+} sources[] = {
+    { add_calls, calls_ready, .after_timeout = true },
+    { add_server, server_ready },
+    { add_metrics, metrics_ready },
+    /* Before the signals, so that lines which the task sent before its end are reported before the
+     * end. */
+    { task_side_poll, task_side_ready },
+    { add_signals, signals_ready },
+    { add_link, link_ready },
+};
+
 static void wait_for_something(struct executor *x)
 {
-    struct pollfd p[4 + REMOTE_POLL_MAX + TASK_POLL_MAX] = {
-        { .fd = x->signal_fd, .events = POLLIN }, { .fd = x->link.fd, .events = POLLIN }
-    };
-    size_t n_calls = x->cfg->remote ? remote_poll(x->cfg->remote, p + 2) : 0;
-    size_t n_task = task_side_poll(x, p + 2 + n_calls);
-    struct link line;
-    if (link_unsent(&x->link) || x->link.connecting)
-        p[1].events |= POLLOUT;
-    size_t n_all = 2 + n_calls + n_task;
-    size_t at_gpus = n_all, at_server = n_all + 1;
-    p[n_all++] = (struct pollfd){ .fd = task_metrics_fd(x), .events = POLLIN };
-    if (x->server.s)
-        p[n_all++] = (struct pollfd){ .fd = serve_fd(x), .events = POLLIN };
+    struct pollfd p[ARRAY_LEN(sources) + REMOTE_POLL_MAX + TASK_POLL_MAX];
+    size_t first[ARRAY_LEN(sources) + 1] = { 0 };
+    for (size_t i = 0; i < ARRAY_LEN(sources); i++)
+        first[i + 1] = first[i] + sources[i].add(x, p + first[i]);
     int64_t at = next_deadline(x), left = at == INT64_MAX ? -1 : at - clock_mono_ms();
     struct timespec t = { .tv_sec = left / 1000, .tv_nsec = left % 1000 * 1000000 };
     if (left < 0 && at != INT64_MAX)
         t = (struct timespec){ 0 };
-    int n = ppoll(p, n_all, at == INT64_MAX ? NULL : &t, NULL);
-    if (n_calls && n >= 0 && remote_called(x->cfg->remote, p + 2, n_calls, &line))
-        on_call(x, &line);
-    if (n <= 0)
-        return;
-    if (x->server.s && p[at_server].revents)
-        serve_turn(x);
-    if (p[at_gpus].revents)
-        task_metrics_ready(x);
-    /* Before on_signals(), so that lines which the task sent before its end are reported before the
-     * end. */
-    task_side_ready(x, p + 2 + n_calls, n_task);
-    if (p[0].revents)
-        on_signals(x);
-    if (p[1].revents && x->link.connecting && x->link.fd == p[1].fd) {
-        on_connected(x);
-        return;
-    }
-    if (p[1].revents & POLLOUT && link_flush(&x->link) < 0)
-        disconnect(x);
-    if (p[1].revents & (POLLIN | POLLHUP | POLLERR) && x->link.fd == p[1].fd)
-        on_link(x);
+    int n = ppoll(p, first[ARRAY_LEN(sources)], at == INT64_MAX ? NULL : &t, NULL);
+    for (size_t i = 0; i < ARRAY_LEN(sources) && n >= 0; i++)
+        if (n > 0 || sources[i].after_timeout)
+            sources[i].ready(x, p + first[i], first[i + 1] - first[i]);
 }
 
 /* Exit with the exit code of the task. So the scheduler knows the exit code even if the master
