@@ -438,7 +438,7 @@ void dorm_prices_find(struct dorm_problem *p, struct dorm_prices *prices, unsign
             dorm_waste_step(p, b->changes, WASTE_STEP);
     }
     prices->upper = MIN(best, (double)p->m);
-    if (prices->waste && !prices->impossible)
+    if (prices->waste && !prices->impossible && !dorm_is_small(p))
         lower_bound(p, prices, rounds);
 }
 
