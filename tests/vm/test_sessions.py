@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job of a user who logs out and in again. Each command of these tests is a login session of its own."""
+
+import pytest
+
+
+@pytest.fixture(params=["session", "linger"])
+def login(user, request):
+    verb = "enable-linger" if request.param == "linger" else "disable-linger"
+    user.machine.ssh("root", f"loginctl {verb} user")
+    yield user
+    user.sh("tony pool stop --force")
+    user.machine.ssh("root", "loginctl disable-linger user")
+
+
+def test_a_job_lives_on_after_the_session_that_submitted_it(login):
+    app, pid = login.running()
+    assert [j["state"] for j in login.json("list")["jobs"]] == ["RUNNING"]
+    assert login.state(app) == "RUNNING"
+    assert login.sh(f"ps -o pid= -p {pid}")
+    login.tony("stop", app)
+    assert login.over(app)["state"] == "KILLED"
+
+
+def test_the_runtime_directory_is_removed(login):
+    """By root, as the session manager does it; the user cannot make it again."""
+    app, pid = login.running()
+    login.machine.ssh("root", "umount -l /run/user/1000; rm -rf /run/user/1000")
+    env = "unset XDG_RUNTIME_DIR; "
+    assert app in login.sh(env + "tony list")
+    assert "RUNNING" in login.sh(env + f"tony status {app}")
+    assert login.sh(f"ps -o pid= -p {pid}")
+    assert "/tmp/tony-1000/" in login.sh("cat ~/.tony/pool/runtime")
+    login.tony("stop", app)
+    assert login.over(app)["restarts"] == 0
