@@ -16,6 +16,11 @@ from lib_jobs import kill9, lab, make_lab  # noqa: F401 (fixtures)
 SHORT = "echo out $TASK_INDEX; echo err $TASK_INDEX >&2"
 
 
+def the_job(lab):
+    """The id of the only job, once its directory has its name."""
+    return wait_until(lambda: next((x for x in lab.jobs_on_disk() if x.startswith("application_")), None), "the job")
+
+
 def lines_of(text):
     return sorted(x for x in text.splitlines() if " | " in x)
 
@@ -68,7 +73,7 @@ def test_output_goes_on_through_a_restart_and_another_master(lab):
     job = lab.workers('i=0; while [ $i -lt 60 ]; do echo $TONY_RESTART_COUNT $i; i=$((i+1)); sleep 0.02; done; [ "$TONY_RESTART_COUNT" = 1 ]',
                       role={"restart": "on-failure", "max-restarts": 1})
     p = lab.start("run", job, env={"PYTHONUNBUFFERED": "1"})
-    app = wait_until(lambda: (lab.jobs_on_disk() or [None])[0], "the job")
+    app = the_job(lab)
     wait_until(lambda: "10" in lab.log_so_far(app, "worker:0"), "the first attempt writes")
     kill9(lab.one("master", app))
     out, err = p.communicate(timeout=60)
@@ -102,7 +107,7 @@ def test_nobody_who_reads_does_not_delay_the_job_nor_its_client(lab):
     """A pipe that nobody reads: the job ends, and Ctrl-C reaches the client."""
     job = lab.workers("while :; do echo a line of some length, so that the pipe is full soon; done")
     p = lab.start("run", job)
-    app = wait_until(lambda: (lab.jobs_on_disk() or [None])[0], "the job")
+    app = the_job(lab)
     wait_until(lambda: len(lab.log_so_far(app, "worker:0")) > 4 << 20, "the task writes")
     p.send_signal(signal.SIGINT)
     lab.await_state(app, "KILLED")
