@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Control groups v2: for root, for an ordinary user with and without lingering, and in a container."""
+
+import pytest
+from conftest import Jobs
+
+HOG = "cat /proc/self/cgroup; python3 -c 'bytearray(300 << 20)'"
+LOOK = "G=/sys/fs/cgroup$(cut -d: -f3 /proc/self/cgroup); cat $G/memory.max $G/cpu.weight $G/memory.oom.group"
+
+# At the root of a cgroup namespace, as in a container; systemd cannot be seen.
+CONTAINER = """
+mkdir -p /sys/fs/cgroup/box; echo $$ > /sys/fs/cgroup/box/cgroup.procs
+exec unshare -C -m sh -c 'umount -l /sys/fs/cgroup; mount -t cgroup2 none /sys/fs/cgroup; mount -t tmpfs none /run
+export TONY_HOME=/root/box; cd /root
+tony doctor --json; echo ---; tony run %s; echo "code $?"; tony logs last; tony run %s; tony logs last; tony pool stop'
+"""
+
+
+def cgroups(jobs):
+    return next(c for c in jobs.json("doctor")["checks"] if c["name"] == "cgroups")
+
+
+def enforced(jobs):
+    """The limits are those of the kernel; afterwards the groups are gone."""
+    app = jobs.submit(HOG, memory="96m")
+    assert jobs.over(app)["state"] == "FAILED"
+    assert "ran out of memory" in jobs.tony("status", app)
+    group = jobs.tony("logs", app)
+    assert "/tony-" in group and ".scope/" in group
+    app = jobs.submit(LOOK, roles={"worker": {"instances": 1, "memory": "64m", "vcores": 2, "command": LOOK}})
+    assert jobs.over(app)["state"] == "SUCCEEDED"
+    assert jobs.tony("logs", app).split("\n")[-3:] == [str(64 << 20), "200", "1"]
+    jobs.wait_for(lambda: not jobs.machine.out("root", "find /sys/fs/cgroup -type d -name '[0-9]*_[0-9]*'"), "the groups are gone")
+
+
+def test_a_user_who_lingers(user):
+    user.machine.ssh("root", "loginctl enable-linger user")
+    try:
+        assert cgroups(user)["state"] == "ok"
+        enforced(user)
+        assert 'cgroup=v2' in user.sh("cat ~/.tony/pool/pool.log")
+    finally:
+        user.tony("pool", "stop")
+        user.machine.ssh("root", "loginctl disable-linger user")
+
+
+def test_a_user_without_lingering(user):
+    """Memory is sampled, so the task ends all the same, and doctor says what to do."""
+    found = cgroups(user)
+    assert found["state"] == "note" and "loginctl enable-linger" in found["hint"]
+    app = user.submit("python3 -c 'import time; x = bytearray(300 << 20); time.sleep(100)'", memory="96m")
+    assert user.over(app)["state"] == "FAILED"
+    assert "memory" in user.tony("status", app)
+
+
+def test_root(machine):
+    root = Jobs(machine, "root")
+    try:
+        assert cgroups(root)["state"] == "ok"
+        enforced(root)
+    finally:
+        root.sh("tony pool stop; rm -rf ~/.tony")
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_container(machine):
+    root = Jobs(machine, "root")
+    hog, look = (machine_job(root, command) for command in (HOG, LOOK))
+    out = root.sh(CONTAINER % (hog, look))
+    assert '"state": "ok"' in out.partition("---")[0] and "code 1" in out
+    assert "0::/tony-0/" in out and f"{64 << 20}\n" in out
+
+
+def machine_job(jobs, command):
+    """Writes a job file, and returns its name."""
+    jobs.n += 1
+    text = f"name: test\nframework: generic\nroles:\n  worker: {{instances: 1, memory: 64m, command: {command!r}}}\n"
+    jobs.machine.write(jobs.user, f"box{jobs.n}.yaml", text)
+    return f"box{jobs.n}.yaml"
