@@ -53,5 +53,9 @@ def test_the_list_has_the_end_that_run_has_told(tony):
         assert (row["state"], row["live"]) == ("SUCCEEDED", False)
         assert tony.json("status", "last")["application_id"] == app
     local = tony.ok("submit", "--cluster", "local", tony.workers("true")).strip()
-    assert tony.json("status", "last")["application_id"] == local
-    assert tony.json("status", "last", "--cluster", "yarn")["application_id"] == app
+    try:
+        assert tony.json("status", "last")["application_id"] == local
+        assert tony.json("status", "last", "--cluster", "yarn")["application_id"] == app
+    finally:
+        tony.ok("wait", local)
+        tony.run("pool", "stop")
