@@ -9,8 +9,8 @@ import pytest
 from conftest import ROOT, wait_until
 from lib_jobs import lab, make_lab  # noqa: F401 (fixtures)
 
-# recorded in the form in which Azkaban writes it: java.util.Properties.store()
-RECORDED = ROOT / "tests/data/azkaban/train.properties"
+# in the form in which Azkaban writes it: java.util.Properties.store()
+PROPERTIES = ROOT / "tests/data/azkaban/train.properties"
 
 
 @pytest.fixture
@@ -19,11 +19,11 @@ def flow(lab):
     where = lab.base / "work"
     (where / "code").mkdir(parents=True)
     (where / "code/train.sh").write_text('echo "$GREETING|$AZKABAN_INPUT_DATASET|${EMPTY-unset}"; for a; do echo "<$a>"; done\n')
-    shutil.copy(RECORDED, where / "train_props_1_tmp")
+    shutil.copy(PROPERTIES, where / "train_props_1_tmp")
     return where
 
 
-def test_a_recorded_job_runs(lab, flow):
+def test_a_job_of_a_flow_runs(lab, flow):
     r = lab.run("azkaban", "--json", cwd=flow, env={"JOB_PROP_FILE": str(flow / "train_props_1_tmp")})
     assert r.returncode == 0, r.stderr
     doc = json.loads(r.stdout)

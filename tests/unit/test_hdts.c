@@ -61,9 +61,9 @@ static void errors_of_a_token_storage(void **state)
         const char *says;
     } rows[] = {
         { "HDTS\0\0\0", 7, -ENOENT, "'my.secret'" },
-        { "", 0, -EINVAL, "no token storage" },
-        { "HDTS", 4, -EINVAL, "no token storage" },
-        { "XDTS\0\0\0", 7, -EINVAL, "no token storage" },
+        { "", 0, -EINVAL, "not a token storage" },
+        { "HDTS", 4, -EINVAL, "not a token storage" },
+        { "XDTS\0\0\0", 7, -EINVAL, "not a token storage" },
         { "HDTS\2\0\0", 7, -EINVAL, "version 2" },
         { "HDTS\0\0", 6, -EINVAL, "cut short" },
         { "HDTS\0\x87\x70", 7, -EINVAL, "cut short" }, /* -113 tokens */
