@@ -229,6 +229,8 @@ static const struct conf_key keys[] = {
     INT("tony.slurm.nodes", "0", 0, 100000, "nodes", CE_SLURM, OURS, "Number of nodes; 0 means as few as hold the job. The tasks are spread over them."),
     INT("tony.slurm.spare-nodes", "0", 0, 1000, "nodes", CE_SLURM, OURS, "Further nodes of the allocation in reserve: the tasks of a lost node restart there."),
     STR("tony.slurm.gpu-type", NULL, CE_SLURM, OURS, "Type of the GPUs, as the site's Gres names it; unset means any."),
+    BOOL("tony.slurm.requeue", "true", CE_SLURM, OURS, "If Slurm needs the nodes for another job, or the first node of the allocation fails, the job goes back into the queue of Slurm, and continues from its checkpoints when it starts again. false: it ends."),
+    BOOL("tony.slurm.requeue-at-limit", "false", CE_SLURM, OURS, "Before its time limit is over, the job saves checkpoints and goes back into the queue of Slurm, instead of ending."),
     LIST("tony.slurm.extra-arguments", "", CE_SLURM, OURS, "Further options of sbatch, verbatim: --mail-type=END,--comment=x. They come last and so win over those of tony."),
     INT("tony.yarn.cache-age", "2592000000", 3600000, YEARS_MS, "ms", CE_YARN, OURS, "Content in <home>/.tony/cache in HDFS that no job has used for this time is removed; what a live job uses stays."),
     INT("tony.store.max-age", "604800000", 0, YEARS_MS, "ms", CE_ACTS, OURS, "Content that no live job uses is removed from the store after this time."),

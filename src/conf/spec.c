@@ -180,6 +180,7 @@ static void build_numbers(struct build *b)
     s->metrics_ms = (uint32_t)conf_int(c, "tony.task.metrics-interval-ms");
     s->gpu_metrics = conf_bool(c, "tony.task.gpu-metrics.enabled");
     s->streams = conf_bool(c, "tony.task.streams");
+    s->requeue_at_limit = conf_bool(c, "tony.slurm.requeue-at-limit");
     s->client_away_ms = conf_int(c, "tony.client.away-limit");
     s->resize_timeout_ms = limit_ms(b, "tony.resize.timeout");
     s->kill_grace_ms = (uint32_t)conf_int(c, "tony.task.kill-grace-ms");

@@ -21,12 +21,15 @@
  *   4  the job was taken down without a verdict of a master; the pool writes one
  *   5  another keeper of this job runs
  *   6  --head only: the job is over and in the history, and has failed or was killed
+ *   7  --head only: this run of the job is over, and the next run continues it
  *
  * For a job on Slurm (docs/decisions/0019-slurm.md):
  *
- *   tony-executor --keeper APPLICATION_ID --head
+ *   tony-executor --keeper APPLICATION_ID --head [--run N]
  *   tony-executor --keeper APPLICATION_ID --node NUMBER --node-name NAME --master-host ADDRESS
- *                 [--memory-mib N] [--vcores N] [--gpus 0,2]
+ *                 [--run N] [--memory-mib N] [--vcores N] [--gpus 0,2]
+ *
+ * --run: how often Slurm has put the job back into its queue
  */
 #ifndef TONY_EXECUTOR_EXECUTOR_H
 #define TONY_EXECUTOR_EXECUTOR_H
@@ -39,6 +42,7 @@ enum keeper_exit {
     KEEPER_ABORTED = 4,
     KEEPER_ALREADY = 5,
     KEEPER_JOB_FAILED = 6,
+    KEEPER_LEFT = 7,
 };
 
 int executor_program(int argc, char **argv);

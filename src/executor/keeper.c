@@ -174,15 +174,29 @@ void keeper_abort_job(struct keeper *k, const char *why)
     containers_stop_all(k, grace_ms);
 }
 
+/* The cluster sends TERM to all processes of the job. The master asks it why, and ends the job or
+ * leaves. If there is no master now, the next run or a client finds out. */
+static void on_cluster_term(struct keeper *k)
+{
+    run_told(k);
+    if (!k->master_pid && k->state == KEEPER_RUNNING)
+        run_leave(k);
+}
+
 static void on_signals(struct keeper *k)
 {
     struct signalfd_siginfo si;
     while (read(k->signal_fd, &si, sizeof si) == (ssize_t)sizeof si) {
         if (si.ssi_signo == SIGCHLD)
             on_child(k, (pid_t)si.ssi_pid);
-        /* The cluster sends TERM to all processes. The master asks it why, and ends the job. */
-        if (k->kind == KEEPER_HEAD && k->master_pid)
+        if (si.ssi_signo == SIGUSR1)
+            master_notice(k);
+        if (k->kind == KEEPER_HEAD && si.ssi_signo == SIGTERM) {
+            on_cluster_term(k);
             continue;
+        }
+        if (si.ssi_signo == SIGTERM)
+            node_signalled(k, SIGTERM);
         if (si.ssi_signo == SIGTERM || si.ssi_signo == SIGINT)
             keeper_abort_job(k, "the keeper got a signal to end the job");
         if (si.ssi_signo == SIGHUP)
@@ -204,6 +218,7 @@ static void on_time(struct keeper *k)
     if (now >= k->pool_at_ms)
         pool_start_again(k, now);
     node_tick(k, now);
+    run_tick(k, now);
     if (k->state != KEEPER_RUNNING && now >= k->kill_at_ms) {
         k->kill_at_ms = now + TAKE_DOWN_PATIENCE_MS;
         if (k->master_pid)
@@ -218,7 +233,7 @@ static int timeout_ms(const struct keeper *k)
         return 0;
     int64_t at = MIN(MIN(k->next_kill_ms, k->master_at_ms), k->pool_at_ms), now = clock_mono_ms();
     at = MIN(MIN(at, k->reap_at_ms), node_deadline(k));
-    at = MIN(at, k->groups.at_ms);
+    at = MIN(at, MIN(k->groups.at_ms, run_deadline(k)));
     if (k->state != KEEPER_RUNNING)
         at = MIN(at, k->kill_at_ms);
     if (k->look_for_orphans)

@@ -371,6 +371,9 @@ void container_exited(struct keeper *k, struct container *c, int status)
     c->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     bool clean = c->record->clean;
     take_record(c);
+    /* The cluster ends this run of the job. If it is not over, the next run reads the end. */
+    if (k->kind == KEEPER_OF_NODE && k->state == KEEPER_TAKING_DOWN)
+        c->reason = END_PREEMPTED;
     if (clean) {
         settle(k, c);
         return;

@@ -214,6 +214,11 @@ int keeper_end(struct keeper *k)
     bool aborted = str_eq(k->final_state, "MASTER_FAILED");
     if (k->kind == KEEPER_OF_NODE)
         return end_node(k);
+    if (k->leaves) {
+        log_end(k);
+        keeper_unlock(k);
+        return run_end(k);
+    }
     int rc = put_away(k, &e);
     if (rc < 0)
         log_err(LOG_ERROR, "keeper.end", &e);

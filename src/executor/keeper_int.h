@@ -16,6 +16,7 @@
  * keeper_sockets.c    makes the sockets again after the system has removed them
  * keeper_ends.c       the list of ended containers, and what is removed when they are forgotten
  * keeper_node.c       the keeper of a node of a cluster: its connection to the master
+ * keeper_run.c        the runs of a job that a cluster starts again
  *
  * A container is in one of two lists. While it is alive or granted it is in `live`. When it has
  * ended, the keeper writes it to `exits` and moves it to `ends`. It leaves `ends` when the master
@@ -148,6 +149,13 @@ enum keeper_state {
 
 struct keeper {
     enum keeper_kind kind;
+    uint32_t run; /* on a cluster: how often the job was started again */
+    /* KEEPER_HEAD, keeper_run.c: */
+    int64_t run_look_ms;
+    int64_t told_until_ms; /* after SIGTERM: no master is restarted before this time */
+    bool leaves;           /* this run ends, the job does not */
+    bool replaced;         /* the next run has begun */
+    bool noticed;          /* a notice came while no master was connected */
     struct keeper_node node;
     const char *app_id;
     int64_t cluster_ms;
@@ -276,6 +284,7 @@ void keeper_clear_ended(const char *ended_dir, const char *spare_dir);
 /* At the start: take over the master that --master-pid names, or start one. */
 void master_take_over_or_start(struct keeper *k);
 void master_start(struct keeper *k);
+void master_notice(struct keeper *k); /* SIGUSR1: the cluster will end this run of the job */
 void master_died(struct keeper *k, int status);
 void master_frame(struct keeper *k, struct peer *p, const Tony__Frame *f);
 /* Report the ends of which the master has not heard, or send further parts of Registered. */
@@ -293,11 +302,22 @@ int64_t node_deadline(const struct keeper *k);
 void node_connected(struct keeper *k,
                     struct peer *p); /* a TCP connection was made, or has failed */
 void node_registered(struct keeper *k, const Tony__RegisterMaster *m);
+/* The cluster has sent this signal. */
+void node_signalled(struct keeper *k, int signal);
 /* The connection of an executor to the master. The next call overwrites it. NULL: the id is too
  * long. */
 struct remote *node_remote(const struct keeper *k, const struct container *c, const char *id);
 uint32_t node_life(const struct keeper *k); /* the part of container ids that names this keeper */
 void node_done(struct keeper *k);
+
+/* keeper_run.c: these do nothing for keepers of another kind than KEEPER_HEAD */
+int run_open(struct keeper *k, struct err *e);
+void run_tick(struct keeper *k, int64_t now_ms);
+int64_t run_deadline(const struct keeper *k);
+void run_told(struct keeper *k); /* SIGTERM */
+int64_t run_pause_ms(const struct keeper *k);
+void run_leave(struct keeper *k); /* end without a verdict */
+int run_end(struct keeper *k);    /* returns an exit code */
 
 /* keeper_pool.c */
 void pool_frame(struct keeper *k, struct peer *p, const Tony__Frame *f);

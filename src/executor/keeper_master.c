@@ -23,6 +23,7 @@ enum {
     RESTART_PAUSE_MS = 50,
     RESTART_PAUSE_MAX_MS = 800,
     FINAL_EXIT_CODE = 4,        /* MASTER_HOPELESS: do not restart the master */
+    LEAVES_EXIT_CODE = 5,       /* MASTER_LEAVES: this run of the job is over */
     FINISH_PATIENCE_MS = 10000, /* after FinishJob: for the master and the executors to exit */
     FINISH_GRACE_MS = 1000,
     REPORT_MAX = 20000,          /* ends in one frame; each takes at most 500 bytes of FRAME_MAX */
@@ -46,11 +47,21 @@ static _Noreturn void exec_program(const struct keeper *k, pid_t keeper, const c
     sigprocmask(SIG_SETMASK, &none, NULL);
     /* Keepers of nodes kill processes with this variable after the death of a keeper. So the master
      * of a job on a cluster does not have it; it dies with the head keeper. */
+    if (k->kind == KEEPER_HEAD)
+        (void)signal(SIGUSR1, SIG_IGN); /* until the master handles notices */
     if (k->kind == KEEPER_OF_POOL)
         setenv("TONY_APPLICATION_ID", k->app_id, 1);
     execv(program, argv);
     dprintf(2, "tony-executor: cannot run '%s': %m\n", program);
     _exit(127);
+}
+
+/* Pass a notice of the cluster on to the master, or to the next one. */
+void master_notice(struct keeper *k)
+{
+    k->noticed = !keeper_peer(k, PEER_MASTER);
+    if (!k->noticed && k->master_pid)
+        (void)kill(k->master_pid, SIGUSR1);
 }
 
 static int fork_master(struct keeper *k, struct err *e)
@@ -170,12 +181,14 @@ void master_died(struct keeper *k, int status)
     int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     log_event(LOG_WARN, "keeper.master_died", f_int("epoch", k->epoch), f_int("code", code),
               f_int("signal", signal));
-    if (code == FINAL_EXIT_CODE)
+    if (code == LEAVES_EXIT_CODE && k->kind == KEEPER_HEAD)
+        run_leave(k);
+    else if (code == FINAL_EXIT_CODE)
         keeper_abort_job(k, "the master gave up");
     else if (cannot_live(k, signal == SIGKILL, now))
         keeper_abort_job(k, "the master dies again and again");
     else
-        k->master_at_ms = now + pause_ms(k, signal == SIGKILL);
+        k->master_at_ms = now + MAX(pause_ms(k, signal == SIGKILL), run_pause_ms(k));
 }
 
 /* ---- frames to the master ---- */
@@ -320,6 +333,8 @@ static void tell_parts(struct keeper *k, struct peer *p)
     if (more || p->link.fd < 0)
         return; /* the loop calls this again; also if there is no memory now */
     p->kind = PEER_MASTER;
+    if (k->noticed)
+        master_notice(k);
     sockets_tell_master(k, p);
     resize_tell_wish(k);
 }

@@ -82,6 +82,7 @@ static void say_hello(struct keeper *k, struct peer *p)
     m.memory_mib = k->memory_mib;
     m.vcores = k->node.vcores;
     m.n_gpus = k->n_gpus;
+    m.run = k->run;
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_KEEPER_HELLO;
     f.keeper_hello = &m;
@@ -127,6 +128,19 @@ static void send_beat(struct keeper *k, struct peer *p, int64_t now)
     f.beat = &beat;
     k->node.beat_at_ms = now + BEAT_MS;
     keeper_send(k, p, &f);
+}
+
+/* The master asks the cluster what the signal means. */
+void node_signalled(struct keeper *k, int signal)
+{
+    struct peer *p = k->kind == KEEPER_OF_NODE ? keeper_peer(k, PEER_MASTER) : NULL;
+    Tony__ClusterSignal m = TONY__CLUSTER_SIGNAL__INIT;
+    Tony__Frame f = TONY__FRAME__INIT;
+    m.signal = (uint32_t)signal;
+    f.body_case = TONY__FRAME__BODY_CLUSTER_SIGNAL;
+    f.cluster_signal = &m;
+    if (p)
+        keeper_send(k, p, &f);
 }
 
 void node_tick(struct keeper *k, int64_t now)

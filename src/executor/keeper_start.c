@@ -70,6 +70,7 @@ static int parse(struct keeper *k, int argc, char **argv, struct err *e)
         { "node", required_argument, NULL, 'N' },
         { "node-name", required_argument, NULL, 'n' },
         { "master-host", required_argument, NULL, 'h' },
+        { "run", required_argument, NULL, 'R' },
         { NULL, 0, NULL, 0 },
     };
     int o, rc = 0;
@@ -87,7 +88,9 @@ static int parse(struct keeper *k, int argc, char **argv, struct err *e)
         else if (o == 'N' && (rc = str_i64(span_of(optarg), 0, 1 << 20, "--node", &v, e)) == 0) {
             k->kind = KEEPER_OF_NODE;
             k->node.index = (uint32_t)v;
-        } else if (o == 'H')
+        } else if (o == 'R' && (rc = str_i64(span_of(optarg), 0, 1 << 20, "--run", &v, e)) == 0)
+            k->run = (uint32_t)v;
+        else if (o == 'H')
             k->kind = KEEPER_HEAD;
         else if (o == 'n')
             k->node.name = optarg;
@@ -242,6 +245,8 @@ static int own_process(struct keeper *k, struct err *e)
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGHUP);
+    if (k->kind == KEEPER_HEAD)
+        sigaddset(&set, SIGUSR1); /* a notice of the cluster */
     sigaddset(&set, SIGPIPE); /* of --ready-fd: the pool may have died */
     sigaddset(&set, SIGXFSZ); /* blocked, so that a write beyond `ulimit -f` fails. Not ignored:
                                  tasks would inherit that, but they get an empty signal mask */
@@ -345,7 +350,7 @@ int keeper_start(struct keeper *k, int argc, char **argv, struct err *e)
     rc = k->kind == KEEPER_OF_POOL ? lock_gpus(k, e) : 0; /* a cluster has chosen the GPUs itself */
     if (rc < 0)
         return rc == -EWOULDBLOCK ? KEEPER_GPU_TAKEN : KEEPER_FAILED;
-    if (exits_open(k, e) < 0)
+    if (run_open(k, e) < 0 || exits_open(k, e) < 0)
         return KEEPER_FAILED;
     if (k->life > 1 && k->kind != KEEPER_HEAD)
         remove_leftovers(k->job_dir, k->app_id);

@@ -279,6 +279,41 @@ static char *read_interruption(const struct master *m)
     return span_dup(span_trim(buf_span(&text)));
 }
 
+static bool is_clean(const struct sched_event *ev, const char *node)
+{
+    for (size_t i = 0; i < ev->n_clean; i++)
+        if (str_eq(ev->clean[i], node))
+            return true;
+    return ev->all_clean;
+}
+
+/* The scheduler knows all containers on these nodes. The others that the journal has there have
+ * ended, so their slots need not wait for a lease. Slots that already wait for one keep waiting:
+ * the node was lost for an earlier master. */
+static void feed_ended_on_clean_nodes(struct master *m, const struct sched_event *ev)
+{
+    AUTO(map_drop) struct map named = { 0 };
+    for (size_t i = 0; i < ev->n; i++)
+        if (map_set(&named, ev->containers[i].id, m, NULL) < 0) {
+            master_exit_now(m, MASTER_CRASHED);
+            return;
+        }
+    for (uint32_t i = 0; i < job_n_slots(m->job) && m->phase == MP_RUNNING; i++) {
+        struct slot_view v;
+        job_slot(m->job, i, &v);
+        if (!v.container || !v.node || map_get(&named, v.container) || v.state == SLOT_ENDED ||
+            v.state == SLOT_REPLACING || v.state == SLOT_LEAVING || !is_clean(ev, v.node))
+            continue;
+        const struct sched_container c = { .id = v.container,
+                                           .exit_code = 1,
+                                           .reason = ev->clean_reason,
+                                           .detail = ev->clean_reason == END_PREEMPTED
+                                                         ? "the cluster has started the job again"
+                                                         : "the keeper of its node has died" };
+        feed_completed(m, &c, i);
+    }
+}
+
 /* SE_REGISTERED: the master begins its work. The first master of a job and a later one do the same;
  * only their journals differ. */
 static void registered(struct master *m, const struct sched_event *ev)
@@ -322,6 +357,8 @@ static void registered(struct master *m, const struct sched_event *ev)
         else
             feed_seen(m, c);
     }
+    if (ev->n_clean || ev->all_clean)
+        feed_ended_on_clean_nodes(m, ev);
     AUTO(free_p) char *why = m->remote ? NULL : read_interruption(m);
     (void)master_feed(m, &(struct job_event){ .type = EV_RESYNCED, .resynced = { .why = why } });
     queued_resize_apply(m);
@@ -424,6 +461,15 @@ void master_on_sched(const struct sched_event *ev, void *arg)
         break;
     case SE_PREEMPTING:
         preempting(m, ev);
+        break;
+    case SE_ENDING:
+        (void)master_feed(
+            m, &(struct job_event){
+                   .type = EV_STOP,
+                   .stop = { .who = "the cluster",
+                             .why = ev->text,
+                             .save_ms =
+                                 MIN(ev->deadline_ms, (int64_t)m->spec->checkpoint_grace_ms) } });
         break;
     case SE_SHRINK:
     case SE_GROW:

@@ -29,14 +29,15 @@ struct master_remote;
 struct paths;
 struct sched_ops;
 
-/* The exit codes of a master. The keeper restarts the master unless it exited with MASTER_OVER or
- * MASTER_HOPELESS. */
+/* The exit codes of a master. The keeper restarts the master unless it exited with MASTER_OVER,
+ * MASTER_HOPELESS or MASTER_LEAVES. */
 enum master_exit {
     MASTER_OVER = 0,    /* the master has reported the verdict to the scheduler and the followers */
     MASTER_CRASHED = 1, /* a new master may succeed */
     MASTER_MISUSE = 2,  /* wrong arguments */
     MASTER_HOPELESS = 4, /* every master would fail: job.conf or the journal cannot be read, or the
                             journal cannot be written */
+    MASTER_LEAVES = 5,   /* the cluster ends this run of the job, and starts it again later */
 };
 
 /* For tests. */

@@ -67,12 +67,15 @@ static void on_fate(bool over, const char *who, const char *text, void *arg)
     struct master *m = arg;
     if (m->phase != MP_RUNNING)
         return;
-    if (over) {
+    if (!over && text) {
+        log_event(LOG_WARN, "master.leaves", f_str("why", text));
+        master_exit_now(m, MASTER_LEAVES);
+    } else if (over) {
         log_event(LOG_WARN, "application.killed", f_str("why", text));
         remove_staging_early(m);
         stop_job(m, who ? who : "the cluster",
                  who ? "the application was killed in the cluster" : text);
-    } else if (m->copies || m->sched_broken) {
+    } else if (m->copies || m->sched_broken || (m->remote && m->remote->shared_dirs)) {
         /* The next master has other sources for records that the copies of the journal lack:
          * decision 0007. */
         log_event(LOG_WARN, "master.leaves", f_str("to", "the next one"));

@@ -74,6 +74,9 @@ enum sched_event_type {
      * now. SE_COMPLETED with END_PREEMPTED follows then. There is one such event for each
      * container. */
     SE_PREEMPTING,
+    /* The cluster ends the whole job deadline_ms from now, and does not start it again; text: why,
+     * for people. */
+    SE_ENDING,
     SE_COUNT,
 };
 
@@ -105,6 +108,13 @@ struct sched_event {
      * takes nothing. */
     bool saved;
     const char *text;
+    /* SE_REGISTERED: on these nodes (sched_container.node) nothing of the job runs besides
+     * `containers`. Other containers of an earlier master there have ended, for this reason.
+     * all_clean: that is so on every node. */
+    const char *const *clean;
+    size_t n_clean;
+    bool all_clean;
+    enum end_reason clean_reason;
 };
 
 struct sched_config {
@@ -171,9 +181,11 @@ struct sched_ops {
      *
      *   over   the application has ended; false: the cluster will start another master
      *   who    the user who ended it; NULL = unknown
-     *   text   why it ended; NULL if it has not
+     *   text   why it ended. If it has not: the cluster ends this run of the job and starts it
+     *          again later, and this is why; NULL: only this master has to exit
      *
-     * May be NULL: the back-end cannot find out. */
+     * A back-end that knows that SIGKILL comes later may take longer. May be NULL: the back-end
+     * cannot find out. */
     int (*fate)(struct sched *s, int64_t within_ms,
                 void (*done)(bool over, const char *who, const char *text, void *arg), void *arg);
     /*

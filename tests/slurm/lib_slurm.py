@@ -25,7 +25,10 @@ CONF = {
     "GresTypes": "gpu", "MaxTasksPerNode": "4096", "ReturnToService": "2", "SlurmctldTimeout": "10", "SlurmdTimeout": "8",
     "BatchStartTimeout": "10", "MessageTimeout": "10", "KillWait": "5", "MinJobAge": "30", "InactiveLimit": "0",
     "SchedulerParameters": "batch_sched_delay=0", "MailProg": "/bin/true",
+    # jobs of the partition `high` take the nodes of the others, which get a notice
+    "PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE", "SlurmctldParameters": "preempt_send_user_signal",
 }
+GRACE_S = 20  # of a preemption
 
 
 def wait_until(condition, what, limit=LIMIT_S, pause=0.05):
@@ -77,7 +80,8 @@ class Slurm:
         lines = [f"{key}={value}" for key, value in conf.items()]
         lines += [f"NodeName={n} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} RealMemory={memory} State=UNKNOWN{gres}"
                   for n, port in zip(self.names, ports)]
-        lines += ["PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP", "PartitionName=short Nodes=ALL MaxTime=10 State=UP"]
+        lines += [f"PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP GraceTime={GRACE_S}",
+                  "PartitionName=short Nodes=ALL MaxTime=10 State=UP", "PartitionName=high Nodes=ALL PriorityTier=10 State=UP"]
         (d / "slurm.conf").write_text("\n".join(lines) + "\n")
         for i in range(gpus):  # a null device passes for a GPU
             if not (d / f"gpu{i}").exists():
@@ -111,6 +115,18 @@ class Slurm:
 
     def power_off(self, node):
         self.end(node)
+        self.end(f"slurmd.{node}")
+
+    def slurmd_off(self, node):
+        """Stop only slurmd: the steps on the node run on."""
+        pid = next(p for p in self.processes(node) if pathlib.Path(f"/proc/{p}/comm").read_text() == "slurmd\n")
+        os.kill(pid, signal.SIGTERM)
+        wait_until(lambda: pid not in self.processes(node), "slurmd has ended")
+
+    def slurmd_on(self, node):
+        first = self.processes(node)[0]  # the shell with which the namespace ends
+        self.launch(f"slurmd.{node}", "nsenter", f"--target={first}", "--pid", "--mount", "slurmd", "-D", "-N", node, "-f",
+                    str(self.dir / "slurm.conf"))
 
     def controller_on(self):
         self.launch("slurmctld", "slurmctld", "-D", "-f", str(self.dir / "slurm.conf"))
@@ -129,9 +145,18 @@ class Slurm:
         wait_until(self.is_idle, f"all nodes are idle; see {self.dir}/*.log")
         return self
 
+    def reconfigure(self, **changes):
+        """Other settings of slurm.conf; without arguments, the first ones again."""
+        path = self.dir / "slurm.conf"
+        self.first_conf = getattr(self, "first_conf", path.read_text())
+        lines = [line for line in self.first_conf.splitlines() if line.partition("=")[0] not in changes]
+        path.write_text("\n".join([f"{key}={value}" for key, value in changes.items()] + lines) + "\n")
+        done = self.run("scontrol", "reconfigure")
+        assert done.returncode == 0, done.stderr
+
     def stop(self):
         for node in self.names:
-            self.end(node)
+            self.power_off(node)
         self.end("slurmctld", signal.SIGTERM)
         self.end("munged", signal.SIGTERM)
 

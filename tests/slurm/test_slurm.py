@@ -53,7 +53,7 @@ def test_plan_shows_the_script_that_runs(tony):
     path = tony.job_file("true", conf={"tony.slurm.time-limit": 90000, "tony.slurm.partition": "short", "tony.slurm.account": "a1",
                                        "tony.slurm.extra-arguments": "--comment=hello"})
     shown = tony("plan", path).stdout
-    for line in ("--partition=short", "--time=2", "--account=a1", "--comment=hello", "--nodes=3", "--no-kill", "--no-requeue"):
+    for line in ("--partition=short", "--time=2", "--account=a1", "--comment=hello", "--nodes=3", "--no-kill", "--requeue", "--signal=B:USR1@110"):
         assert f"#SBATCH {line}\n" in shown
     app = app_of(tony("run", path))
     script = (tony.home / "history" / app / "script").read_text()

@@ -158,6 +158,8 @@ static const struct {
     { "tony.slurm.nodes", "0", CT_INT },
     { "tony.slurm.spare-nodes", "0", CT_INT },
     { "tony.slurm.gpu-type", NULL, CT_STR },
+    { "tony.slurm.requeue", "true", CT_BOOL },
+    { "tony.slurm.requeue-at-limit", "false", CT_BOOL },
     { "tony.slurm.extra-arguments", "", CT_LIST },
     { "tony.application.addresses-in-environment", "true", CT_BOOL },
     { "tony.am.max-attempts", "5", CT_INT },

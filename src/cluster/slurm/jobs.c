@@ -68,45 +68,7 @@ bool slurm_master(const char *dir, struct cluster_master *out)
     return there && out->host;
 }
 
-/* ---- squeue ---- */
-
-/* One job number, all states: without -t all, squeue shows nothing for a job that has ended. */
-int slurm_ask(const char *number, struct slurm_state *out, struct err *e)
-{
-    const char *const argv[] = { "squeue", "-h", "-t", "all", "-j", number, "-o", "%T|%r", NULL };
-    struct slurm_answer a;
-    *out = (struct slurm_state){ 0 };
-    int rc = slurm_run(argv, NULL, SQUEUE_MS, &a, e);
-    if (rc == 0 && a.status != 0) {
-        AUTO(free_p) char *words = slurm_words(&a);
-        /* Slurm forgets jobs that have ended; that is no failure */
-        if (!words || !strstr(words, "Invalid job id"))
-            rc = err_set(e, EIO, "Slurm does not answer: %s",
-                         words && *words ? words : "squeue failed");
-    } else if (rc == 0) {
-        struct span rest = buf_span(&a.out), line = { 0 }, state = { 0 };
-        if (rest.len && span_split(&rest, '\n', &line) && span_split(&line, '|', &state)) {
-            (void)snprintf(out->state, sizeof out->state, "%.*s", (int)MIN(state.len, (size_t)23),
-                           state.p);
-            (void)snprintf(out->reason, sizeof out->reason, "%.*s", (int)MIN(line.len, (size_t)79),
-                           line.p ? line.p : "");
-        }
-    }
-    slurm_answer_done(&a);
-    return rc;
-}
-
-bool slurm_state_is_over(const char *state)
-{
-    static const char *const live[] = { "PENDING",     "CONFIGURING", "RUNNING",      "COMPLETING",
-                                        "SUSPENDED",   "REQUEUED",    "RESIZING",     "SIGNALING",
-                                        "STAGE_OUT",   "STOPPED",     "REQUEUE_HOLD", "REQUEUE_FED",
-                                        "SPECIAL_EXIT" };
-    for (size_t i = 0; i < ARRAY_LEN(live); i++)
-        if (str_eq(state, live[i]))
-            return false;
-    return true;
-}
+/* ---- states ---- */
 
 int slurm_exit_code(const char *state)
 {
@@ -133,7 +95,8 @@ char *slurm_why(const struct slurm_state *s, bool *out_never)
         { "Priority", "other jobs have a higher priority", false },
         { "Resources", "it waits for free nodes", false },
         { "None", "Slurm has not looked at it yet", false },
-        { "BeginTime", "its start time has not come", false },
+        { "BeginTime", "its start time has not come; after a requeue Slurm waits two minutes",
+          false },
         { "Dependency", "it waits for another job", false },
         { "JobHeldUser", "it is held; scontrol release lets it go", false },
         { "JobHeldAdmin", "an administrator holds it", false },

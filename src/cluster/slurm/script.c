@@ -136,24 +136,32 @@ static void add_environment(struct buf *out)
         add_variable(out, names[i], getenv(names[i]));
 }
 
-/* Both keepers need a directory of this node for their sockets and locks. */
-static const char runtime_dir[] = "TONY_RUNTIME_DIR=$(mktemp -d /tmp/tony-XXXXXX) || exit 1\n"
-                                  "export TONY_RUNTIME_DIR\n";
+/* Both keepers need a directory of this node for their sockets and locks. Whoever uses one holds
+ * its file `lock`, so the directories of killed jobs are found. */
+static const char runtime_dir[] =
+    "\n# a directory of this node for sockets and locks; those of killed jobs are removed\n"
+    "runtime_dir() {\n"
+    "    for d in /tmp/tony-slurm-*; do\n"
+    "        [ ! -O \"$d/lock\" ] || (flock -n 9 && rm -rf \"$d\") 9< \"$d/lock\"\n"
+    "    done 2> /dev/null\n"
+    "    TONY_RUNTIME_DIR=$(mktemp -d /tmp/tony-slurm-XXXXXX) || exit 1\n"
+    "    export TONY_RUNTIME_DIR\n"
+    "    exec 8> \"$TONY_RUNTIME_DIR/new\"\n"
+    "    flock -n 8 && mv \"$TONY_RUNTIME_DIR/new\" \"$TONY_RUNTIME_DIR/lock\"\n"
+    "} 2> /dev/null\n";
 
 static void add_node_part(const struct slurm_shape *shape, struct buf *out)
 {
     (void)buf_addf(
         out,
         "\n# the keeper of a node; restarted if a signal kills it\nnode() {\n"
-        "    %s    trap : TERM\n    rc=129\n    while [ $rc -gt 128 ]; do\n"
+        "    runtime_dir\n    trap : TERM\n    rc=129\n    while [ $rc -gt 128 ]; do\n"
         "        \"$programs/tony-executor\" --keeper \"$id\" --node \"$SLURM_NODEID\" \\\n"
         "            --node-name \"$SLURMD_NODENAME\" --master-host "
         "\"$SLURM_LAUNCH_NODE_IPADDR\" \\\n"
-        "            --memory-mib %llu --vcores %u%s\n"
+        "            --run \"$run\" --memory-mib %llu --vcores %u%s\n"
         "        rc=$?\n    done\n    rm -rf \"$TONY_RUNTIME_DIR\"\n    exit $rc\n}\n"
         "[ \"${1:-}\" != node ] || node\n",
-        "TONY_RUNTIME_DIR=$(mktemp -d /tmp/tony-XXXXXX) || exit 1\n"
-        "    export TONY_RUNTIME_DIR\n",
         (unsigned long long)shape->memory_mib, shape->vcores,
         shape->gpus ? " ${CUDA_VISIBLE_DEVICES:+--gpus \"$CUDA_VISIBLE_DEVICES\"}" : "");
 }
@@ -161,17 +169,24 @@ static void add_node_part(const struct slurm_shape *shape, struct buf *out)
 static const char batch_part[] =
     "\n# the batch step: the keepers of all nodes, and the head keeper with the master\n"
     "[ -r \"$job/key\" ] || { echo \"$job cannot be read on $(hostname)\" >&2; exit 1; }\n"
+    "runtime_dir\n"
     "echo \"$SLURM_JOB_ID\" > \"$job/slurm_id\"\n"
     "cp \"$0\" \"$job/batch.sh\"\n"
-    "trap : USR1 TERM\n"
-    "srun --no-kill --kill-on-bad-exit=0 --wait=0 --mpi=none --input=none --overlap \\\n"
+    "[ \"$run\" -eq 0 ] || rm -f \"$job/master.json\" # of the master of an earlier run\n"
+    "head=\n"
+    "trap '[ -z \"$head\" ] || kill -USR1 $head 2> /dev/null' USR1 # a notice: the run will end\n"
+    "trap : TERM\n"
+    "rm -f \"$job/step_ended\"\n"
+    "{ srun --no-kill --kill-on-bad-exit=0 --wait=0 --mpi=none --input=none --overlap \\\n"
     "    --cpu-bind=none --mem=0 --nodes=\"$SLURM_JOB_NUM_NODES\" \\\n"
-    "    --ntasks=\"$SLURM_JOB_NUM_NODES\" --ntasks-per-node=1 \\\n"
-    "    --output=\"$job/nodes/%t.log\" /bin/sh \"$job/batch.sh\" node &\n"
+    "    --ntasks=\"$SLURM_JOB_NUM_NODES\" --ntasks-per-node=1 --open-mode=append \\\n"
+    "    --output=\"$job/nodes/%t.log\" /bin/sh \"$job/batch.sh\" node\n"
+    "    echo $? > \"$job/step_ended\"; } 2>&1 &\n"
     "step=$!\n"
     "rc=129\n"
     "while [ $rc -gt 128 ]; do\n"
-    "    \"$programs/tony-executor\" --keeper \"$id\" --head >> \"$job/keeper.log\" 2>&1 &\n"
+    "    \"$programs/tony-executor\" --keeper \"$id\" --head --run \"$run\" >> \"$job/keeper.log\" "
+    "2>&1 &\n"
     "    head=$!\n"
     "    wait $head\n"
     "    rc=$?\n"
@@ -188,6 +203,14 @@ static const char batch_part[] =
     "rm -rf \"$TONY_RUNTIME_DIR\"\n"
     "[ $rc -eq 0 ] || exit 1\n";
 
+/* Slurm's notice may come a minute early, and is passed on to the tasks when they need the time. */
+static int64_t notice_s(const struct job_spec *s)
+{
+    enum { EARLY_S = 60, MARGIN_S = 15 };
+    int64_t save_ms = (int64_t)s->checkpoint_grace_ms * (s->requeue_at_limit ? 2 : 1);
+    return (save_ms + s->kill_grace_ms) / 1000 + EARLY_S + MARGIN_S;
+}
+
 int slurm_script(const struct conf *c, const struct job_spec *s, const struct slurm_shape *shape,
                  const char *id, const char *home, const char *programs, struct buf *out)
 {
@@ -198,9 +221,11 @@ int slurm_script(const struct conf *c, const struct job_spec *s, const struct sl
     add_name(s->name ? s->name : "job", out);
     add_size(c, shape, out);
     (void)buf_addf(out,
-                   "#SBATCH --no-kill\n#SBATCH --no-requeue\n#SBATCH --export=NIL\n"
-                   "#SBATCH --chdir=/\n#SBATCH --open-mode=append\n#SBATCH --output=%s/batch.log\n",
-                   dir);
+                   "#SBATCH --no-kill\n#SBATCH --%s\n#SBATCH --signal=B:USR1@%lld\n"
+                   "#SBATCH --export=NIL\n#SBATCH --chdir=/\n#SBATCH --open-mode=append\n"
+                   "#SBATCH --output=%s/batch.log\n",
+                   conf_bool(c, "tony.slurm.requeue") ? "requeue" : "no-requeue",
+                   (long long)notice_s(s), dir);
     add_keys(c, out);
     add_extra(c, out);
     (void)buf_adds(out, "unset SLURM_EXPORT_ENV\n");
@@ -209,8 +234,9 @@ int slurm_script(const struct conf *c, const struct job_spec *s, const struct sl
     add_variable(out, "id", id);
     add_variable(out, "job", dir);
     add_variable(out, "programs", programs);
-    add_node_part(shape, out);
+    (void)buf_adds(out, "run=${SLURM_RESTART_COUNT:-0}\n");
     (void)buf_adds(out, runtime_dir);
+    add_node_part(shape, out);
     (void)buf_adds(out, batch_part);
     return out->failed ? -ENOMEM : 0;
 }

@@ -16,76 +16,7 @@
 enum {
     OVERHEAD_MIB = 96,     /* of head keeper, master, srun and the keeper of a node */
     OVERHEAD_TASK_MIB = 8, /* of an executor */
-    SHAPES_MAX = 64,
 };
-
-/* ---- the nodes of a partition ---- */
-
-/* "gpu:a100:4(S:0-1),gpu:2" -> 6 */
-static uint32_t count_gpus(struct span gres)
-{
-    struct span item;
-    uint32_t n = 0;
-    while (span_split(&gres, ',', &item)) {
-        int64_t count = 1;
-        item = span_trim(item);
-        const char *paren = item.len ? memchr(item.p, '(', item.len) : NULL;
-        if (paren)
-            item.len = (size_t)(paren - item.p);
-        if (!span_eqs(item, "gpu") && !span_starts(item, "gpu:"))
-            continue;
-        const char *colon = memrchr(item.p, ':', item.len);
-        if (colon && str_i64(span_mem(colon + 1, (size_t)(item.p + item.len - colon - 1)), 0,
-                             1 << 20, "gres", &count, NULL) < 0)
-            count = 1; /* "gpu:a100": one of that type */
-        n += (uint32_t)count;
-    }
-    return n;
-}
-
-/* "64+": at least 64. */
-static bool read_number(struct span text, int64_t *out)
-{
-    text = span_trim(text);
-    if (text.len && text.p[text.len - 1] == '+')
-        text.len--;
-    return str_i64(text, 0, INT64_MAX >> 20, "number", out, NULL) == 0;
-}
-
-/* May a node in this state run jobs, now or later? "idle", "mix", "alloc", "comp", "resv", ... */
-static bool is_usable(struct span state)
-{
-    static const char *const out[] = { "down", "drain", "drng", "fail", "inval", "unk", "boot" };
-    for (size_t i = 0; i < ARRAY_LEN(out); i++)
-        if (span_starts(state, out[i]))
-            return false;
-    return true;
-}
-
-int slurm_parse_nodes(struct span text, slurm_nodes *out)
-{
-    struct span line;
-    while (text.len && span_split(&text, '\n', &line)) {
-        struct span cpus, memory, gres, state;
-        int64_t vcores, mib;
-        if (!span_split(&line, '|', &cpus) || !span_split(&line, '|', &memory) ||
-            !span_split(&line, '|', &gres) || !span_split(&line, '|', &state) ||
-            !read_number(cpus, &vcores) || !read_number(memory, &mib) ||
-            !is_usable(span_trim(state)))
-            continue;
-        struct slurm_node n = { 1, (uint64_t)mib, (uint32_t)MIN(vcores, (int64_t)1 << 20),
-                                count_gpus(gres) };
-        size_t i = 0;
-        while (i < out->n && (out->v[i].memory_mib != n.memory_mib || out->v[i].gpus != n.gpus ||
-                              out->v[i].vcores != n.vcores))
-            i++;
-        if (i < out->n)
-            out->v[i].n++;
-        else if (out->n < SHAPES_MAX && vec_push(out, n) < 0)
-            return -ENOMEM;
-    }
-    return 0;
-}
 
 /* ---- packing ---- */
 

@@ -3,7 +3,6 @@
  * What the files of the cluster `slurm` share.
  *
  * slurm.c    the table
- * command.c  runs a command of Slurm
  * shape.c    the size of the allocation
  * script.c   the batch script
  * submit.c   plan, stage and submit
@@ -15,41 +14,21 @@
 
 #include "base/vec.h"
 #include "cluster/cluster.h"
+#include "slurm/commands.h"
 
 static inline struct cluster_host *slurm_host(const struct cluster *k)
 {
     return ((const struct cluster_head *)(const void *)k)->cfg.host;
 }
 
-/* ---- command.c ---- */
-
-struct slurm_answer {
-    int status; /* exit code; 128 + n after signal n */
-    struct buf out, err;
-};
-/* Run a command with this text as its standard input (NULL = nothing), for at most limit_ms. It may
- * run on any thread. -ENOENT: there is no such command on this machine; -ETIMEDOUT. */
-int slurm_run(const char *const *argv, const char *input, int limit_ms, struct slurm_answer *out,
-              struct err *e);
-void slurm_answer_done(struct slurm_answer *a);
-/* The text that the command wrote to stderr, as one line without the name of the command. The
- * caller frees it. */
-char *slurm_words(const struct slurm_answer *a);
-
 /* ---- shape.c ---- */
 
-struct slurm_node { /* nodes with the same resources */
-    uint32_t n;
-    uint64_t memory_mib;
-    uint32_t vcores, gpus;
-};
 struct slurm_shape {
     uint32_t nodes;      /* spare nodes included */
     uint64_t memory_mib; /* of one node, for containers */
     uint32_t vcores, gpus;
     uint64_t overhead_mib; /* of tony's own processes on a node, besides memory_mib */
 };
-typedef VEC(struct slurm_node) slurm_nodes;
 struct slurm_cluster {
     struct cluster_head head;
     /* After slurm_stage(): */
@@ -57,8 +36,6 @@ struct slurm_cluster {
     struct slurm_shape shape;
 };
 
-/* Read the output of sinfo -h -N -o "%c|%m|%G|%t". 0 or -ENOMEM. Damaged lines are skipped. */
-int slurm_parse_nodes(struct span text, slurm_nodes *out);
 /* Choose the number of nodes, and what is asked of each. wanted: tony.slurm.nodes, 0 = as few as
  * possible. -ERANGE: the nodes cannot hold the job. */
 int slurm_choose_shape(const struct job_spec *s, const slurm_nodes *nodes, uint32_t wanted,
@@ -79,15 +56,8 @@ int slurm_submit(struct cluster *k, struct cluster_job *j, bool owned,
 
 /* ---- jobs.c ---- */
 
-struct slurm_state { /* what squeue says */
-    char state[24];  /* "PENDING"; "" = Slurm does not know the job (any more) */
-    char reason[80];
-};
 /* The number that Slurm has given to the job in this directory. "" = it has none yet. */
 void slurm_number(const char *dir, char out[static 32]);
-/* Ask squeue for a job. 0 or -errno: Slurm does not answer. Any thread may call it. */
-int slurm_ask(const char *number, struct slurm_state *out, struct err *e);
-bool slurm_state_is_over(const char *state); /* "" is over */
 int slurm_exit_code(const char *state);
 /* Why it waits, in words. never: it can never start. The caller frees it; NULL = no memory. */
 char *slurm_why(const struct slurm_state *s, bool *out_never);

@@ -46,7 +46,7 @@ static const char *partition_of(const struct conf *c)
 static int read_nodes(const struct conf *c, slurm_nodes *out, struct err *e)
 {
     const char *partition = partition_of(c);
-    const char *argv[] = { "sinfo", "-h", "-N", "-o", "%c|%m|%G|%t", NULL, NULL, NULL };
+    const char *argv[] = { "sinfo", "-h", "-N", "-o", SLURM_NODE_FIELDS, NULL, NULL, NULL };
     struct slurm_answer a;
     if (partition) {
         argv[5] = "-p";
@@ -57,7 +57,7 @@ static int read_nodes(const struct conf *c, slurm_nodes *out, struct err *e)
         AUTO(free_p) char *words = slurm_words(&a);
         rc = err_set(e, EIO, "Slurm does not answer: %s", words && *words ? words : "sinfo failed");
     }
-    if (rc == 0 && slurm_parse_nodes(buf_span(&a.out), out) < 0)
+    if (rc == 0 && slurm_parse_nodes(buf_span(&a.out), !partition, out) < 0)
         rc = err_set(e, ENOMEM, "no memory for the nodes of the cluster");
     if (rc == 0 && out->n == 0 && partition)
         rc = err_set(e, ERANGE, "the partition '%s' does not exist, or has no node that runs jobs",
@@ -76,9 +76,10 @@ static int find_shape(const struct cluster_job *j, const slurm_nodes *nodes,
 /* Arrays of allocations would run the job several times. */
 static int check_extra(const struct cluster_job *j, struct err *e)
 {
-    static const char *const refused[] = { "--array",  "-a", "--requeue", "--kill-on-invalid-dep",
-                                           "--wrap",   "-W", "--wait",    "--test-only",
-                                           "--no-kill" };
+    static const char *const refused[] = { "--array",    "-a",           "--requeue",
+                                           "--wrap",     "-W",           "--kill-on-invalid-dep",
+                                           "--no-kill",  "--no-requeue", "--wait",
+                                           "--test-only" };
     struct strv list = { 0 };
     const char *text = conf_get(j->conf, "tony.slurm.extra-arguments");
     int rc = text && *text ? conf_list_parse(span_of(text), &list) : 0;
@@ -88,7 +89,8 @@ static int check_extra(const struct cluster_job *j, struct err *e)
             if (strncmp(list.v[i], refused[k], n) == 0 && strchr("= ", list.v[i][n])) {
                 rc = err_set(e, EINVAL,
                              "tony.slurm.extra-arguments has '%s', which tony decides "
-                             "itself: a job has one allocation that runs once",
+                             "itself: a job has one allocation, and tony.slurm.requeue says if it "
+                             "may run again",
                              list.v[i]);
                 break;
             }
@@ -331,16 +333,12 @@ static int run_sbatch(const char *dir, char number[static 32], struct err *e)
         return -EXIT_CLUSTER;
     }
     AUTO(free_p) char *words = slurm_words(&a);
-    struct span id = span_trim(buf_span(&a.out));
-    id.len = id.len ? (size_t)(strcspn(buf_cstr(&a.out), "; \n")) : 0;
     int rc = 0;
-    if (a.status != 0 || id.len == 0 || id.len >= 32) {
+    if (a.status != 0 || slurm_parse_number(buf_span(&a.out), number) < 0) {
         (void)err_set(e, EINVAL, "Slurm refuses the job: %s",
                       words && *words ? words : "sbatch gives no reason");
         err_hint(e, "tony plan shows the script that sbatch gets");
         rc = refusal_code(words ? words : "");
-    } else {
-        (void)snprintf(number, 32, "%.*s", (int)id.len, id.p);
     }
     slurm_answer_done(&a);
     return rc;

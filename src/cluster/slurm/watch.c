@@ -231,7 +231,9 @@ static void on_look(void *arg)
     }
     if (tell_verdict(w))
         return;
-    if (slurm_master(w->dir, &at)) {
+    /* PENDING: an earlier run has left master.json; the job was put back into the queue */
+    bool queued = w->answered && str_eq(w->state.state, "PENDING");
+    if (!queued && slurm_master(w->dir, &at)) {
         w->dial_failed = false;
         tell_master(w, &at);
         if (w->over || w->attended) {

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/fs.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "base/util.h"
@@ -216,7 +217,8 @@ void nodes_tick(struct slurm *s, int64_t now_ms)
             log_event(LOG_WARN, "node.silent", f_str("node", n->name));
             node_away(n, 0);
         }
-        if (n->state == NODE_AWAY && now_ms >= n->lost_at_ms && s->registered)
+        if (n->state == NODE_AWAY && now_ms >= n->lost_at_ms && s->registered &&
+            !notice_explains_lost_nodes(s))
             node_lose(n);
     }
 }
@@ -308,6 +310,31 @@ static void adopt(struct node *n)
     }
 }
 
+/* A keeper kills at its start what an earlier one has left on its node, and then tells all its
+ * containers. So nothing else of the job runs on the nodes that are ready.
+ *
+ * The file `left`: the head keeper of an earlier run has ended after Slurm had put the job back
+ * into its queue. Slurm starts the job again only when all processes of that run have ended, except
+ * on nodes that were lost before: the core knows these. */
+static void report_registered(struct slurm *s, const struct report *r)
+{
+    AUTO(free_p) const char **clean = calloc(s->nodes.n + 1, sizeof *clean);
+    AUTO(free_p) char *left = fs_join(s->cfg.job_dir, "left");
+    char host[65] = "";
+    (void)gethostname(host, sizeof host - 1);
+    struct sched_event ev = { .type = SE_REGISTERED,
+                              .containers = r->v.v,
+                              .n = r->v.n,
+                              .text = host,
+                              .clean = clean,
+                              .all_clean = left && unlink(left) == 0,
+                              .clean_reason = s->run > 0 ? END_PREEMPTED : END_UNKNOWN };
+    for (size_t i = 0; clean && i < s->nodes.n; i++)
+        if (s->nodes.v[i]->state == NODE_READY)
+            clean[ev.n_clean++] = s->nodes.v[i]->name;
+    slurm_emit(s, &ev);
+}
+
 void nodes_register(struct slurm *s, int64_t now_ms)
 {
     AUTO(report_done) struct report r = { 0 };
@@ -327,14 +354,11 @@ void nodes_register(struct slurm *s, int64_t now_ms)
         vec_done(&n->parts_room);
         /* the texts stay until the node registers again: the report has copies */
     }
-    char host[65] = "";
-    (void)gethostname(host, sizeof host - 1);
     s->registered = true;
     if (r.failed)
         slurm_broken(s, "no memory for the containers of the nodes");
     else
-        slurm_emit(s, &(struct sched_event){
-                          .type = SE_REGISTERED, .containers = r.v.v, .n = r.v.n, .text = host });
+        report_registered(s, &r);
 }
 
 static int keep_part(struct node *n, const Tony__Registered *m)
@@ -461,6 +485,9 @@ static void on_frame(struct conn *c, const Tony__Frame *f, void *arg)
     case TONY__FRAME__BODY_CONTAINERS_COMPLETED:
         on_completed(n, f->containers_completed);
         break;
+    case TONY__FRAME__BODY_CLUSTER_SIGNAL:
+        notice_of_node(n->s, n, f->cluster_signal->signal);
+        break;
     case TONY__FRAME__BODY_REFUSED: /* the keeper is ending */
         log_event(LOG_WARN, "keeper.refused", f_str("why", f->refused->message));
         break;
@@ -507,7 +534,10 @@ static void on_hello(struct conn *c, const Tony__Frame *f, void *arg)
     struct node *n = NULL;
     if (m && job_key_keeper_of(conn_identity(c), &proved) && proved == m->index)
         n = node_get(s, m->index);
-    char *name = n ? str_dup(m->node) : NULL;
+    bool stale = m && m->run != s->run; /* its node was cut off when Slurm started the job again */
+    if (n && stale)
+        log_event(LOG_WARN, "node.of_earlier_run", f_str("node", m->node), f_int("run", m->run));
+    char *name = n && !stale ? str_dup(m->node) : NULL;
     if (!name || s->finishing) {
         free(name);
         conn_close(c);

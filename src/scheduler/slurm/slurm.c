@@ -208,6 +208,10 @@ static void on_turn(void *arg)
     if (!s->registered)
         return;
     acknowledge(s, now);
+    if (s->notice.leaving) {
+        notice_turn(s);
+        return;
+    }
     if (n_ready(s) > 0 && !s->gather_until_ms)
         s->gather_until_ms = now + GATHER_MS;
     if (nodes_are_settled(s) || (s->gather_until_ms && now >= s->gather_until_ms))
@@ -226,6 +230,7 @@ static void on_tick(void *arg)
     if (s->finishing)
         return;
     nodes_tick(s, now);
+    notice_tick(s, now);
     for (size_t i = 0; i < s->holds.n; i++)
         if (s->holds.v[i].state == HOLD_WAITING) {
             slurm_turn_soon(s);
@@ -289,6 +294,7 @@ static void slurm_close(struct sched *sched)
     struct slurm *s = slurm_of(sched);
     if (!s)
         return;
+    notice_close(s);
     nodes_close(s);
     conn_close(s->head);
     loop_timer_free(s->turn);
@@ -321,13 +327,13 @@ static int write_address(const struct slurm *s, struct err *e)
     return fs_write_atomic(AT_FDCWD, path, buf_span(&text), 0600, false, e);
 }
 
-/* The number of nodes of the allocation. */
-static uint32_t count_nodes(void)
+/* A number that Slurm has put into the environment of the batch script. */
+static uint32_t number_of(const char *variable, uint32_t unset)
 {
-    const char *text = getenv("SLURM_JOB_NUM_NODES");
+    const char *text = getenv(variable);
     int64_t n;
-    if (!text || str_i64(span_of(text), 1, 1 << 20, "SLURM_JOB_NUM_NODES", &n, NULL) < 0)
-        return 1;
+    if (!text || str_i64(span_of(text), 0, 1 << 20, variable, &n, NULL) < 0)
+        return unset;
     return (uint32_t)n;
 }
 
@@ -342,7 +348,8 @@ static int slurm_open(const struct sched_config *cfg, struct sched **out, struct
         job_spec_demand(cfg->spec, &demand);
     s->ops = &sched_slurm;
     s->cfg = *cfg;
-    s->n_nodes = count_nodes();
+    s->n_nodes = MAX(number_of("SLURM_JOB_NUM_NODES", 1), 1u);
+    s->run = number_of("SLURM_RESTART_COUNT", 0);
     s->refused_slot = SCHED_NO_SLOT;
     s->demand_n = demand.n_containers;
     /* The first master has no containers to wait for. */
@@ -350,6 +357,8 @@ static int slurm_open(const struct sched_config *cfg, struct sched **out, struct
     s->turn = loop_timer_new(cfg->loop, on_turn, s);
     s->tick = loop_timer_new(cfg->loop, on_tick, s);
     int rc = s->turn && s->tick ? 0 : err_set(e, ENOMEM, "no memory to start the master");
+    if (rc == 0)
+        rc = notice_open(s, e);
     if (rc == 0)
         rc = nodes_listen(s, e);
     if (rc == 0)
@@ -483,30 +492,14 @@ static int slurm_resize(struct sched *sched, const struct sched_ask *whole, size
 
 /* ---- the end ---- */
 
-static void on_fate(void *arg)
-{
-    struct slurm *s = arg;
-    s->fate_done(true, NULL,
-                 "Slurm has ended the job: it was cancelled, its time limit was over, or its nodes "
-                 "were needed for another job",
-                 s->cfg.arg);
-}
-
-/* Slurm sends TERM to all processes of a job that it ends, and starts no other master. */
+/* Slurm sends TERM to all processes of a job that it ends, or puts back into its queue. */
 static int slurm_fate(struct sched *sched, int64_t within_ms,
                       void (*done)(bool over, const char *who, const char *text, void *arg),
                       void *arg)
 {
-    struct slurm *s = slurm_of(sched);
-    (void)within_ms;
-    (void)arg; /* the same as that of the events */
-    if (!s->fate)
-        s->fate = loop_timer_new(s->cfg.loop, on_fate, s);
-    if (!s->fate)
-        return -ENOMEM;
-    s->fate_done = done;
-    loop_timer_set(s->fate, clock_mono_ms());
-    return 0;
+    (void)within_ms; /* KillWait is at least some seconds */
+    (void)arg;       /* the same as that of the events */
+    return notice_fate(slurm_of(sched), done);
 }
 
 static bool nodes_are_gone(const struct slurm *s)

@@ -7,8 +7,9 @@
  * container, and the keeper there grants and starts it. The back-end also connects to the head
  * keeper, which has started this master, for the end of the job.
  *
- * From the environment: SLURM_JOB_NUM_NODES, the number of nodes of the allocation. It never
- * asks Slurm itself.
+ * From the environment: SLURM_JOB_NUM_NODES, the number of nodes of the allocation; SLURM_JOB_ID;
+ * and SLURM_RESTART_COUNT, the number of the run. It asks slurmctld only when Slurm has announced
+ * the end of the run (notice.c).
  */
 #ifndef TONY_SCHEDULER_SLURM_SLURM_H
 #define TONY_SCHEDULER_SLURM_SLURM_H

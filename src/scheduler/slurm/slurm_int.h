@@ -4,6 +4,7 @@
  *
  * slurm.c   the functions of struct sched_ops, and the events
  * nodes.c   the connections of the keepers
+ * notice.c  Slurm is going to end this run of the job
  * place.c   which node gets which container
  */
 #ifndef TONY_SCHEDULER_SLURM_SLURM_INT_H
@@ -16,6 +17,9 @@
 
 struct conn;
 struct listener;
+struct loop_signal;
+struct loop_timer;
+struct slurm_question; /* notice.c */
 
 struct room {
     uint64_t memory_mib;
@@ -64,8 +68,24 @@ struct hold {
     bool withdrawn;      /* HOLD_ASKED: give the container back when it is granted */
     bool launch, stop;   /* what the master wants; repeated when the keeper reconnects */
     bool launched;       /* the keeper has confirmed it */
+    bool told;           /* SE_PREEMPTING was reported for the container */
     uint32_t grace_ms;   /* of `stop` */
     int64_t waits_since; /* HOLD_WAITING */
+};
+
+/* What notice.c knows. */
+struct notice {
+    struct loop_signal *usr1;
+    struct loop_timer *timer;
+    struct slurm_question *q; /* under way; NULL = none */
+    unsigned ask_again;
+    bool leaving; /* the tasks end, and the job goes back into the queue; nothing is placed */
+    bool requeue_asked;
+    int64_t end_ms;   /* leaving: when Slurm ends the job */
+    bool limit_known; /* the timer acts on the time limit, which is at limit_ms */
+    int64_t limit_ms;
+    int64_t step_ends_ms; /* the step of the keepers was cancelled; its end by this time. 0 = no */
+    bool step_over;
 };
 
 struct slurm {
@@ -76,9 +96,11 @@ struct slurm {
     struct loop_timer *turn;   /* place containers, and send what is due, in the next turn */
     struct loop_timer *tick;   /* once a second */
     struct loop_timer *finish; /* after slurm_finish() */
-    struct loop_timer *fate;   /* after slurm_fate() */
+    struct loop_timer *fate;   /* notice_fate(), if the answer is known */
     void (*fate_done)(bool over, const char *who, const char *text, void *arg);
     uint32_t n_nodes; /* of the allocation */
+    uint32_t run;     /* how often Slurm has put the job back into its queue */
+    struct notice notice;
     VEC(struct node *) nodes;
     VEC(struct hold) holds;  /* sorted by slot */
     bool registered;         /* SE_REGISTERED was reported */
@@ -116,6 +138,16 @@ void node_send_stop(struct node *n, const char *id, uint32_t grace_ms);
 void node_send_release(struct node *n, const char *id);
 int node_send_asks(struct node *n, const struct sched_ask *asks, size_t n_asks);
 void node_send_finish(struct node *n, const char *state);
+
+/* notice.c */
+int notice_open(struct slurm *s, struct err *e);
+void notice_close(struct slurm *s);
+void notice_turn(struct slurm *s);
+void notice_tick(struct slurm *s, int64_t now_ms);
+void notice_of_node(struct slurm *s, const struct node *n, uint32_t signal);
+bool notice_explains_lost_nodes(const struct slurm *s);
+int notice_fate(struct slurm *s,
+                void (*done)(bool over, const char *who, const char *text, void *arg));
 
 /* place.c */
 /* Choose nodes for the waiting holds, and ask their keepers. */

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "cluster/slurm/slurm_int.h"
+#include "slurm/commands.h"
 
 enum { OUTPUT_MAX = 16 << 20, READ_SIZE = 16 << 10, TEXT_MAX = 400 };
 
@@ -145,8 +145,9 @@ char *slurm_words(const struct slurm_answer *a)
     struct span rest = span_trim(buf_span(&a->err)), line;
     AUTO(buf_done) struct buf text = { 0 };
     while (rest.len && span_split(&rest, '\n', &line)) {
-        static const char *const prefixes[] = { "sbatch: ", "squeue: ", "scancel: ", "sinfo: ",
-                                                "error: " };
+        static const char *const prefixes[] = { "sbatch: ",         "squeue: ",   "scancel: ",
+                                                "sinfo: ",          "scontrol: ", "error: ",
+                                                "slurm_load_jobs ", "error: " };
         line = span_trim(line);
         for (size_t i = 0; i < ARRAY_LEN(prefixes); i++)
             if (span_starts(line, prefixes[i]))

@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Notices: Slurm is going to end this run of the job.
+ *
+ * - SIGUSR1: the batch script got it by --signal=B:USR1@N, and the head keeper passes it on. Slurm
+ *   sends it N seconds before the time limit, and at a preemption if the site wants that.
+ * - ClusterSignal of a keeper: Slurm sends TERM to the processes of a step when it preempts the job
+ *   with a grace time, and when a user cancels the step.
+ * - SIGTERM to the master: this run of the job ends now (slurm_fate()).
+ *
+ * A notice does not say why it came. So slurmctld is asked: once for each notice, and once more
+ * before a time limit is acted on, since an administrator may have raised it. Then:
+ *
+ * - Preemption: the tasks save a checkpoint, and end (SE_PREEMPTING). No container is placed any
+ *   more. When all have ended, the job goes back into the queue at once, so that the other job need
+ *   not wait for the grace time. The next run continues the journal.
+ * - Time limit: the same with tony.slurm.requeue-at-limit; else the job stops with a checkpoint
+ *   (SE_ENDING).
+ * - The step of the keepers has ended, and the job runs: a user has cancelled the step. The job
+ *   stops. The batch script writes the file `step_ended` when srun has ended.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/util.h"
+#include "conf/conf.h"
+#include "loop/loop.h"
+#include "scheduler/slurm/slurm_int.h"
+#include "slurm/commands.h"
+
+enum {
+    ASK_MS = 10000, /* limit of a question */
+    FATE_MS = 3000, /* the same after SIGTERM: SIGKILL follows within KillWait, 30 s by default */
+    MARGIN_MS = 10000,   /* between the end of the tasks and that of Slurm */
+    RECHECK_MS = 60000,  /* after the announced end: does the job still run? */
+    STEP_END_MS = 60000, /* the keepers end within this time after TERM, if that was the end */
+};
+
+enum ask_why { WHY_SIGNAL = 1, WHY_STEP = 2, WHY_TIME = 4, WHY_FATE = 8, WHY_REQUEUE = 16 };
+
+/* What the thread uses. It belongs to the thread until on_done(). */
+struct slurm_question {
+    struct slurm *s; /* NULL: the back-end was closed meanwhile */
+    unsigned why;
+    char number[32];
+    struct slurm_job job;
+    struct err e;
+};
+
+static void ask(struct slurm *s, unsigned why);
+
+/* ---- leaving ---- */
+
+static int64_t left_ms(const struct slurm_job *j)
+{
+    return j->end_s ? MAX(j->end_s * 1000 - clock_wall_ms(), (int64_t)1) : MARGIN_MS;
+}
+
+static int64_t kill_grace(const struct slurm *s)
+{
+    return s->cfg.spec ? s->cfg.spec->kill_grace_ms : 0;
+}
+
+/* Tell the core about the containers that it still has. The event may change all holds, so there is
+ * one at a time. false: all were told. */
+static bool tell_one(struct slurm *s)
+{
+    for (size_t i = 0; i < s->holds.n; i++) {
+        struct hold *h = &s->holds.v[i];
+        if (h->state != HOLD_GRANTED || h->told)
+            continue;
+        h->told = true;
+        AUTO(free_p) char *id = str_dup(h->id);
+        const struct sched_container c = { .id = id, .slot = h->slot, .gpus = "" };
+        int64_t left = s->notice.end_ms - clock_mono_ms() - kill_grace(s);
+        if (id)
+            slurm_emit(s, &(struct sched_event){ .type = SE_PREEMPTING,
+                                                 .containers = &c,
+                                                 .n = 1,
+                                                 .deadline_ms = MAX(left, (int64_t)1) });
+        return true;
+    }
+    return false;
+}
+
+void notice_turn(struct slurm *s)
+{
+    if (!s->notice.leaving)
+        return;
+    if (tell_one(s)) {
+        slurm_turn_soon(s);
+        return;
+    }
+    for (size_t i = 0; i < s->holds.n; i++)
+        if (s->holds.v[i].state != HOLD_WAITING)
+            return;
+    if (!s->notice.requeue_asked) {
+        s->notice.requeue_asked = true;
+        ask(s, WHY_REQUEUE);
+    }
+}
+
+static void leave(struct slurm *s, int64_t within_ms, const char *why)
+{
+    int64_t now = clock_mono_ms();
+    if (!s->notice.leaving)
+        log_event(LOG_WARN, "slurm.leaves", f_str("why", why), f_int("within_ms", within_ms));
+    s->notice.leaving = true;
+    s->notice.end_ms = now + within_ms;
+    loop_timer_set(s->notice.timer, now + within_ms + RECHECK_MS);
+    slurm_turn_soon(s);
+}
+
+/* The job runs on: the preemption was called off. */
+static void stay(struct slurm *s)
+{
+    log_event(LOG_INFO, "slurm.stays");
+    s->notice.leaving = s->notice.requeue_asked = false;
+    for (size_t i = 0; i < s->holds.n; i++)
+        s->holds.v[i].told = false;
+    slurm_turn_soon(s);
+}
+
+/* ---- the time limit ---- */
+
+static void act_on_limit(struct slurm *s, int64_t left)
+{
+    static const char why[] = "the time limit of its job in Slurm is near";
+    s->notice.limit_known = false;
+    if (s->cfg.spec && s->cfg.spec->requeue_at_limit) {
+        leave(s, left, why);
+        return;
+    }
+    log_event(LOG_WARN, "slurm.time_limit", f_int("left_ms", left));
+    int64_t within = left - kill_grace(s) - MARGIN_MS / 2;
+    slurm_emit(s, &(struct sched_event){
+                      .type = SE_ENDING, .deadline_ms = MAX(within, (int64_t)1), .text = why });
+}
+
+/* Slurm's notice comes early: wait until the tasks need the rest of the time. */
+static void on_limit(struct slurm *s, const struct slurm_job *j)
+{
+    const struct job_spec *spec = s->cfg.spec;
+    int64_t now = clock_mono_ms(), left = left_ms(j), needed = MARGIN_MS + kill_grace(s);
+    if (!j->end_s)
+        return; /* the partition has no limit: a user sent the signal by hand */
+    if (spec)
+        needed += spec->checkpoint_grace_ms * (spec->requeue_at_limit ? 2ll : 1ll);
+    if (left <= needed + 1000) {
+        act_on_limit(s, left);
+        return;
+    }
+    log_event(LOG_INFO, "slurm.limit_ahead", f_int("left_ms", left));
+    s->notice.limit_known = true;
+    s->notice.limit_ms = now + left;
+    loop_timer_set(s->notice.timer, now + left - needed);
+}
+
+static void on_timer(void *arg)
+{
+    ask(arg, WHY_TIME);
+}
+
+/* ---- answers ---- */
+
+static void answer_fate(struct slurm *s, enum slurm_meaning meaning, const struct slurm_job *j)
+{
+    void (*done)(bool, const char *, const char *, void *) = TAKE(s->fate_done);
+    if (!done)
+        return;
+    if (meaning == SLURM_REQUEUES) {
+        done(false, NULL, "Slurm has put the job back into its queue", s->cfg.arg);
+        return;
+    }
+    if (meaning != SLURM_ENDS) { /* not known, or a signal by hand: no verdict without a reason */
+        done(false, NULL, NULL, s->cfg.arg);
+        return;
+    }
+    bool limit = str_eq(j->is.reason, "TimeLimit") || str_eq(j->is.state, "TIMEOUT");
+    done(true, NULL,
+         limit ? "the time limit of its job in Slurm was over"
+               : "Slurm has ended the job: it was cancelled, or its nodes were needed for another "
+                 "job",
+         s->cfg.arg);
+}
+
+static void on_answer(struct slurm *s, unsigned why, enum slurm_meaning meaning,
+                      const struct slurm_job *j)
+{
+    log_event(LOG_INFO, "slurm.answer", f_int("why", why), f_str("state", j->is.state),
+              f_str("reason", j->is.reason), f_int("restarts", j->restarts));
+    if (why & WHY_FATE)
+        answer_fate(s, meaning, j);
+    if (s->finishing)
+        return;
+    if (meaning == SLURM_PREEMPTS) {
+        leave(s, left_ms(j), "Slurm takes its nodes for another job");
+        return;
+    }
+    if (meaning == SLURM_UNKNOWN) { /* use what an earlier answer has said */
+        int64_t left = s->notice.limit_ms - clock_mono_ms();
+        if ((why & WHY_TIME) && s->notice.limit_known)
+            act_on_limit(s, MAX(left, (int64_t)1));
+        return;
+    }
+    if (meaning != SLURM_RUNS)
+        return; /* SIGTERM comes to the master, too */
+    if (s->notice.leaving && (why & WHY_TIME))
+        stay(s);
+    if ((why & WHY_SIGNAL) || ((why & WHY_TIME) && s->notice.limit_known))
+        on_limit(s, j);
+    if (why & WHY_STEP)
+        s->notice.step_ends_ms = clock_mono_ms() + STEP_END_MS;
+}
+
+/* ---- the question ---- */
+
+static int on_thread(void *arg)
+{
+    struct slurm_question *q = arg;
+    if (!(q->why & WHY_REQUEUE))
+        return slurm_ask_job(q->number, q->why & WHY_FATE ? FATE_MS : ASK_MS, &q->job, &q->e);
+    const char *const argv[] = { "scontrol", "requeue", q->number, NULL };
+    struct slurm_answer a;
+    int rc = slurm_run(argv, NULL, ASK_MS, &a, &q->e);
+    if (rc == 0 && a.status != 0) {
+        AUTO(free_p) char *words = slurm_words(&a);
+        rc = err_set(&q->e, EIO, "Slurm does not put the job back into its queue: %s",
+                     words && *words ? words : "scontrol failed");
+    }
+    slurm_answer_done(&a);
+    return rc;
+}
+
+static void on_done(void *arg, int rc)
+{
+    struct slurm_question *q = arg;
+    struct slurm *s = q->s;
+    if (s) {
+        unsigned again = s->notice.ask_again;
+        s->notice.q = NULL;
+        s->notice.ask_again = 0;
+        if (rc < 0)
+            log_err(LOG_WARN, "slurm.silent", &q->e);
+        if (!(q->why & WHY_REQUEUE))
+            on_answer(s, q->why, rc < 0 ? SLURM_UNKNOWN : slurm_meaning_of(&q->job, s->run),
+                      &q->job);
+        if (again)
+            ask(s, again);
+    }
+    free(q);
+}
+
+/* One question at a time. What is asked meanwhile is asked once afterwards. */
+static void ask(struct slurm *s, unsigned why)
+{
+    const char *number = getenv("SLURM_JOB_ID");
+    if (s->notice.q) {
+        s->notice.ask_again |= why;
+        return;
+    }
+    struct slurm_question *q = calloc(1, sizeof *q);
+    if (!q || !number)
+        return free(q);
+    q->s = s;
+    q->why = why;
+    (void)str_copy(q->number, sizeof q->number, number);
+    if (loop_work(s->cfg.loop, on_thread, on_done, q) < 0)
+        free(q);
+    else
+        s->notice.q = q;
+}
+
+/* ---- notices ---- */
+
+static void on_usr1(int signo, void *arg)
+{
+    (void)signo;
+    log_event(LOG_INFO, "slurm.notice");
+    ask(arg, WHY_SIGNAL);
+}
+
+void notice_of_node(struct slurm *s, const struct node *n, uint32_t signal)
+{
+    log_event(LOG_INFO, "node.signal", f_str("node", n->name), f_int("signal", signal));
+    if (!s->notice.step_ends_ms && !s->notice.leaving)
+        ask(s, WHY_STEP);
+}
+
+/* Does Slurm end the keepers? Then their nodes are not lost. */
+bool notice_explains_lost_nodes(const struct slurm *s)
+{
+    return s->notice.leaving || s->notice.step_ends_ms || s->fate_done ||
+           (s->notice.q && (s->notice.q->why & (WHY_STEP | WHY_FATE)));
+}
+
+static bool any_keeper(const struct slurm *s)
+{
+    for (size_t i = 0; i < s->nodes.n; i++)
+        if (s->nodes.v[i]->conn)
+            return true;
+    return false;
+}
+
+void notice_tick(struct slurm *s, int64_t now_ms)
+{
+    if (s->notice.step_ends_ms && now_ms >= s->notice.step_ends_ms)
+        s->notice.step_ends_ms = 0; /* TERM was not the end */
+    if (s->notice.leaving || s->fate_done || any_keeper(s))
+        return;
+    AUTO(free_p) char *path = fs_join(s->cfg.job_dir, "step_ended");
+    if (!path || access(path, F_OK) == -1)
+        return;
+    s->notice.step_over = true;
+    slurm_broken(s, "the step of the keepers has ended");
+}
+
+/* ---- fate ---- */
+
+static void on_step_over(void *arg)
+{
+    struct slurm *s = arg;
+    void (*done)(bool, const char *, const char *, void *) = TAKE(s->fate_done);
+    if (done)
+        done(
+            true, NULL,
+            "the step of tony's keepers has ended: it was cancelled in Slurm, or the keepers could "
+            "not work; nodes/*.log in the job's directory may say more",
+            s->cfg.arg);
+}
+
+int notice_fate(struct slurm *s,
+                void (*done)(bool over, const char *who, const char *text, void *arg))
+{
+    s->fate_done = done;
+    if (!s->notice.step_over) {
+        ask(s, WHY_FATE);
+        return s->notice.q ? 0 : -ENOMEM;
+    }
+    if (!s->fate)
+        s->fate = loop_timer_new(s->cfg.loop, on_step_over, s);
+    if (!s->fate)
+        return -ENOMEM;
+    loop_timer_set(s->fate, clock_mono_ms());
+    return 0;
+}
+
+/* ---- open and close ---- */
+
+int notice_open(struct slurm *s, struct err *e)
+{
+    s->notice.timer = loop_timer_new(s->cfg.loop, on_timer, s);
+    s->notice.usr1 = loop_signal_new(s->cfg.loop, SIGUSR1, on_usr1, s);
+    return s->notice.timer && s->notice.usr1 ? 0
+                                             : err_set(e, ENOMEM, "no memory to start the master");
+}
+
+void notice_close(struct slurm *s)
+{
+    if (s->notice.q)
+        s->notice.q->s = NULL;
+    loop_timer_free(s->notice.timer);
+    loop_signal_free(s->notice.usr1);
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Questions about a job. */
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "slurm/commands.h"
+
+enum { SQUEUE_MS = 20000, TRIES = 3 };
+
+static int not_answered(const struct slurm_answer *a, const char *command, struct err *e)
+{
+    AUTO(free_p) char *words = slurm_words(a);
+    if (words && strstr(words, "Invalid job id"))
+        return err_set(e, ESRCH, "Slurm does not know the job");
+    return err_set(e, EIO, "Slurm does not answer: %s", words && *words ? words : command);
+}
+
+/* One job number, all states: without -t all, squeue shows nothing for a job that has ended. */
+int slurm_ask(const char *number, struct slurm_state *out, struct err *e)
+{
+    const char *const argv[] = { "squeue", "-h", "-t", "all", "-j", number, "-o", "%T|%r", NULL };
+    struct slurm_answer a;
+    *out = (struct slurm_state){ 0 };
+    int rc = slurm_run(argv, NULL, SQUEUE_MS, &a, e);
+    if (rc == 0 && a.status == 0)
+        slurm_parse_state(buf_span(&a.out), out);
+    else if (rc == 0)
+        rc = not_answered(&a, "squeue failed", e);
+    if (rc == -ESRCH) { /* Slurm forgets jobs that have ended; that is no failure */
+        err_clear(e);
+        rc = 0;
+    }
+    slurm_answer_done(&a);
+    return rc;
+}
+
+int slurm_ask_job(const char *number, int limit_ms, struct slurm_job *out, struct err *e)
+{
+    const char *const argv[] = { "scontrol", "show", "job", "-o", number, NULL };
+    struct slurm_answer a;
+    *out = (struct slurm_job){ 0 };
+    /* The signal that ends the job also goes to the children of the master. */
+    int rc = slurm_run(argv, NULL, limit_ms, &a, e);
+    for (int i = 0; i < TRIES && rc == 0 && a.status == 128 + SIGTERM; i++) {
+        slurm_answer_done(&a);
+        rc = slurm_run(argv, NULL, limit_ms, &a, e);
+    }
+    if (rc == 0 && a.status != 0)
+        rc = not_answered(&a, "scontrol failed", e);
+    else if (rc == 0 && slurm_parse_job(buf_span(&a.out), out) < 0)
+        rc = err_set(e, EBADMSG, "scontrol has not told the state of the job");
+    slurm_answer_done(&a);
+    return rc;
+}

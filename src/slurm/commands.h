@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The commands of Slurm, for clients (cluster/slurm) and masters (scheduler/slurm): running them,
+ * and reading what they write. No library of Slurm is used, since its ABI differs between sites.
+ *
+ * command.c  runs a command
+ * parse.c    reads the output of sinfo, squeue, scontrol and sbatch
+ * ask.c      questions about a job
+ *
+ * Thread  All functions may run on any thread. Those with a time limit block for that long at most.
+ */
+#ifndef TONY_SLURM_COMMANDS_H
+#define TONY_SLURM_COMMANDS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/vec.h"
+
+/* ---- running a command ---- */
+
+struct slurm_answer {
+    int status; /* exit code; 128 + n after signal n */
+    struct buf out, err;
+};
+/* Run a command with this text as its standard input (NULL = nothing), for at most limit_ms.
+ * -ENOENT: there is no such command on this machine; -ETIMEDOUT. */
+int slurm_run(const char *const *argv, const char *input, int limit_ms, struct slurm_answer *out,
+              struct err *e);
+void slurm_answer_done(struct slurm_answer *a);
+/* The text that the command wrote to stderr, as one line without the name of the command. The
+ * caller frees it. */
+char *slurm_words(const struct slurm_answer *a);
+
+/* ---- the nodes of a partition ---- */
+
+struct slurm_node { /* nodes with the same resources */
+    uint32_t n;
+    uint64_t memory_mib;
+    uint32_t vcores, gpus;
+};
+typedef VEC(struct slurm_node) slurm_nodes;
+/* Read the output of sinfo -h -N -o SLURM_NODE_FIELDS, which names a node once for each of its
+ * partitions. default_only: count only the nodes of the default partition, if there is one. 0 or
+ * -ENOMEM. Damaged lines, and nodes that run no jobs, are skipped. */
+#define SLURM_NODE_FIELDS "%N|%P|%c|%m|%G|%t"
+int slurm_parse_nodes(struct span text, bool default_only, slurm_nodes *out);
+
+/* ---- a job ---- */
+
+struct slurm_state { /* what squeue says */
+    char state[24];  /* "PENDING"; "" = Slurm does not know the job (any more) */
+    char reason[80];
+};
+/* Read the output of squeue -h -o "%T|%r". */
+void slurm_parse_state(struct span text, struct slurm_state *out);
+bool slurm_state_is_over(const char *state); /* "" is over */
+/* Read the number that sbatch --parsable prints: "4711" or "4711;cluster". -EBADMSG. */
+int slurm_parse_number(struct span text, char out[static 32]);
+
+struct slurm_job { /* what scontrol show job says */
+    struct slurm_state is;
+    int64_t end_s;     /* wall clock: when Slurm ends it; 0 = not known */
+    int64_t preempt_s; /* when its nodes were wanted for another job; 0 = they are not */
+    uint32_t restarts; /* how often it was put back into the queue */
+    bool requeue;      /* it was submitted with --requeue */
+};
+/* Read the output of scontrol show job -o. -EBADMSG: it names no state. */
+int slurm_parse_job(struct span text, struct slurm_job *out);
+
+enum slurm_meaning {
+    SLURM_UNKNOWN = 0, /* Slurm does not answer */
+    SLURM_RUNS,        /* it runs; if it got a notice, its time limit is near */
+    SLURM_PREEMPTS,    /* it runs until end_s, then another job gets its nodes */
+    SLURM_REQUEUES,    /* this run ends; Slurm has put it back into its queue */
+    SLURM_ENDS,        /* it was cancelled, or its time limit is over, or it has failed */
+};
+/* run: SLURM_RESTART_COUNT of the caller, 0 = the first run. */
+enum slurm_meaning slurm_meaning_of(const struct slurm_job *j, uint32_t run);
+
+/* Ask squeue for a job. 0, also if Slurm does not know the job, or -errno: Slurm does not answer.
+ */
+int slurm_ask(const char *number, struct slurm_state *out, struct err *e);
+/* Ask scontrol for a job, for at most limit_ms. 0 or -errno; -ESRCH: Slurm does not know it. */
+int slurm_ask_job(const char *number, int limit_ms, struct slurm_job *out, struct err *e);
+
+#endif

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads what the commands of Slurm print. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/base.h"
+#include "base/map.h"
+#include "slurm/commands.h"
+
+enum {
+    SHAPES_MAX = 64,     /* kinds of nodes in a partition; further ones are left out */
+    COUNT_MAX = 1 << 20, /* of cores or GPUs of a node */
+};
+
+/* ---- sinfo ---- */
+
+/* "gpu:a100:4(S:0-1),gpu:2" -> 6 */
+static uint32_t count_gpus(struct span gres)
+{
+    struct span item;
+    int64_t n = 0;
+    while (span_split(&gres, ',', &item)) {
+        int64_t count = 1;
+        item = span_trim(item);
+        const char *paren = item.len ? memchr(item.p, '(', item.len) : NULL;
+        if (paren)
+            item.len = (size_t)(paren - item.p);
+        if (!span_eqs(item, "gpu") && !span_starts(item, "gpu:"))
+            continue;
+        const char *colon = memrchr(item.p, ':', item.len);
+        if (colon && str_i64(span_mem(colon + 1, (size_t)(item.p + item.len - colon - 1)), 0,
+                             COUNT_MAX, "gres", &count, NULL) < 0)
+            count = 1; /* "gpu:a100": one of that type */
+        n = MIN(n + count, (int64_t)COUNT_MAX);
+    }
+    return (uint32_t)n;
+}
+
+/* "64+": at least 64. */
+static bool read_number(struct span text, int64_t *out)
+{
+    text = span_trim(text);
+    if (text.len && text.p[text.len - 1] == '+')
+        text.len--;
+    return str_i64(text, 0, INT64_MAX >> 20, "number", out, NULL) == 0;
+}
+
+/* May a node in this state run jobs, now or later? "idle", "mix", "alloc", "comp", "resv", ... */
+static bool is_usable(struct span state)
+{
+    static const char *const out[] = { "down", "drain", "drng", "fail", "inval", "unk", "boot" };
+    for (size_t i = 0; i < ARRAY_LEN(out); i++)
+        if (span_starts(state, out[i]))
+            return false;
+    return true;
+}
+
+struct line { /* of sinfo */
+    struct span name, partition;
+    struct slurm_node node;
+};
+
+static bool read_line(struct span text, struct line *out)
+{
+    struct span cpus, memory, gres, state;
+    int64_t vcores, mib;
+    if (!span_split(&text, '|', &out->name) || !span_split(&text, '|', &out->partition) ||
+        !span_split(&text, '|', &cpus) || !span_split(&text, '|', &memory) ||
+        !span_split(&text, '|', &gres) || !span_split(&text, '|', &state) || !out->name.len ||
+        !read_number(cpus, &vcores) || !read_number(memory, &mib) || !is_usable(span_trim(state)))
+        return false;
+    out->partition = span_trim(out->partition);
+    out->node = (struct slurm_node){ 1, (uint64_t)mib, (uint32_t)MIN(vcores, (int64_t)COUNT_MAX),
+                                     count_gpus(gres) };
+    return true;
+}
+
+/* "all*" is the default partition. */
+static bool is_default(struct span partition)
+{
+    return partition.len && partition.p[partition.len - 1] == '*';
+}
+
+static bool has_default(struct span text)
+{
+    struct span rest;
+    struct line line;
+    while (text.len && span_split(&text, '\n', &rest))
+        if (read_line(rest, &line) && is_default(line.partition))
+            return true;
+    return false;
+}
+
+static int add_node(slurm_nodes *out, const struct slurm_node *n)
+{
+    size_t i = 0;
+    while (i < out->n && (out->v[i].memory_mib != n->memory_mib || out->v[i].gpus != n->gpus ||
+                          out->v[i].vcores != n->vcores))
+        i++;
+    if (i < out->n)
+        out->v[i].n++;
+    else if (out->n < SHAPES_MAX && vec_push(out, *n) < 0)
+        return -ENOMEM;
+    return 0;
+}
+
+static void names_done(struct map *m)
+{
+    map_done(m, NULL);
+}
+
+int slurm_parse_nodes(struct span text, bool default_only, slurm_nodes *out)
+{
+    AUTO(names_done) struct map names = { 0 };
+    struct span rest;
+    struct line line;
+    bool only_default = default_only && has_default(text);
+    while (text.len && span_split(&text, '\n', &rest)) {
+        if (!read_line(rest, &line) || (only_default && !is_default(line.partition)))
+            continue;
+        AUTO(free_p) char *name = span_dup(line.name);
+        if (!name)
+            return -ENOMEM;
+        if (map_has(&names, name))
+            continue;
+        if (map_set(&names, name, out, NULL) < 0 || add_node(out, &line.node) < 0)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+/* ---- squeue and sbatch ---- */
+
+static void copy(struct span from, char *to, size_t size)
+{
+    size_t n = MIN(from.len, size - 1);
+    if (n)
+        memcpy(to, from.p, n);
+    to[n] = '\0';
+    str_mask_controls(to);
+}
+
+void slurm_parse_state(struct span text, struct slurm_state *out)
+{
+    struct span line = { 0 }, state = { 0 };
+    *out = (struct slurm_state){ 0 };
+    if (!text.len || !span_split(&text, '\n', &line) || !line.len ||
+        !span_split(&line, '|', &state))
+        return;
+    copy(span_trim(state), out->state, sizeof out->state);
+    copy(span_trim(line), out->reason, sizeof out->reason);
+}
+
+int slurm_parse_number(struct span text, char out[static 32])
+{
+    struct span id = span_trim(text);
+    size_t n = 0;
+    while (n < id.len && id.p[n] >= '0' && id.p[n] <= '9')
+        n++;
+    if (n == 0 || n >= 32 || (n < id.len && !strchr("; \n", id.p[n])))
+        return -EBADMSG;
+    copy(span_mem(id.p, n), out, 32);
+    return 0;
+}
+
+bool slurm_state_is_over(const char *state)
+{
+    static const char *const live[] = { "PENDING",     "CONFIGURING", "RUNNING",      "COMPLETING",
+                                        "SUSPENDED",   "REQUEUED",    "RESIZING",     "SIGNALING",
+                                        "STAGE_OUT",   "STOPPED",     "REQUEUE_HOLD", "REQUEUE_FED",
+                                        "SPECIAL_EXIT" };
+    for (size_t i = 0; i < ARRAY_LEN(live); i++)
+        if (str_eq(state, live[i]))
+            return false;
+    return true;
+}
+
+/* ---- scontrol ---- */
+
+/* "2026-11-24T12:30:00", in the time zone of this process. 0: it is no time ("Unknown", "None"). */
+static int64_t read_time(struct span text)
+{
+    char copied[32];
+    struct tm tm = { .tm_isdst = -1 };
+    copy(text, copied, sizeof copied);
+    const char *end = strptime(copied, "%Y-%m-%dT%H:%M:%S", &tm);
+    time_t t = end && *end == '\0' ? mktime(&tm) : 0;
+    return t > 0 ? (int64_t)t : 0;
+}
+
+/* The fields are separated by spaces. Values of later fields may contain spaces, so the first
+ * field of a name counts. */
+int slurm_parse_job(struct span text, struct slurm_job *out)
+{
+    struct span line, word;
+    struct {
+        const char *name;
+        struct span value;
+    } fields[] = { { "JobState", { 0 } }, { "Reason", { 0 } },   { "EndTime", { 0 } },
+                   { "Requeue", { 0 } },  { "Restarts", { 0 } }, { "PreemptTime", { 0 } } };
+    *out = (struct slurm_job){ 0 };
+    if (!text.len || !span_split(&text, '\n', &line))
+        return -EBADMSG;
+    while (line.len && span_split(&line, ' ', &word)) {
+        struct span name;
+        if (!word.len || !memchr(word.p, '=', word.len) || !span_split(&word, '=', &name))
+            continue;
+        for (size_t i = 0; i < ARRAY_LEN(fields); i++)
+            if (span_eqs(name, fields[i].name) && !fields[i].value.p)
+                fields[i].value = word;
+    }
+    int64_t n = 0;
+    copy(fields[0].value, out->is.state, sizeof out->is.state);
+    copy(fields[1].value, out->is.reason, sizeof out->is.reason);
+    out->end_s = read_time(fields[2].value);
+    out->requeue = span_eqs(fields[3].value, "1");
+    if (fields[4].value.len && str_i64(fields[4].value, 0, INT32_MAX, "Restarts", &n, NULL) == 0)
+        out->restarts = (uint32_t)n;
+    out->preempt_s = read_time(fields[5].value);
+    return out->is.state[0] ? 0 : -EBADMSG;
+}
+
+enum slurm_meaning slurm_meaning_of(const struct slurm_job *j, uint32_t run)
+{
+    static const char *const queued[] = { "PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED",
+                                          "SPECIAL_EXIT" };
+    if (j->restarts > run)
+        return SLURM_REQUEUES;
+    for (size_t i = 0; i < ARRAY_LEN(queued); i++)
+        if (str_eq(j->is.state, queued[i]))
+            return SLURM_REQUEUES;
+    if (str_eq(j->is.state, "COMPLETING") || slurm_state_is_over(j->is.state))
+        return SLURM_ENDS;
+    return j->preempt_s ? SLURM_PREEMPTS : SLURM_RUNS;
+}

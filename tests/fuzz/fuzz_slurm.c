@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Any bytes as the output of the commands of Slurm. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "slurm/commands.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check_text(const char *s, size_t size)
+{
+    size_t n = strnlen(s, size);
+    if (n == size)
+        abort();
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)s[i] < 0x20)
+            abort(); /* people read it on a terminal */
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct span text = span_mem(data, size);
+    slurm_nodes nodes = { 0 };
+    struct slurm_state state;
+    struct slurm_job job;
+    char number[32];
+    if (slurm_parse_nodes(text, size & 1, &nodes) == 0)
+        for (size_t i = 0; i < nodes.n; i++)
+            if (nodes.v[i].n == 0 || nodes.v[i].gpus > 1 << 20 || nodes.v[i].vcores > 1 << 20)
+                abort();
+    vec_done(&nodes);
+    slurm_parse_state(text, &state);
+    check_text(state.state, sizeof state.state);
+    check_text(state.reason, sizeof state.reason);
+    if (slurm_parse_number(text, number) == 0 && strspn(number, "0123456789") != strlen(number))
+        abort();
+    if (slurm_parse_job(text, &job) == 0 &&
+        (!job.is.state[0] || slurm_meaning_of(&job, 0) == SLURM_UNKNOWN))
+        abort();
+    check_text(job.is.state, sizeof job.is.state);
+    check_text(job.is.reason, sizeof job.is.reason);
+    return 0;
+}

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The end of a run that Slurm announces: time limit, preemption, requeue; and a lost first node."""
+
+import json
+import shlex
+import textwrap
+import time
+
+import pytest
+from lib_slurm import GRACE_S, wait_until
+from test_slurm import LONG, RESTARTS
+
+# A training that counts steps. It saves the last one when it is asked to (USR2), and then waits for its end.
+TRAINING = r"""
+import json, os, signal, socket, sys, time
+side = socket.socket(socket.AF_UNIX)
+side.connect("\0" + os.environ["TONY_TASK_SOCKET"].lstrip("@"))
+step = int(os.environ.get("TONY_CHECKPOINT_STEP") or 0)
+print("begins at", step, flush=True)
+def save(*_):
+    side.sendall(json.dumps({"step": step, "checkpoint": f"/data/{step}"}).encode() + b"\n")
+    sys.exit(0)
+signal.signal(signal.SIGUSR2, save)
+while step < int(sys.argv[1]):
+    time.sleep(0.05)
+    step += 1
+"""
+
+
+def training(tony, steps, **conf):
+    """A job of two tasks that save a checkpoint on SIGUSR2."""
+    (tony.base / "train.py").write_text(textwrap.dedent(TRAINING))
+    conf = {**RESTARTS, "tony.task.checkpoint-signal": "USR2", "tony.slurm.nodes": 2, **conf}
+    return tony.job_file(f"exec /usr/bin/python3 {shlex.quote(str(tony.base / 'train.py'))} {steps}", instances=2, conf=conf)
+
+
+def await_training(tony, app):
+    """Both tasks handle the signal."""
+    tony.await_running(app, 2)
+    for task in ("worker:0", "worker:1"):
+        wait_until(lambda: "begins" in tony("logs", app, task, "--stdout").stdout, f"{task} trains")
+
+
+def outputs(tony, app, task="worker:0"):
+    return [p.read_text() for p in sorted((tony.home / "history" / app / "logs" / task.replace(":", "-")).glob("*/stdout"))]
+
+
+def begin_again(slurm, number):
+    """Slurm holds a job that was put back for two minutes; an administrator may lift that."""
+    wait_until(lambda: slurm.job(number) == "PENDING", "the job is back in the queue")
+    assert slurm.run("scontrol", "update", f"JobId={number}", "StartTime=now").returncode == 0
+
+
+def notice(tony, slurm, app):
+    """What Slurm does with --signal=B:USR1@N."""
+    done = slurm.run("scancel", "--batch", "--signal=USR1", tony.number(app), user=tony.user)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_time_limit_lets_the_tasks_save(tony, slurm):
+    """The notice comes at once: with this time limit it is due before the start."""
+    app = tony("submit", training(tony, 100000, **{"tony.slurm.time-limit": 60000, "tony.task.checkpoint-grace": 60000})).stdout.strip()
+    await_training(tony, app)
+    notice(tony, slurm, app)
+    wait_until(lambda: tony.status(app)["state"] == "KILLED", "the job ends", limit=30)
+    doc = tony.status(app)
+    assert "time limit" in json.dumps(doc) and doc["checkpoint"]["path"].startswith("/data/"), doc
+    wait_until(lambda: slurm.job(tony.number(app)) == "FAILED", "Slurm shows that the job has not succeeded")
+
+
+def test_a_job_goes_back_into_the_queue_at_its_time_limit(tony, slurm):
+    conf = {"tony.slurm.time-limit": 60000, "tony.task.checkpoint-grace": 60000, "tony.slurm.requeue-at-limit": "true"}
+    client = tony.start("run", training(tony, 60, **conf))
+    app = wait_until(lambda: [p.name for p in (tony.home / "jobs").glob("application_*")], "the job is submitted")[0]
+    await_training(tony, app)
+    notice(tony, slurm, app)
+    begin_again(slurm, tony.number(app))
+    said = client.communicate(timeout=120)[0]
+    assert client.returncode == 0, said + tony.logs()
+    doc = tony.status(app)
+    assert doc["state"] == "SUCCEEDED" and doc["epoch"] == 2, doc
+    first, second = outputs(tony, app)
+    assert first == "begins at 0\n" and int(second.split()[2]) > 0, (first, second)
+
+
+def test_a_requeue_continues_the_job(tony, slurm):
+    """Without a notice, as `scontrol requeue` and a preemption without a grace time do it: nothing waits for a lease."""
+    app = tony("submit", training(tony, 60)).stdout.strip()
+    await_training(tony, app)
+    number = tony.number(app)
+    assert slurm.run("scontrol", "requeue", number, user=tony.user).returncode == 0
+    begin_again(slurm, number)
+    wait_until(lambda: tony.status(app)["state"] == "SUCCEEDED", "the job succeeds", limit=60)
+    doc = tony.status(app)
+    assert doc["epoch"] == 2 and [t["attempt"] for t in doc["tasks"]] == [2, 2], doc
+
+
+def test_a_job_that_may_not_run_again_ends_with_its_nodes(tony, slurm):
+    app = tony("submit", training(tony, 100000, **{"tony.slurm.requeue": "false"})).stdout.strip()
+    tony.await_running(app, 2)
+    assert slurm.run("scontrol", "requeue", tony.number(app), user=tony.user).returncode != 0
+    tony("stop", app)
+
+
+def test_a_cancelled_step_is_told_from_a_failure(tony, slurm):
+    app = tony.submit(LONG, conf=RESTARTS)
+    tony.await_running(app, 3)
+    assert slurm.run("scancel", f"{tony.number(app)}.0", user=tony.user).returncode == 0
+    wait_until(lambda: tony.status(app)["state"] == "KILLED", "the job ends", limit=60)
+    assert "cancelled in Slurm" in json.dumps(tony.status(app))
+
+
+def test_slurmd_may_be_stopped_and_started(tony, slurm):
+    app = tony.submit(LONG, conf=RESTARTS)
+    tony.await_running(app, 3)
+    for node in slurm.names:
+        slurm.slurmd_off(node)
+    for node in slurm.names:
+        slurm.slurmd_on(node)
+    wait_until(lambda: slurm.states() == ["mix"] * 3, "all nodes are back")
+    doc = tony.await_running(app, 3)
+    assert doc["epoch"] == 1 and [t["attempt"] for t in doc["tasks"]] == [1, 1, 1]
+    tony("stop", app)
+
+
+@pytest.mark.slow
+def test_the_first_node_loses_its_power(tony, slurm):
+    """Slurm puts the job back; the next run continues it, though the old first node is gone."""
+    app = tony("submit", training(tony, 60, **{"tony.task.master-away-limit": 2000})).stdout.strip()
+    tony.await_running(app, 2)
+    number = tony.number(app)
+    slurm.power_off(slurm.job(number, "%B"))
+    begin_again(slurm, number)
+    wait_until(lambda: tony.status(app)["state"] == "SUCCEEDED", "the job succeeds", limit=120)
+    assert tony.status(app)["epoch"] == 2
+
+
+def high_job(slurm, user):
+    """A job that takes the nodes of others, and ends soon."""
+    done = slurm.run("sbatch", "--parsable", "-p", "high", "-N3", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 1", user=user, cwd="/")
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_a_preempted_job_saves_and_continues(tony, slurm):
+    """The site sends a notice. The tasks save, and the nodes are free before the grace time is over."""
+    app = tony("submit", training(tony, 60, **{"tony.task.checkpoint-grace": 5000})).stdout.strip()
+    await_training(tony, app)
+    number, begun = tony.number(app), time.monotonic()
+    high = high_job(slurm, tony.user)
+    wait_until(lambda: slurm.job(high) in ("COMPLETING", "COMPLETED", ""), "the other job has run", pause=0.2)
+    assert time.monotonic() - begun < GRACE_S, "it did not wait for the grace time"
+    begin_again(slurm, number)
+    wait_until(lambda: tony.status(app)["state"] == "SUCCEEDED", "the job succeeds", limit=60)
+    assert int(outputs(tony, app)[-1].split()[2]) > 0, "it continues from its checkpoint"
+
+
+@pytest.mark.slow
+def test_a_preemption_without_a_notice(tony, slurm):
+    """Slurm sends TERM to the tasks, which die of it. The job continues without a charge to its budgets for failures."""
+    slurm.reconfigure(SlurmctldParameters="idle_on_node_suspend")
+    try:
+        app = tony("submit", training(tony, 200)).stdout.strip()
+        await_training(tony, app)
+        number, high = tony.number(app), high_job(slurm, tony.user)
+        wait_until(lambda: slurm.job(high) in ("COMPLETING", "COMPLETED", ""), "the other job has run", limit=90, pause=0.2)
+        begin_again(slurm, number)
+        wait_until(lambda: tony.status(app)["state"] == "SUCCEEDED", "the job succeeds", limit=60)
+        assert [t["attempt"] for t in tony.status(app)["tasks"]] == [2, 2]
+    finally:
+        slurm.reconfigure()
+
+
+@pytest.mark.slow
+def test_a_time_limit_of_slurm_itself(tony, slurm):
+    """Slurm looks at time limits in a slow loop; here it sends the notice itself."""
+    done = tony("run", training(tony, 100000, **{"tony.slurm.time-limit": 60000, "tony.task.checkpoint-grace": 5000}), ok=False, timeout=240)
+    assert done.returncode == 3 and "KILLED" in done.stdout
+    doc = tony.status(done.stdout.split()[1])
+    assert doc["checkpoint"], doc

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How often a client asks slurmctld: each command of Slurm that tony runs is counted by a wrapper."""
+
+import os
+import shutil
+import time
+
+import pytest
+from lib_slurm import wait_until
+from test_slurm import LONG
+
+COUNTED = ("squeue", "scontrol", "sinfo", "sbatch", "scancel")
+
+
+@pytest.fixture
+def calls(tony):
+    """A function that tells which commands were run since the last call."""
+    bin_dir, log = tony.base / "wrappers", tony.base / "calls"
+    bin_dir.mkdir()
+    log.touch()
+    log.chmod(0o666)
+    for name in COUNTED:
+        path = bin_dir / name
+        path.write_text(f'#!/bin/sh\necho {name} "$@" >> {log}\nexec {shutil.which(name)} "$@"\n')
+        path.chmod(0o755)
+    tony.env["PATH"] = f"{bin_dir}:{os.environ['PATH']}"
+    seen = 0
+
+    def since(full=False):
+        nonlocal seen
+        lines = log.read_text().splitlines()
+        fresh, seen = lines[seen:], len(lines)
+        return [line if full else line.split()[0] for line in fresh]
+    return since
+
+
+def test_a_waiting_job_is_asked_for_with_growing_pauses(tony, slurm, calls):
+    holder = slurm.run("sbatch", "--parsable", "-N3", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 60", user=tony.user, cwd="/").stdout.strip()
+    wait_until(lambda: slurm.job(holder) == "RUNNING", "the nodes are taken")
+    try:
+        client = tony.start("run", tony.job_file("true"))
+        wait_until(lambda: [p for p in (tony.home / "jobs").glob("application_*/slurm.json") if "job" in p.read_text()], "it is submitted")
+        assert calls() == ["sinfo", "sbatch"]
+        begun, times = time.monotonic(), []
+        while time.monotonic() - begun < 9:
+            times += [time.monotonic() - begun] * len(calls())
+            time.sleep(0.05)
+        assert 3 <= len(times) <= 4, times  # after 1, 2, 4 and 8 s
+        pauses = [b - a for a, b in zip(times, times[1:])]
+        assert all(b > 1.5 * a for a, b in zip(pauses, pauses[1:])), times
+        calls()
+        tony("list", "--cluster", "slurm")
+        assert calls().count("squeue") <= 2, "one for the list; the client may ask once meanwhile"
+    finally:
+        slurm.run("scancel", "--signal=KILL", holder)
+    assert client.wait(60) == 0
+
+
+def test_nothing_is_asked_while_the_master_answers(tony, slurm, calls):
+    client = tony.start("run", tony.job_file(LONG))
+    app = wait_until(lambda: [p.name for p in (tony.home / "jobs").glob("application_*")], "the job is submitted")[0]
+    tony.await_running(app, 3)
+    calls()
+    for _ in range(3):
+        tony.status(app)
+    tony("logs", app, "-n", "1")
+    time.sleep(2.5)  # nothing is to happen
+    assert calls(full=True) == []
+    tony("list", "--cluster", "slurm")
+    assert calls() == ["squeue"]
+    tony("stop", app)
+    assert client.wait(60) == 3
+    assert "scancel" not in calls()

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Slurm without Slurm: what its commands print, the size of an allocation, and the batch script. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/base.h"
+#include "cluster/slurm/slurm_int.h"
+#include "conf/conf.h"
+#include "conf_spec_world.h"
+#include "slurm/commands.h"
+
+/* ---- output of commands ---- */
+
+static void nodes_of_sinfo(void **state)
+{
+    (void)state;
+    slurm_nodes v = { 0 };
+    static const char text[] = "n1|all*|8|4000|gpu:a100:4(S:0-1),gpu:2|idle\n"
+                               "n1|short|8|4000|gpu:a100:4(S:0-1),gpu:2|idle\n"
+                               "n2|all*|8|4000|gpu:6|mix\n"
+                               "n3|all*|64+|250000|(null)|alloc\n"
+                               "n4|all*|8|4000|(null)|down*\n"
+                               "n5|all*|8|4000|(null)|drain\n"
+                               "n6|all*|x|4000|(null)|idle\n"
+                               "n7|all*|8|4000\n"
+                               "\n"
+                               "n8|all*|4|1000|gpu:v100,craynetwork:2|idle~\n"
+                               "n9|short|1|1|(null)|idle\n";
+    assert_int_equal(slurm_parse_nodes(span_of(text), false, &v), 0);
+    assert_int_equal(v.n, 4);
+    v.n = 0;
+    assert_int_equal(slurm_parse_nodes(span_of(text), true, &v), 0);
+    assert_int_equal(v.n, 3);
+    assert_int_equal(v.v[0].n, 2);
+    assert_int_equal(v.v[0].gpus, 6);
+    assert_int_equal(v.v[1].vcores, 64);
+    assert_int_equal(v.v[1].memory_mib, 250000);
+    assert_int_equal(v.v[2].gpus, 1);
+    v.n = 0; /* without a default partition all count */
+    assert_int_equal(slurm_parse_nodes(span_of("a|p|1|1|x|idle\nb|q|1|1|x|idle"), true, &v), 0);
+    assert_int_equal(v.v[0].n, 2);
+    vec_done(&v);
+}
+
+static void numbers_of_sbatch(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *number;
+    } cases[] = { { "4711\n", "4711" },
+                  { "4711;cluster\n", "4711" },
+                  { " 12 ", "12" },
+                  { "1\nwarning", "1" },
+                  { "", NULL },
+                  { "job 12", NULL },
+                  { "12x", NULL },
+                  { "-1", NULL },
+                  { "11111111111111111111111111111111", NULL } };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char number[32] = "?";
+        int rc = slurm_parse_number(span_of(cases[i].text), number);
+        if (!cases[i].number)
+            assert_int_equal(rc, -EBADMSG);
+        assert_string_equal(number, cases[i].number ? cases[i].number : "?");
+    }
+}
+
+static void states_of_squeue(void **state)
+{
+    (void)state;
+    struct slurm_state s;
+    slurm_parse_state(span_of("PENDING|Resources\nRUNNING|None\n"), &s);
+    assert_string_equal(s.state, "PENDING");
+    assert_string_equal(s.reason, "Resources");
+    slurm_parse_state(span_of(""), &s);
+    assert_string_equal(s.state, "");
+    assert_true(slurm_state_is_over(s.state));
+    slurm_parse_state(span_of("A_STATE_WITH_A_NAME_THAT_IS_TOO_LONG|\x1b[0m"), &s);
+    assert_int_equal(strlen(s.state), sizeof s.state - 1);
+    assert_null(strchr(s.reason, '\x1b'));
+}
+
+static void jobs_of_scontrol(void **state)
+{
+    (void)state;
+    struct slurm_job j;
+    char line[400], when[32];
+    time_t end = time(NULL) + 3600;
+    (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", localtime(&end));
+    (void)snprintf(line, sizeof line,
+                   "JobId=12 JobName=tony-x UserId=ada(1001) JobState=RUNNING Reason=None "
+                   "Dependency=(null) Requeue=1 Restarts=2 BatchFlag=1 EndTime=%s Deadline=N/A "
+                   "PreemptTime=None Command=/tmp/x Comment=a JobState=FAILED\n",
+                   when);
+    assert_int_equal(slurm_parse_job(span_of(line), &j), 0);
+    assert_string_equal(j.is.state, "RUNNING");
+    assert_int_equal(j.end_s, end);
+    assert_int_equal(j.preempt_s, 0);
+    assert_int_equal(j.restarts, 2);
+    assert_true(j.requeue);
+    assert_int_equal(slurm_parse_job(span_of("JobState=RUNNING EndTime=Unknown Restarts=x"), &j),
+                     0);
+    assert_int_equal(j.end_s, 0);
+    assert_int_equal(j.restarts, 0);
+    assert_int_equal(slurm_parse_job(span_of("slurm_load_jobs error"), &j), -EBADMSG);
+    assert_int_equal(slurm_parse_job(span_of(""), &j), -EBADMSG);
+}
+
+static void what_an_answer_means(void **state)
+{
+    (void)state;
+    static const struct {
+        struct slurm_job j;
+        uint32_t run;
+        enum slurm_meaning is;
+    } cases[] = {
+        { { .is = { .state = "RUNNING" } }, 0, SLURM_RUNS },
+        { { .is = { .state = "RUNNING" }, .restarts = 1 }, 1, SLURM_RUNS },
+        { { .is = { .state = "RUNNING" }, .preempt_s = 5 }, 0, SLURM_PREEMPTS },
+        { { .is = { .state = "COMPLETING" } }, 0, SLURM_ENDS },
+        { { .is = { .state = "COMPLETING" }, .restarts = 1 }, 0, SLURM_REQUEUES },
+        { { .is = { .state = "COMPLETING" }, .restarts = 1 }, 1, SLURM_ENDS },
+        { { .is = { .state = "PENDING" }, .restarts = 1 }, 1, SLURM_REQUEUES },
+        { { .is = { .state = "REQUEUED" } }, 0, SLURM_REQUEUES },
+        { { .is = { .state = "CANCELLED" } }, 0, SLURM_ENDS },
+        { { .is = { .state = "TIMEOUT" } }, 0, SLURM_ENDS },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        assert_int_equal(slurm_meaning_of(&cases[i].j, cases[i].run), cases[i].is);
+}
+
+/* ---- a command ---- */
+
+static void a_command_and_its_limit(void **state)
+{
+    (void)state;
+    struct slurm_answer a;
+    struct err e = { 0 };
+    const char *const fails[] = { "sh", "-c", "cat; echo 'sbatch: error: no' >&2; exit 3", NULL };
+    assert_int_equal(slurm_run(fails, "hello", 10000, &a, &e), 0);
+    assert_int_equal(a.status, 3);
+    assert_string_equal(buf_cstr(&a.out), "hello");
+    char *words = slurm_words(&a);
+    assert_string_equal(words, "no");
+    free(words);
+    slurm_answer_done(&a);
+    const char *const hangs[] = { "sh", "-c", "exec sleep 100", NULL };
+    assert_int_equal(slurm_run(hangs, NULL, 100, &a, &e), -ETIMEDOUT);
+    slurm_answer_done(&a);
+    const char *const missing[] = { "no-such-command-of-slurm", NULL };
+    assert_int_equal(slurm_run(missing, NULL, 1000, &a, &e), -ENOENT);
+    slurm_answer_done(&a);
+}
+
+/* ---- the size ---- */
+
+#define NODES_MAX 3
+static void sizes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *roles;
+        struct slurm_node nodes[NODES_MAX];
+        uint32_t wanted, spare;
+        struct slurm_shape is; /* nodes 0: it does not fit */
+    } cases[] = {
+        { "tony.worker.instances=4\ntony.worker.memory=1g\n",
+          { { 2, 4000, 8, 0 } },
+          0,
+          0,
+          { 2, 3072, 3, 0, 0 } },
+        { "tony.worker.instances=4\ntony.worker.memory=1g\n",
+          { { 4, 4000, 8, 0 } },
+          4,
+          0,
+          { 4, 1024, 1, 0, 0 } },
+        { "tony.worker.instances=4\ntony.worker.memory=1g\n",
+          { { 4, 4000, 8, 0 } },
+          0,
+          1,
+          { 3, 3072, 3, 0, 0 } },
+        /* a spare node that the partition does not have */
+        { "tony.worker.instances=4\ntony.worker.memory=1g\n", { { 2, 4000, 8, 0 } }, 0, 1, { 0 } },
+        /* the kind of node that needs fewer nodes */
+        { "tony.worker.instances=4\ntony.worker.memory=1g\n",
+          { { 9, 1500, 8, 0 }, { 1, 8000, 8, 0 } },
+          0,
+          0,
+          { 1, 4096, 4, 0, 0 } },
+        { "tony.worker.instances=2\ntony.worker.memory=1g\ntony.worker.gpus=1\n",
+          { { 9, 4000, 8, 0 }, { 1, 4000, 8, 2 } },
+          0,
+          0,
+          { 1, 2048, 2, 2, 0 } },
+        { "tony.worker.instances=1\ntony.worker.memory=9g\n", { { 9, 4000, 8, 0 } }, 0, 0, { 0 } },
+        { "tony.worker.instances=1\ntony.worker.vcores=9\n", { { 9, 90000, 8, 0 } }, 0, 0, { 0 } },
+        { "tony.worker.instances=1\n", { { 0, 0, 0, 0 } }, 0, 0, { 0 } },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char text[300];
+        (void)snprintf(text, sizeof text, CMD "tony.cluster=slurm\n%s", cases[i].roles);
+        struct job_spec *s = built(text);
+        slurm_nodes v = { 0 };
+        struct slurm_shape is = { 0 };
+        struct err e = { 0 };
+        for (size_t k = 0; k < NODES_MAX && cases[i].nodes[k].n; k++)
+            assert_int_equal(vec_push(&v, cases[i].nodes[k]), 0);
+        int rc = slurm_choose_shape(s, &v, cases[i].wanted, cases[i].spare, &is, &e);
+        assert_int_equal(rc, cases[i].is.nodes ? 0 : -ERANGE);
+        if (rc < 0)
+            assert_true(e.msg[0]);
+        assert_int_equal(is.nodes, cases[i].is.nodes);
+        assert_int_equal(is.memory_mib, cases[i].is.memory_mib);
+        assert_int_equal(is.vcores, cases[i].is.vcores);
+        assert_int_equal(is.gpus, cases[i].is.gpus);
+        vec_done(&v);
+        job_spec_free(s);
+    }
+}
+
+/* ---- the script ---- */
+
+static char *script_of(const char *const *pairs)
+{
+    struct conf *c = conf_new();
+    struct job_spec *s = NULL;
+    struct err e = { 0 };
+    const struct slurm_shape shape = { 2, 1000, 4, 1, 100 };
+    struct buf text = { 0 };
+    assert_non_null(c);
+    for (size_t i = 0; pairs[i]; i += 2)
+        assert_int_equal(conf_set(c, CL_JOB, pairs[i], pairs[i + 1], "j:1", false, &e), 0);
+    assert_int_equal(conf_set(c, CL_JOB, "tony.worker.instances", "1", "j:1", false, &e), 0);
+    assert_int_equal(conf_set(c, CL_JOB, "tony.containers.command", "x", "j:1", false, &e), 0);
+    assert_int_equal(job_spec_build(c, &s, &e), 0);
+    assert_int_equal(slurm_script(c, s, &shape, "application_1_0001", "/a b/it's", "/p", &text), 0);
+    char *copy = str_dup(buf_cstr(&text));
+    buf_done(&text);
+    job_spec_free(s);
+    conf_free(c);
+    assert_non_null(copy);
+    return copy;
+}
+
+static void lines_of_the_script(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *pairs[7];
+        const char *has[3], *lacks;
+    } cases[] = {
+        { { NULL },
+          { "#SBATCH --requeue\n", "#SBATCH --signal=B:USR1@", "#SBATCH --gres=gpu:1\n" },
+          "--partition" },
+        { { "tony.slurm.requeue", "false" }, { "#SBATCH --no-requeue\n" }, "--requeue\n" },
+        { { "tony.yarn.queue", "gpu", "tony.application.node-label", "fast" },
+          { "#SBATCH --partition=gpu\n", "#SBATCH --constraint=fast\n" },
+          NULL },
+        { { "tony.yarn.queue", "gpu", "tony.slurm.partition", "p" },
+          { "#SBATCH --partition=p\n" },
+          "=gpu\n" },
+        { { "tony.application.priority", "-7" }, { "#SBATCH --nice=7\n" }, NULL },
+        { { "tony.application.priority", "7" }, { "#SBATCH" }, "--nice" },
+        { { "tony.slurm.time-limit", "60001" }, { "#SBATCH --time=2\n" }, NULL },
+        { { "tony.slurm.gpu-type", "a100" }, { "#SBATCH --gres=gpu:a100:1\n" }, NULL },
+        { { "tony.slurm.extra-arguments", "--mail-type=END,--comment=x" },
+          { "#SBATCH --mail-type=END\n", "#SBATCH --comment=x\n" },
+          NULL },
+        { { "tony.application.name", "a b;c\"" }, { "#SBATCH --job-name=tony-a_b_c_\n" }, NULL },
+        { { "tony.slurm.account", "a\nrm -rf" }, { "#SBATCH" }, "rm -rf\n" },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char *text = script_of(cases[i].pairs);
+        for (size_t k = 0; k < 3 && cases[i].has[k]; k++)
+            if (!strstr(text, cases[i].has[k]))
+                fail_msg("case %zu lacks %s in\n%s", i, cases[i].has[k], text);
+        if (cases[i].lacks && strstr(text, cases[i].lacks))
+            fail_msg("case %zu has %s in\n%s", i, cases[i].lacks, text);
+        assert_non_null(strstr(text, "export TONY_HOME='/a b/it'\\''s'\n"));
+        free(text);
+    }
+}
+
+/* More time for a checkpoint: the notice comes earlier. */
+static void the_notice_leaves_time(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *pairs[5];
+        int seconds;
+    } cases[] = {
+        { { "tony.task.checkpoint-grace", "10000", "tony.task.kill-grace-ms", "5000" }, 90 },
+        { { "tony.task.checkpoint-grace", "100000", "tony.slurm.requeue-at-limit", "true" }, 275 },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char *text = script_of(cases[i].pairs), *at = strstr(text, "--signal=B:USR1@");
+        assert_non_null(at);
+        long n = strtol(at + strlen("--signal=B:USR1@"), NULL, 10);
+        assert_in_range(n, cases[i].seconds - 5, cases[i].seconds + 30);
+        free(text);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nodes_of_sinfo),
+        cmocka_unit_test(numbers_of_sbatch),
+        cmocka_unit_test(states_of_squeue),
+        cmocka_unit_test(jobs_of_scontrol),
+        cmocka_unit_test(what_an_answer_means),
+        cmocka_unit_test(a_command_and_its_limit),
+        cmocka_unit_test(sizes),
+        cmocka_unit_test(lines_of_the_script),
+        cmocka_unit_test(the_notice_leaves_time),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
