@@ -28,7 +28,7 @@ configure = $(NINJA) -C $(BUILD) build.ninja > $(BUILD)/configure.log 2>&1 || { 
 build = out=$$($(NINJA) -C $(BUILD) --quiet 2>&1); rc=$$?; \
   printf '%s\n' "$$out" | grep -v -e '^ninja: no work to do' -e '^$$' >&2; exit $$rc
 
-.PHONY: all help build check deb demo bench bench-arbiter bench-dorm bench-dorm-live bench-long bench-recovery bench-scale bench-streams bench-yarn fuzz soak install clean format sanitize coverage docs tarball tidy
+.PHONY: all help build check deb demo bench bench-arbiter bench-dorm bench-dorm-live bench-long bench-recovery bench-scale bench-slurm bench-streams bench-yarn fuzz soak install clean format sanitize coverage docs tarball tidy
 all: build
 
 help: ## this list
@@ -95,6 +95,11 @@ bench-scale: ## install valgrind, build, and measure jobs of 1,000 and 10,000 ta
 	@tools/install-deps scale
 	@$(MAKE) --no-print-directory compile
 	@bench/scale
+
+bench-slurm: ## install Slurm, build, and measure the start and end of jobs beside sbatch and srun
+	@tools/install-deps check
+	@$(MAKE) --no-print-directory compile
+	@bench/slurm
 
 bench-streams: ## install socat, build, and measure streams into a task beside socat
 	@tools/install-deps bench

@@ -13,6 +13,7 @@
 #include "cluster/venv.h"
 #include "conf/conf.h"
 #include "storage/jobfile.h"
+#include "storage/plan.h"
 #include "storage/store.h"
 
 /* ---- the lines of the job file, for errors ---- */
@@ -123,7 +124,9 @@ int job_conf_text(struct cluster_host *h, const struct cluster_job *j, struct bu
         .wall_ms = clock_wall_ms(),
         .pid = getpid(),
     };
-    return job_file_encode(&f, out, e);
+    int rc = plan_of_job(j->spec, j->items, j->n_items, f.plan);
+    return rc < 0 ? err_set(e, -rc, "cannot make the digest of the plan: %m")
+                  : job_file_encode(&f, out, e);
 }
 
 /* ---- signals ---- */

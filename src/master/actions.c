@@ -61,6 +61,7 @@ static int batch_add(struct master *m, struct batch *b, const struct job_action 
     if (a->type == ACT_ASK) {
         struct sched_ask ask = sched_ask_of(m, a->ask.slot);
         ask.node = wished_nodes_take(m, a->ask.slot);
+        ran_asked(m, &ask);
         rc = vec_push(&b->asks, ask);
     } else if (a->type == ACT_LAUNCH)
         rc = vec_push(&b->launches,

@@ -361,6 +361,7 @@ static void registered(struct master *m, const struct sched_event *ev)
         feed_ended_on_clean_nodes(m, ev);
     AUTO(free_p) char *why = m->remote ? NULL : read_interruption(m);
     (void)master_feed(m, &(struct job_event){ .type = EV_RESYNCED, .resynced = { .why = why } });
+    ran_continue(m);
     queued_resize_apply(m);
     for (size_t i = 0; i < ev->n; i++)
         if (ev->containers[i].launched && !ev->containers[i].completed &&

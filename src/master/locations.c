@@ -134,6 +134,7 @@ static void add_job_members(struct buf *out, void *arg)
     const struct master *m = arg;
     add_str(out, "trouble", m->blocked_why);
     metrics_job_members(m, out);
+    ran_members(m, out);
     if (!m->remote)
         return;
     AUTO(free_p) char *url = master_tracking_url(m);

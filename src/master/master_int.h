@@ -120,6 +120,12 @@ struct log_question {
     uint32_t slot;
 };
 
+struct asked {
+    uint64_t memory_mib;
+    uint32_t vcores, gpus;
+    bool done;
+};
+
 struct master {
     struct loop *loop;
     struct paths *paths;
@@ -157,6 +163,7 @@ struct master {
     struct peer **executors; /* by slot; NULL = not connected */
     /* Executors that were registered with an earlier master and have not reconnected yet. */
     bool *executor_expected; /* by slot */
+    struct asked *asked;     /* by slot: the last request, for ran.c */
     uint32_t n_executors_expected, n_executors_back;
 
     struct buf secrets;            /* storage/secrets.h; empty = the job has none */
@@ -316,6 +323,13 @@ bool master_is_stored(const struct master *m);
 
 /* ---- sched_tell.c: all return 0, or a negative errno if the scheduler is gone ---- */
 struct sched_ask sched_ask_of(const struct master *m, uint32_t slot); /* what this slot needs */
+
+/* ran.c */
+void ran_asked(struct master *m, const struct sched_ask *a); /* it is about to be requested */
+/* Add what earlier masters have requested. */
+void ran_continue(struct master *m);
+/* Append the member `plan` of the status document of a job that is over. */
+void ran_members(const struct master *m, struct buf *out);
 /* Tell the scheduler which containers a job that was resized wants to hold. */
 int sched_tell_shape(struct master *m, struct err *e);
 /* Tell the scheduler the least and the largest number of containers that the job takes, and the
@@ -343,6 +357,9 @@ bool executor_finish(struct master *m, uint32_t slot, uint32_t grace_ms);
 /* ---- welcome.c ---- */
 int welcome_build(struct master *m, struct err *e);
 void welcome_done(struct master *m);
+struct plan; /* storage/plan.h */
+/* Add what the executors of role i get. */
+void welcome_plan(const struct master *m, size_t i, const char *role, struct plan *p);
 int welcome_send(struct master *m, struct peer *p, const struct slot_view *v);
 /* The Start frame of a slot. apart: the executor has the addresses in a file. The result is
  * borrowed and valid until the next call; NULL = no memory. */

@@ -126,7 +126,7 @@ int master_grow_slots(struct master *m)
     if (to <= n && m->executors)
         return 0;
     void *executors = m->executors, *stopping = m->container_stopping,
-         *expected = m->executor_expected;
+         *expected = m->executor_expected, *asked = m->asked;
     int rc = grow(&executors, sizeof *m->executors, n, to);
     m->executors = executors;
     if (rc == 0)
@@ -135,6 +135,9 @@ int master_grow_slots(struct master *m)
     if (rc == 0)
         rc = grow(&expected, sizeof *m->executor_expected, n, to);
     m->executor_expected = expected;
+    if (rc == 0)
+        rc = grow(&asked, sizeof *m->asked, n, to);
+    m->asked = asked;
     if (rc == 0)
         rc = locations_grow(m, n, to);
     if (rc == 0)
@@ -377,6 +380,7 @@ void master_close(struct master *m)
     free(m->executors);
     free(m->container_stopping);
     free(m->executor_expected);
+    free(m->asked);
     free(m->journal_failed_why);
     free(m->blocked_why);
     history_free(m->job_on_disk);

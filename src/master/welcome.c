@@ -17,6 +17,7 @@
 #include "master/master_int.h"
 #include "proto/tony.pb-c.h"
 #include "storage/jobfile.h"
+#include "storage/plan.h"
 #include "storage/secrets.h"
 #include "storage/store.h"
 
@@ -249,6 +250,49 @@ int welcome_send(struct master *m, struct peer *p, const struct slot_view *v)
     f.body_case = TONY__FRAME__BODY_WELCOME;
     f.welcome = &w;
     return conn_send(p->conn, &f);
+}
+
+static void plan_pairs(const struct master *m, struct plan *p, const char *role, const char *kind,
+                       Tony__KeyValue **v, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        bool secret = plan_is_secret(m->spec, v[i]->key);
+        AUTO(free_p) char *name = str_printf("%s %s", secret ? "secret" : kind, v[i]->key);
+        if (name)
+            plan_run(p, role, name, secret ? "set" : v[i]->value);
+        else
+            p->rc = -ENOMEM;
+    }
+}
+
+/* On YARN the NodeManagers have fetched what job.conf lists. */
+static void plan_shipped(const struct master *m, const char *role, struct plan *p)
+{
+    const char *own = m->spec->single_node ? m->spec->am.name : role;
+    for (size_t i = 0; i < m->file->n_ship; i++) {
+        const struct ship_item *it = &m->file->ship[i];
+        if (!it->role || !*it->role || str_eq(it->role, own))
+            plan_ship(p, role, it->name, it->digest);
+    }
+}
+
+void welcome_plan(const struct master *m, size_t i, const char *role, struct plan *p)
+{
+    const Tony__Welcome *w = &m->welcomes[i].w;
+    plan_run(p, role, "command", w->command);
+    plan_run(p, role, "resume", w->resume_command);
+    plan_run(p, role, "framework", w->framework);
+    plan_run(p, role, "mode", w->distributed_mode);
+    plan_run(p, role, "image", w->docker_image);
+    plan_run(p, role, "ready", w->ready);
+    plan_run(p, role, "python", w->python);
+    plan_pairs(m, p, role, "env", w->container_env, w->n_container_env);
+    plan_pairs(m, p, role, "task env", w->execution_env, w->n_execution_env);
+    if (m->remote && !m->remote->shared_dirs)
+        plan_shipped(m, role, p);
+    else
+        for (size_t k = 0; k < w->n_mounts; k++)
+            plan_ship(p, role, w->mounts[k]->name, w->mounts[k]->path);
 }
 
 /* ---- Start: packed once for all tasks with equal settings ---- */

@@ -126,10 +126,10 @@ static int encode(const struct job_file *f, bool masked, struct buf *out, struct
     }
     if (rc == 0)
         rc = add_json(out, "submit",
-                      json_pack("{s:s, s:s, s:s, s:I, s:i, s:s}", "user", text_or_empty(f->user),
-                                "host", text_or_empty(f->host), "cwd", text_or_empty(f->cwd),
-                                "wall_ms", (json_int_t)f->wall_ms, "pid", f->pid, "version",
-                                text_or_empty(f->version)));
+                      json_pack("{s:s, s:s, s:s, s:I, s:i, s:s, s:s}", "user",
+                                text_or_empty(f->user), "host", text_or_empty(f->host), "cwd",
+                                text_or_empty(f->cwd), "wall_ms", (json_int_t)f->wall_ms, "pid",
+                                f->pid, "version", text_or_empty(f->version), "plan", f->plan));
     if (rc == 0)
         rc = buf_adds(out, "}\n");
     return rc < 0 ? err_set(e, -rc, "cannot write the text of job.conf: %m") : 0;
@@ -274,6 +274,9 @@ static int decode_submit(json_t *obj, struct job_file *f, struct err *e)
     if (rc == 0 && json_object_get(obj, "pid"))
         rc = read_number(obj, "pid", INT32_MAX, &pid, e);
     f->pid = (int)pid;
+    const char *plan = json_string_value(json_object_get(obj, "plan"));
+    if (plan && !str_copy(f->plan, sizeof f->plan, plan))
+        f->plan[0] = '\0';
     return rc;
 }
 

@@ -6,7 +6,8 @@
  *   {"format":1,"conf":[...conf_encode...],
  *   "ship":[{"kind":"src","name":"","role":"","digest":"..","path":"..","source":"..",
  *            "bytes":1,"files":1}...],
- *   "submit":{"user":"..","host":"..","cwd":"..","wall_ms":1,"pid":1,"version":".."}}
+ *   "submit":{"user":"..","host":"..","cwd":"..","wall_ms":1,"pid":1,"version":"..",
+ *   "plan":"<digest>"}}
  */
 #ifndef TONY_STORAGE_JOBFILE_H
 #define TONY_STORAGE_JOBFILE_H
@@ -32,6 +33,7 @@ struct job_file {
     /* The client's pid; 0 = unknown. Host, pid and wall_ms tell two submissions apart, also after a
      * resize has changed the rest. */
     int pid;
+    char plan[65]; /* the digest of the plan (storage/plan.h); "" = of an earlier version */
 };
 
 /* Append the text of job.conf to out. -EILSEQ: a path or name is not UTF-8. */

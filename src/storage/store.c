@@ -470,3 +470,40 @@ int store_survey(struct ship_item *item, struct err *e)
     item->n_files = t.n_files;
     return 0;
 }
+
+static int digest_source(const struct put *p, char out[DIGEST_HEX])
+{
+    struct ship_item *item = p->item;
+    if (!S_ISDIR(p->st.st_mode) && item->kind == SHIP_FILE)
+        return digest_file("file", p->st.st_mode, p->source_fd, item->source, out, p->e);
+    if (!S_ISDIR(p->st.st_mode))
+        return digest_file(content_kind(p, "src archive", "archive"), 0, p->source_fd, item->source,
+                           out, p->e);
+    AUTO(tree_done) struct tree t = { 0 };
+    int rc = tree_scan(p->source_fd, item->source, p->src_rules, &item->leave_out, NULL, &t, p->e);
+    return rc < 0 ? rc
+                  : digest_tree(content_kind(p, "src", "dir"), &t, p->source_fd, item->source, out,
+                                p->e);
+}
+
+int store_digest(struct ship_item *item, struct err *e)
+{
+    char digest[DIGEST_HEX] = "";
+    AUTO(put_done)
+    struct put p = {
+        .item = item, .e = e, .source_fd = -1, .temp_fd = -1, .src_rules = item->kind == SHIP_SRC
+    };
+    int rc = item->kind == SHIP_IN_PLACE ? 0 : open_source(&p);
+    if (rc == 0 && item->kind != SHIP_IN_PLACE)
+        rc = check_kind(item, p.st.st_mode, e);
+    if (rc == 0 && item->kind != SHIP_IN_PLACE)
+        rc = digest_source(&p, digest);
+    char *copy = rc == 0 ? str_dup(digest) : NULL;
+    if (rc == 0 && !copy)
+        return err_set(e, ENOMEM, "cannot digest '%s': %m", item->source);
+    if (rc == 0) {
+        free(item->digest);
+        item->digest = copy;
+    }
+    return rc;
+}

@@ -91,6 +91,9 @@ int store_put(struct store *s, struct ship_item *it, struct err *e);
 /* Measure it->source as store_put() would store it, but write nothing; for `tony plan`. Fills bytes
  * and n_files, not the digest. */
 int store_survey(struct ship_item *it, struct err *e);
+/* Set it->digest as store_put() would, but write nothing; for `tony plan`. It reads the whole
+ * content. */
+int store_digest(struct ship_item *it, struct err *e);
 
 /* Write a directory tree to fd as tar.gz, by the program tony-pack: with modes, links and empty
  * directories. Blocks until the archive is complete. May run on any thread. */

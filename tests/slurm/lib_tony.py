@@ -28,6 +28,10 @@ class Tony:
         assert not ok or done.returncode == 0, f"{args}: {done.returncode}\n{done.stdout}{done.stderr}{self.logs()}"
         return done
 
+    def run(self, *args):
+        """Accepts any exit code."""
+        return self(*args, ok=False, timeout=120)
+
     def start(self, *args):
         """A command in the background."""
         return subprocess.Popen([*as_user(self.user), str(self.program), *map(str, args)], env={**self.slurm.environment(), **self.env},

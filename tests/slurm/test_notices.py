@@ -42,7 +42,9 @@ def await_training(tony, app):
 
 
 def outputs(tony, app, task="worker:0"):
-    return [p.read_text() for p in sorted((tony.home / "history" / app / "logs" / task.replace(":", "-")).glob("*/stdout"))]
+    history = tony.home / "history" / app
+    wait_until(history.exists, "the head keeper has moved the job")
+    return [p.read_text() for p in sorted((history / "logs" / task.replace(":", "-")).glob("*/stdout"))]
 
 
 def begin_again(slurm, number):
@@ -152,7 +154,8 @@ def test_a_preempted_job_saves_and_continues(tony, slurm):
     assert time.monotonic() - begun < GRACE_S, "it did not wait for the grace time"
     begin_again(slurm, number)
     wait_until(lambda: tony.status(app)["state"] == "SUCCEEDED", "the job succeeds", limit=60)
-    assert int(outputs(tony, app)[-1].split()[2]) > 0, "it continues from its checkpoint"
+    begun_at = [line.split()[2] for text in outputs(tony, app) for line in text.splitlines()]
+    assert begun_at[0] == "0" and int(begun_at[-1]) > 0, f"it continues from its checkpoint: {outputs(tony, app)}{tony.logs()}"
 
 
 @pytest.mark.slow

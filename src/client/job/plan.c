@@ -12,6 +12,7 @@
 #include "client/pool/forecast.h"
 #include "conf/conf.h"
 #include "runtime/runtime.h"
+#include "storage/plan.h"
 #include "storage/store.h"
 
 #define SINGLE_ROLE "driver" /* the role name of the only task of a job without roles */
@@ -279,6 +280,8 @@ static json_t *ship_json(struct cluster_job *j, int *rc, struct err *e)
         if (it->kind != SHIP_IN_PLACE)
             *rc = store_survey(it, e);
         if (*rc == 0)
+            *rc = store_digest(it, e);
+        if (*rc == 0)
             (void)json_array_append_new(
                 list, json_pack("{s:s, s:s, s:s, s:s, s:I, s:i}", "kind", kinds[it->kind], "source",
                                 it->source, "name", it->name, "role", it->role, "bytes",
@@ -435,6 +438,10 @@ static int plan_json(struct client *c, struct cluster_job *j, json_t **out, bool
     if (*out && plan.shown.n)
         (void)json_object_set_new(*out, "shown", lines_json(&plan.shown));
     cluster_plan_done(&plan);
+    char digest[DIGEST_HEX];
+    if (*out && plan_of_job(s, j->items, j->n_items, digest) == 0)
+        (void)json_object_set_new(*out, "digest",
+                                  json_string(digest)); /* on failure it is absent */
     return *out ? 0 : err_set(e, ENOMEM, "cannot plan the job: %m");
 }
 
@@ -477,6 +484,7 @@ int cmd_plan(struct client *c)
         plan_lengths_print(doc);
         print_tasks(doc);
         print_ship(doc);
+        (void)printf("\nDigest of this plan: %s\n", doc_str(doc, "digest"));
         print_shown(doc);
         json_decref(doc);
         code = client_flush_stdout();
