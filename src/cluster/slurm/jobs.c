@@ -2,6 +2,7 @@
 /* What squeue and the files in TONY_HOME say about a job. */
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -66,6 +67,14 @@ bool slurm_master(const char *dir, struct cluster_master *out)
     }
     json_decref(doc);
     return there && out->host;
+}
+
+bool slurm_has_left(const char *dir)
+{
+    enum { LEFT_S = 60 };
+    AUTO(free_p) char *path = dir ? fs_join(dir, "left") : NULL;
+    struct stat st;
+    return path && stat(path, &st) == 0 && clock_wall_ms() / 1000 - st.st_mtime < LEFT_S;
 }
 
 /* ---- states ---- */
@@ -233,9 +242,10 @@ static void from_squeue(const char *dir, struct cluster_report *out, struct slur
         return;
     }
     (void)str_copy(out->state, sizeof out->state, s->state[0] ? s->state : "FORGOTTEN");
-    if (slurm_state_is_over(s->state))
+    bool over = slurm_state_is_over(s->state);
+    if (over && !slurm_has_left(dir))
         out->phase = CLUSTER_OVER;
-    else if (str_eq(s->state, "PENDING"))
+    else if (over || str_eq(s->state, "PENDING"))
         out->phase = CLUSTER_WAITING;
     else
         out->phase = out->at.host ? CLUSTER_RUNNING : CLUSTER_STARTING;

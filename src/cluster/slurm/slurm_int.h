@@ -61,6 +61,9 @@ void slurm_number(const char *dir, char out[static 32]);
 int slurm_exit_code(const char *state);
 /* Why it waits, in words. never: it can never start. The caller frees it; NULL = no memory. */
 char *slurm_why(const struct slurm_state *s, bool *out_never);
+/* Has a run of the job ended in order within the last minute? Slurm may show the exit code of its
+ * batch script for a moment, before the job is back in the queue. */
+bool slurm_has_left(const char *dir);
 /* Fill r->at from master.json. false: no master has started yet. */
 bool slurm_master(const char *dir, struct cluster_master *out);
 /* The job has ended in Slurm without a verdict: write one, and move the job to the history. */

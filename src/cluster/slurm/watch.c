@@ -123,7 +123,7 @@ static void on_answer(struct cluster_watch *w, const struct question *q)
     w->silent_since = 0;
     w->state = q->state;
     w->answered = true;
-    if (!slurm_state_is_over(w->state.state) || tell_verdict(w))
+    if (!slurm_state_is_over(w->state.state) || tell_verdict(w) || slurm_has_left(w->dir))
         return;
     struct err e = { 0 };
     if (slurm_settle(w->h, w->head.cfg->id, &w->state, &e) < 0)
