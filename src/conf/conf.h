@@ -320,7 +320,7 @@ struct job_spec {
     size_t n_group_timeouts;
     char *tensorboard_log_dir;
     char *on_end, *on_end_secret; /* storage/hook.h; NULL = not set */
-    bool requeue_at_limit; /* cluster slurm: tony.slurm.requeue-at-limit */
+    bool requeue_at_limit;        /* cluster slurm: tony.slurm.requeue-at-limit */
     char *docker_mounts; /* cluster local: "SRC:DST[:MODE],..."; NULL = none */
     /* Directory and name pattern of checkpoints, and the file that marks a complete one. NULL: only
      * the tasks report checkpoints. */
