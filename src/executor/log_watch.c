@@ -224,8 +224,11 @@ static void send_newest(struct executor *x, struct log_watch *w, struct watched_
         l->at += (int64_t)from;
     }
     size_t len = n - from;
-    if (!last && len && len < max)
-        len = whole_lines(piece + from, len);
+    if (!last && len) {
+        size_t whole = whole_lines(piece + from, len);
+        if (whole || len < max) /* else the line is longer than a piece */
+            len = whole;
+    }
     if (len > w->window)
         return; /* the client is slow: a later look sends it, or leaves it out */
     if (len || (last && l->left_bytes))

@@ -24,6 +24,7 @@ def said(t, app):
         text = r.stdout
         if command == ["status", app, "--json"]:
             doc = json.loads(text)
+            doc.pop("plan", None)  # no record of the journal has the digests of the plan
             for task in doc["tasks"]:
                 task.pop("memory_limit_bytes", None)  # stands beside the metrics
                 task.pop("metrics", None)  # no record of the journal has them; they are also in the file `metrics`

@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import subprocess
 
 import pytest
@@ -131,7 +132,7 @@ def test_a_relative_home(own_tony):
     path = t.workers("pwd; echo $TONY_HOME")
     r = t.run("run", path, cwd=t.base)
     assert r.returncode == 0, r.stderr
-    assert str(t.home) in t.log("application_" + r.stdout.split("application_")[1].split()[0], "worker:0")
+    assert str(t.home) in t.log(re.search(r"^job (application_\w+) ", r.stdout, re.M).group(1), "worker:0")
     assert t.run("pool", "stop", cwd=t.base).returncode == 0
 
 

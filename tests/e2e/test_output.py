@@ -170,9 +170,9 @@ def test_on_a_terminal_lines_scroll_above_a_progress_bar(lab):
 # ---- tony logs ----
 
 def test_logs_of_several_tasks(lab):
-    app = app_of(lab.run("run", lab.job_file({"worker": {"instances": 3, "command": SHORT}, "ps": {"instances": 1, "command": SHORT}})))
-    text = lab.ok("logs", app, "worker:2", "ps", "--stdout")
-    assert text == "==> ps:0 stdout <==\nout 0\n\n==> worker:2 stdout <==\nout 2\n"
+    app = app_of(lab.run("run", lab.job_file({"worker": {"instances": 3, "command": SHORT}, "helper": {"instances": 1, "command": SHORT}})))
+    text = lab.ok("logs", app, "worker:2", "helper", "--stdout")
+    assert text == "==> helper:0 stdout <==\nout 0\n\n==> worker:2 stdout <==\nout 2\n"
     r = lab.run("logs", app, "worker:0", "worker:9")
     assert r.returncode == 2 and "has no task 'worker:9'" in r.stderr and r.stdout == ""
 
