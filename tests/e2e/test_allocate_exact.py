@@ -162,7 +162,8 @@ def test_each_decision_of_a_simulation(tony, tmp_path):
     trace.write_text(tony.ok("simulate", "--generate", "small", "--jobs", "14", "--seed", "1"))
     quick, _ = simulated(tony, trace)
     exact, done = simulated(tony, trace, "--exact", "--time-limit", "1m")
-    assert exact["util_5h"] > quick["util_5h"] and done.stderr == "", (exact, quick, done.stderr)
+    # What is best for each decision need not be best for the day, but the two cannot be far from each other.
+    assert exact != quick and exact["util_5h"] == pytest.approx(quick["util_5h"], rel=0.03) and done.stderr == "", (exact, quick, done.stderr)
     # A solver without time changes nothing, and this is said.
     late, done = simulated(tony, trace, "--exact", "--time-limit", "1ms")
     assert late == quick and "the solver had no answer within 0.001 s for " in done.stderr, done.stderr
