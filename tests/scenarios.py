@@ -61,6 +61,11 @@ class On:
         self.run("wait", app)
         return self.status(app)
 
+    def row(self, app):
+        """The job in `tony list`."""
+        rows = json.loads(self.ok("list", "--cluster", self.cluster, "--json"))["jobs"]
+        return next(row for row in rows if row["application_id"] == app)
+
     def status(self, app):
         return json.loads(self.ok("status", app, "--json"))
 
@@ -87,9 +92,10 @@ def test_success(on):
     assert doc["state"] == "SUCCEEDED" and doc["live"] is False
     assert on.log(doc["application_id"], "worker:1") == "1 a b\nshipped\n"
     assert all(bool(t.get("node")) == DIFFERS["node"][on.cluster] for t in doc["tasks"])
-    rows = json.loads(on.ok("list", "--cluster", on.cluster, "--json"))["jobs"]
-    row, = [row for row in rows if row["application_id"] == doc["application_id"]]
-    assert row["state"] == "SUCCEEDED"
+    deadline = time.monotonic() + 30  # a cluster may need a moment
+    while (row := on.row(doc["application_id"]))["state"] != "SUCCEEDED":
+        assert time.monotonic() < deadline, row
+        time.sleep(0.2)
 
 
 def test_failure(on):

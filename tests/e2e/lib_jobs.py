@@ -246,7 +246,7 @@ class Gated:
         for i in range(n):
             os.mkfifo(self.dir / f"gate{i}")
         lab.give(self.dir, *self.dir.iterdir())
-        command = (f"cd {self.dir}; echo $$ >> starts$TASK_INDEX; {before} read code < gate$TASK_INDEX; "
+        command = (f"cd {self.dir}; echo $$ >> starts$TASK_INDEX; {before} until read code < gate$TASK_INDEX; do :; done; "
                    "echo $code >> ends$TASK_INDEX; exit $code")
         top["conf"] = {"tony.task.restarts.node-lost": 0, **top.get("conf", {})}
         path = lab.workers(command, n=n, role=role, **top)

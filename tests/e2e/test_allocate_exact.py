@@ -89,7 +89,7 @@ def made(rng, jobs, nodes):
     return instance
 
 
-@pytest.mark.parametrize("jobs, nodes, count, time_ms, worst, mean", [(4, 3, 15, 10000, 0.005, 0.0005),
+@pytest.mark.parametrize("jobs, nodes, count, time_ms, worst, mean", [(4, 3, 5, 10000, 0.005, 0.0005),
                                                                      pytest.param(7, 6, 15, 5000, 0.02, 0.005, marks=pytest.mark.slow),
                                                                      pytest.param(14, 12, 5, 5000, 0.02, 0.01, marks=pytest.mark.slow)])
 def test_the_search_against_the_solver(jobs, nodes, count, time_ms, worst, mean):

@@ -175,6 +175,7 @@ def test_memory_of_a_real_container(lab, real):
     lab.settled()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victims", [("executor",), ("keeper",), ("master",), ("pool", "keeper", "master", "executor")], ids="-".join)
 def test_processes_die_around_a_real_container(lab, real, victims):
     """Whatever is killed, no process of a container is left when the job is over."""
@@ -192,6 +193,7 @@ def test_processes_die_around_a_real_container(lab, real, victims):
     lab.settled()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can prepare a namespace for podman of an ordinary user")
 def test_podman_of_an_ordinary_user(tmp_path):
     lacks = [name for name in ("podman", "newuidmap", "unshare") if not shutil.which(name)]

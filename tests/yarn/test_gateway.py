@@ -10,7 +10,7 @@ from lib_gateway import can_gateway, gateway
 
 @pytest.mark.takes(30)
 @pytest.mark.skipif(not can_gateway(), reason="needs root and network namespaces")
-@pytest.mark.parametrize("firewall", ["refuses", "drops"])
+@pytest.mark.parametrize("firewall", ["refuses", pytest.param("drops", marks=pytest.mark.slow)])
 def test_a_client_that_reaches_no_master(tony, cluster, base, firewall):
     """
     `tony run` says so once and follows the job through the ResourceManager. The job is not killed, although
