@@ -45,7 +45,7 @@ def test_secrets_and_the_call_at_the_end(tony, slurm):
         assert VALUE not in slurm.run(*command).stdout, command
     (tony.base / "go").touch()
     assert tony("wait", app).returncode == 0
-    wait_until(lambda: (tony.base / "calls").exists(), "the call")
+    wait_until(lambda: (tony.base / "calls").exists() and (tony.base / "calls").read_text(), "the call")
     assert json.loads((tony.base / "status").read_text())["state"] == "SUCCEEDED"
     assert set((tony.base / "calls").read_text().split()) == {f"{app}.end"}
     assert not holding(tony.home, slurm.dir)
