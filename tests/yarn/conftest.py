@@ -10,6 +10,7 @@ import os
 import pathlib
 import shutil
 import signal
+import subprocess
 import tempfile
 import time
 
@@ -85,6 +86,9 @@ def base():
     """A directory for one test."""
     path = pathlib.Path(tempfile.mkdtemp(prefix="tu-", dir="/tmp"))
     yield path
+    for home in path.rglob("tony/pool"):  # a test that also used the pool of this machine
+        subprocess.run([BIN / "tony", "pool", "stop", "--force"], env={**os.environ, "HOME": str(path), "TONY_HOME": str(home.parent)},
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)
     for folder in path.rglob("*"):
         if folder.is_dir() and not folder.is_symlink():
             folder.chmod(0o700)
