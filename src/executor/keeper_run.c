@@ -96,6 +96,9 @@ int run_open(struct keeper *k, struct err *e)
     if (rc < 0 || before == k->run)
         return rc;
     log_event(LOG_INFO, "keeper.run", f_int("run", k->run));
+    /* No event tells that the old keeper has looked: it may be cut off. It looks every LOOK_MS, so
+     * after FENCE_MS it has killed its master, or it is frozen. fence_journal() excludes a frozen
+     * one. */
     (void)nanosleep(&(struct timespec){ .tv_sec = FENCE_MS / 1000 }, NULL);
     return fence_journal(k, e);
 }

@@ -33,7 +33,8 @@ struct usage_base {
 
 /* g: NULL = the task has no group. */
 void usage_base(const struct cgroup *g, struct usage_base *out);
-/* What was read last of the first process of a task, to see whether the task has done anything. */
+/* The last measurement of the first process of a task. If the next one is the same, the task has
+ * done nothing since. */
 struct usage_trace {
     pid_t pid;
     int fd;          /* /proc/<pid>/stat; 0 = not opened, -1 = it cannot be */

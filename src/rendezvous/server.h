@@ -57,7 +57,8 @@ struct server {
     size_t max_bytes, bytes, stored;
 };
 
-/* What the server itself may store: the limit, less the memory of all peers. */
+/* The number of bytes that the server itself may store: the memory limit, less the buffers of all
+ * peers. */
 size_t server_room(const struct server *s);
 
 int server_open(struct server *s, const struct service_config *cfg, const struct server_ops *ops,

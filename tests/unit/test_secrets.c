@@ -58,7 +58,7 @@ static void named_in_a_job_file(void **state)
     conf_free(c);
 }
 
-/* What a user writes in place of a source may be the secret itself. */
+/* A user may write the secret itself where its source belongs: no message may quote it. */
 static void no_error_quotes_a_value(void **state)
 {
     (void)state;

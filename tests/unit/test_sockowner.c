@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who owns the other end of a TCP connection within this machine. */
+/* Tests of sock_owner: the user who owns the other end of a TCP connection within this machine. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

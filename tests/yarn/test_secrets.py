@@ -16,7 +16,7 @@ VALUE = "Zk3-from-a-variable-7713"
 CHECK = f'test "$A" = "$(echo {base64.b64encode(VALUE.encode()).decode()} | base64 -d)" || exit 8; '
 
 
-# What the daemons themselves store of an application and its containers, to know it after a restart.
+# Here the daemons of YARN store applications and containers, to know them after a restart of their own.
 STORES = ("yarn-nm-state", "FSRMStateRoot")
 
 

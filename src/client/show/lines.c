@@ -141,7 +141,8 @@ static void add_clean(struct buf *out, struct span text)
         (void)buf_adds(out, "\033[0m");
 }
 
-/* What is visible of a line that was written over: the text behind the last \r. */
+/* The part of a line that a terminal would show: a program that draws a progress bar writes over
+ * its line with \r, so this is the text behind the last \r. */
 static struct span visible(struct span line)
 {
     while (line.len && line.p[line.len - 1] == '\r')

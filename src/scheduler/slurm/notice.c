@@ -46,7 +46,8 @@ enum {
 
 enum ask_why { WHY_SIGNAL = 1, WHY_STEP = 2, WHY_TIME = 4, WHY_FATE = 8, WHY_REQUEUE = 16 };
 
-/* What the thread uses. It belongs to the thread until on_done(). */
+/* The data of one question to slurmctld, which a thread asks. Only the thread uses it until
+ * on_done(). */
 struct slurm_question {
     struct slurm *s; /* NULL: the back-end was closed meanwhile */
     unsigned why;
