@@ -2,8 +2,10 @@
 """The Python package `tony` of clients/python, with real jobs."""
 
 import asyncio
+import contextlib
 import os
 import sys
+import time
 
 import pytest
 from conftest import ROOT
@@ -143,3 +145,46 @@ def test_asyncio(client):
 
     good, events, slow = asyncio.run(both())
     assert good.state == "SUCCEEDED" and events[-1].state == "FAILED" and slow.state == "KILLED"
+
+
+def test_a_cancelled_wait_ends(monkeypatch):
+    """Also if the cancellation comes at the same moment as a line of `tony events`, or with the end of the time limit."""
+    lines = []
+
+    @contextlib.contextmanager
+    def following(args, put):
+        lines.append(put)
+        yield lambda: None
+
+    monkeypatch.setattr(package._program, "following", following)
+    event = '{"event": "task", "task": "worker:0", "state": "running"}'
+
+    async def cancelled(turns, timeout):
+        waits = asyncio.ensure_future(package.aio.Job("application_1_0001").wait(timeout))
+        while not lines:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        lines.pop()(event)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        waits.cancel()
+        done, _ = await asyncio.wait({waits}, timeout=60)
+        return bool(done) and waits.cancelled()
+
+    for timeout in (None, 600):
+        for turns in range(12):
+            assert asyncio.run(cancelled(turns, timeout)), (timeout, turns)
+
+
+def test_a_cancelled_run_kills_its_job(client):
+    """asyncio.run() would wait for ever for a thread that waits for the job."""
+    async def main():
+        runs = asyncio.ensure_future(package.aio.run(time.sleep, (600,), memory="128m", python=PYTHON))
+        while not package.jobs() or (await package.aio.Job(package.jobs()[0].application_id).status()).state != "RUNNING":
+            await asyncio.sleep(0.05)
+        runs.cancel()
+        await asyncio.wait({runs}, timeout=60)
+        return runs.cancelled()
+
+    assert asyncio.run(main())
+    assert package.jobs()[0].wait(check=False).state == "KILLED"

@@ -47,6 +47,21 @@ def run(fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, A
 
     Raises RemoteError if the function raised, with the traceback of the task that failed first; JobFailed if the
     job failed otherwise; TonyError if it was refused."""
+    job = submit(fn, args, kwargs, workers=workers, memory=memory, vcores=vcores, gpus=gpus, framework=framework, python=python,
+                 name=name, env=env, conf=conf, cluster=cluster)
+    try:
+        status = job.wait(check=False)
+    except BaseException:  # Ctrl-C: nobody waits for the results any more
+        job.kill()
+        raise
+    return results(job, status)
+
+
+def submit(fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, *, workers: int = 1,
+           memory: str = "1g", vcores: int = 1, gpus: int = 0, framework: str = "generic", python: str = sys.executable,
+           name: str | None = None, env: Mapping[str, str] | None = None, conf: Mapping[str, Any] | None = None,
+           cluster: str | None = None) -> _job.Job:
+    """Submit the job of run()."""
     import cloudpickle
 
     with tempfile.TemporaryDirectory(prefix="tony-run-") as folder:
@@ -61,15 +76,14 @@ def run(fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, A
                 "roles": {"worker": role}}
         if env:
             spec["env"] = dict(env)
-        job = _job.submit(spec, conf=conf, cluster=cluster)
-    try:
-        status = job.wait(check=False)
-    except BaseException:  # Ctrl-C: nobody waits for the results any more
-        job.kill()
-        raise
+        return _job.submit(spec, conf=conf, cluster=cluster)
+
+
+def results(job: _job.Job, status: _job.Status) -> list[Any]:
+    """What run() returns or raises when the job has ended."""
     if status.state != "SUCCEEDED":
         _raise(job, status)
-    return [_read_result(job.logs(f"worker:{i}"), f"worker:{i}") for i in range(workers)]
+    return [_read_result(job.logs(t.name), t.name) for t in status.tasks if t.role == "worker"]
 
 
 def _raise(job: _job.Job, status: _job.Status) -> None:

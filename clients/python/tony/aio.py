@@ -15,6 +15,8 @@ from typing import Any, AsyncIterator
 
 from . import _job, _program, _run
 
+_LOOK = object()  # among the lines of events(): it is time to look at the steps of the tasks
+
 
 class Job:
     """As tony.Job; its methods are coroutines, and events() is an asynchronous iterator."""
@@ -31,30 +33,36 @@ class Job:
 
     async def events(self, interval: float = _job.LOOK_S) -> AsyncIterator[_job.Event]:
         """As Job.events(): all that has happened, and happens until the end."""
+        # No asyncio.wait_for() here: before Python 3.12 it loses a cancellation that comes together with a line, and
+        # then the caller would wait for the end of the job.
         loop, lines = asyncio.get_running_loop(), asyncio.Queue()
         follow = ["events", self.application_id, "--follow", *self.sync._where]
         with _program.following(follow, lambda line: loop.call_soon_threadsafe(lines.put_nowait, line)) as check:
             steps: dict[str, int] = {}
-            due = loop.time() + interval
-            while True:
-                try:
-                    line = await asyncio.wait_for(lines.get(), max(due - loop.time(), 0.001))
-                except asyncio.TimeoutError:
+            timer = loop.call_later(interval, lines.put_nowait, _LOOK)
+            try:
+                while (line := await lines.get()) is not None:
+                    if line is not _LOOK:
+                        yield _job._event(json.loads(line))
+                        continue
                     for event in _job.progress(steps, await self.status()):
                         yield event
-                    due = loop.time() + interval
-                    continue
-                if line is None:
-                    await asyncio.to_thread(check)
-                    return
-                yield _job._event(json.loads(line))
+                    timer = loop.call_later(interval, lines.put_nowait, _LOOK)
+            finally:
+                timer.cancel()
+            await asyncio.to_thread(check)
 
     async def wait(self, timeout: float | None = None, check: bool = True) -> _job.Status:
         """As Job.wait()."""
+        final = asyncio.ensure_future(self._final())
         try:
-            status = await asyncio.wait_for(self._final(), timeout)
-        except asyncio.TimeoutError:
-            raise TimeoutError(f"job {self.application_id} is not over after {timeout} s") from None
+            await asyncio.wait({final}, timeout=timeout)
+            if not final.done():
+                raise TimeoutError(f"job {self.application_id} is not over after {timeout} s")
+            status = final.result()
+        finally:
+            final.cancel()  # without effect if it is done
+            await asyncio.wait({final})
         if check and status.state != "SUCCEEDED":
             raise _job.JobFailed(status)
         return status
@@ -87,4 +95,12 @@ async def submit(*args: Any, **kwargs: Any) -> Job:
 
 
 async def run(*args: Any, **kwargs: Any) -> list[Any]:
-    return await asyncio.to_thread(_run.run, *args, **kwargs)
+    """As tony.run(). If it is cancelled, the job is killed."""
+    submitting = asyncio.ensure_future(asyncio.to_thread(_run.submit, *args, **kwargs))
+    try:
+        job = await asyncio.shield(submitting)
+        status = await Job(job.application_id, kwargs.get("cluster")).wait(check=False)
+    except asyncio.CancelledError:
+        await asyncio.to_thread((await submitting).kill)
+        raise
+    return await asyncio.to_thread(_run.results, job, status)
