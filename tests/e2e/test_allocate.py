@@ -19,17 +19,20 @@ def golden(prefix):
     return [pytest.param(path, id=path.stem) for path in sorted(GOLDEN.glob(prefix + "*.json"))]
 
 
-def allocate(document, *args):
-    """Exit status, standard output, standard error, and the CPU time in ms (wall time would measure the other tests as well)."""
+def allocate(document, *args, hang_s=120):
+    """
+    Exit status, standard output, standard error, and the CPU time in ms (wall time would measure the other tests as well).
+    hang_s: the program hangs if it runs for longer.
+    """
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run([str(BIN / "tony"), "allocate", *args], input=document, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([str(BIN / "tony"), "allocate", *args], input=document, capture_output=True, text=True, timeout=hang_s)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     ms = 1000 * (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     return done.returncode, done.stdout, done.stderr, ms
 
 
-def answer(instance, *args):
-    rc, out, errors, ms = allocate(json.dumps(instance), *args)
+def answer(instance, *args, hang_s=120):
+    rc, out, errors, ms = allocate(json.dumps(instance), *args, hang_s=hang_s)
     assert rc == 0, errors
     assert errors == ""
     return json.loads(out), ms

@@ -21,10 +21,12 @@ def solver_there():
     return (BIN / "tony-exact").exists()
 
 
+HANG_S = 270  # a program that runs for longer hangs; a test may take 300 s
+
 pytestmark = pytest.mark.skipif(not solver_there(), reason="optional: no libCbcSolver.so.3 (apt-get install coinor-libcbc3)")
 
 
-def solve(instance, time_ms=20000, search_ms=0, may_crash=False):
+def solve(instance, time_ms=200000, search_ms=0, may_crash=False):
     """
     The answer of the solver alone: without time for the search, tony-exact has only the present state to begin with.
     may_crash: CBC 2.10 sometimes crashes when its time is over; then there is no answer, as if nothing was proved. (The
@@ -32,7 +34,7 @@ def solve(instance, time_ms=20000, search_ms=0, may_crash=False):
     """
     memory_mib = 1 << 24 if "asan" in str(BIN) else 4096  # the sanitizer reserves terabytes of addresses
     done = subprocess.run([str(BIN / "tony-exact"), str(time_ms * SLOW), str(search_ms), str(memory_mib)], input=json.dumps(instance),
-                          capture_output=True, text=True, timeout=120 + time_ms * SLOW / 1000)
+                          capture_output=True, text=True, timeout=60 + time_ms * SLOW / 1000)
     if may_crash and done.returncode == -signal.SIGSEGV:
         return {}
     assert done.returncode == 0, done.stderr
@@ -49,12 +51,12 @@ def test_the_solver_alone_finds_the_known_optimum(path):
     assert (result["adjusted"], result["changed"]) == (known["adjusted"], known["changed"])
 
 
-@pytest.mark.slow
 def test_the_exact_answer_proves_what_the_search_cannot():
-    case = json.loads([p for p in golden("alloc-15")][0].values[0].read_text())
+    """tests/data/partition/golden/exact-01: the search gets no proof, the solver takes about a second (and far less than its limit on any machine)."""
+    case = json.loads([p for p in golden("exact-01")][0].values[0].read_text())
     fast, _ = answer(case["instance"])
-    assert "proved" not in fast or not fast["proved"], "take a harder instance"
-    exact, _ = answer(case["instance"], "--exact", "--time-limit", "400s")
+    assert not fast.get("proved"), "take a harder instance"
+    exact, _ = answer(case["instance"], "--exact", "--time-limit", f"{HANG_S - 60}s", hang_s=HANG_S)
     Checked(case, exact).compare()
     assert exact["proved"]
 
@@ -118,7 +120,7 @@ def test_the_search_against_the_solver(jobs, nodes, count, time_ms, worst, mean)
 
 def ask(instance, *args, **env):
     return subprocess.run([str(BIN / "tony"), "allocate", "--exact", *args], input=json.dumps(instance), capture_output=True, text=True,
-                          timeout=120, env={**os.environ, **env})
+                          timeout=HANG_S, env={**os.environ, **env})
 
 
 def hard():
@@ -150,7 +152,7 @@ def test_only_for_dorm():
 # ---- tony simulate --exact
 
 def simulated(tony, trace, *args, **env):
-    done = tony.run("simulate", trace, "--policy", "dorm", "--json", *args, env=env)
+    done = tony.run("simulate", trace, "--policy", "dorm", "--json", *args, env=env, timeout=HANG_S)
     rows = json.loads(done.stdout) if done.returncode == 0 else [{}]
     return {k: v for k, v in rows[0].items() if "decide" not in k and "longest" not in k}, done
 
