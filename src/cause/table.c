@@ -88,9 +88,9 @@ const struct cause cause_table[CAUSE_COUNT] = {
     [CAUSE_ARGUMENTS] = { "wrong_arguments", "the program does not understand its arguments",
                           "compare the command of the role with what the program's --help says" },
     [CAUSE_TOO_LONG] = { "arguments_too_long",
-                         "arguments and environment of a program were longer than Linux takes",
-                         "read the addresses of the tasks from the file TONY_SPEC_FILE instead of "
-                         "a variable, and pass other long lists in files" },
+                         "the arguments and environment of a program were longer than Linux takes",
+                         "pass long values in files instead of variables or arguments; the "
+                         "addresses of the tasks are in the file TONY_SPEC_FILE" },
     [CAUSE_SYNTAX] = { "syntax_error", "the program has a syntax error",
                        "correct the line; if it runs elsewhere, compare the versions of the "
                        "interpreter" },

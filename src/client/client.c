@@ -40,7 +40,8 @@ static int check_args(const struct client *c, struct err *e)
         err_set(e, EINVAL, "tony %s needs %s", cmd->name,
                 cmd->words ? "a subcommand" : "an argument");
     else if (n_args > cmd->max_args)
-        err_set(e, EINVAL, "tony %s does not understand '%s'", cmd->name, c->o.args[cmd->max_args]);
+        err_set(e, EINVAL, "argument '%s' is one too many for tony %s", c->o.args[cmd->max_args],
+                cmd->name);
     else
         return 0;
     return err_hint(e, "usage: tony %s", cmd->usage);

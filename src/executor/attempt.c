@@ -297,7 +297,7 @@ static void note_spawned(struct executor *x, const struct spawn *sp, uint32_t ra
     if (sp->exec_errno) {
         struct err ee = { 0 };
         a->exec_errno = sp->exec_errno;
-        launch_error(&ee, sp->path, sp->exec_errno);
+        launch_error(&ee, sp->path, sp->argv, sp->env, sp->exec_errno);
         (void)str_copy(a->detail, sizeof a->detail, ee.msg);
     }
     if (sp->cgroup_errno) {

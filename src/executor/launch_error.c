@@ -29,7 +29,35 @@ static bool interpreter_of(struct span head, struct span *out)
     return true;
 }
 
-void launch_error(struct err *e, const char *path, int num)
+/* Bytes of all strings as Linux counts them: each with its NUL and a pointer to it. */
+static size_t size_of_all(char *const *strings, const char **out_longest)
+{
+    size_t sum = 0, most = 0;
+    *out_longest = "";
+    for (size_t i = 0; strings && strings[i]; i++) {
+        size_t n = strlen(strings[i]) + 1;
+        sum += n + sizeof strings[i];
+        if (n > most) {
+            most = n;
+            *out_longest = strings[i];
+        }
+    }
+    return sum;
+}
+
+static void too_long(struct err *e, const char *path, char *const *argv, char *const *env)
+{
+    const char *argument, *variable;
+    size_t arguments = size_of_all(argv, &argument), variables = size_of_all(env, &variable);
+    (void)err_set(e, E2BIG,
+                  "cannot run '%.200s': Argument list too long: Linux does not take arguments of "
+                  "%zu bytes and an environment of %zu together; the longest variable is '%.*s' "
+                  "with %zu",
+                  path, arguments, variables, (int)MIN(strcspn(variable, "="), (size_t)60),
+                  variable, strlen(variable) + 1);
+}
+
+void launch_error(struct err *e, const char *path, char *const *argv, char *const *env, int num)
 {
     char head[HEAD];
     struct span interpreter;
@@ -46,6 +74,8 @@ void launch_error(struct err *e, const char *path, int num)
     } else if (span_starts(seen, "\x7f"
                                  "ELF")) {
         (void)err_set(e, num, "cannot run '%s': its program loader is not there", path);
+    } else if (num == E2BIG) {
+        too_long(e, path, argv, env);
     } else {
         (void)err_set(e, num, "cannot run '%s': %m", path);
     }

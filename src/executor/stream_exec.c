@@ -22,6 +22,7 @@
 #include "executor/command.h"
 #include "executor/engine.h"
 #include "executor/executor_int.h"
+#include "executor/launch_error.h"
 #include "executor/stream_int.h"
 
 enum {
@@ -227,8 +228,12 @@ static int spawn(struct stream_side *s, struct running *r, struct start *st, str
     do
         n = read(st->report[0], &num, sizeof num);
     while (n == -1 && errno == EINTR);
-    if (n == (ssize_t)sizeof num)
-        return err_set(e, num ? num : EIO, "cannot run '%s': %m", st->command.path);
+    if (n == (ssize_t)sizeof num) {
+        const char *path = st->command.path;
+        AUTO(free_p) char *below = path[0] == '/' ? NULL : fs_join(s->x->workdir, path);
+        launch_error(e, below ? below : path, st->command.argv.v, s->env.v, num ? num : EIO);
+        return -e->num;
+    }
     return 0;
 }
 

@@ -140,7 +140,9 @@ _Noreturn void stream_run(struct executor *x, const Tony__DialStream *d, pid_t e
     case TONY__STREAM_REQUEST__KIND__PUT:
         stream_files(&s);
     default:
-        (void)err_set(&e, EPROTO, "the executor does not know this kind of stream");
+        (void)err_set(&e, EPROTO,
+                      "the task's executor does not know this request: it is of "
+                      "another version of tony than the client");
         tunnel_fail(&s.t, &e);
     }
 }

@@ -621,6 +621,8 @@ static int old_refusal(struct rpc_conn *c, bool at_end)
                 (int)MIN(line.len, (size_t)300), line.p);
 }
 
+#define OTHER_PORT "the site file names another port than that of Hadoop's RPC"
+
 /* Get the length of the first frame. 1: *out is set; 0: the frame is incomplete; or negative. */
 static int frame_size(struct rpc_conn *c, const struct buf *in, uint32_t max, uint32_t *out)
 {
@@ -629,11 +631,17 @@ static int frame_size(struct rpc_conn *c, const struct buf *in, uint32_t max, ui
     uint32_t n = be32(in->p);
     if (n == UINT32_MAX && !c->greeted)
         return old_refusal(c, false);
-    if (memcmp(in->p, "HTTP", 4) == 0)
-        return fail(c, RPC_FAULT_PROTOCOL, EPROTO, "a web server answers there, not Hadoop RPC");
+    if (memcmp(in->p, "HTTP", 4) == 0) {
+        (void)fail(c, RPC_FAULT_PROTOCOL, EPROTO, "a web server answers there, not Hadoop RPC");
+        return err_hint(&c->error.err, OTHER_PORT);
+    }
+    if ((n == 0 || n > max) && !c->greeted) {
+        (void)fail(c, RPC_FAULT_PROTOCOL, EPROTO, "the server there does not speak Hadoop RPC");
+        return err_hint(&c->error.err, OTHER_PORT);
+    }
     if (n == 0 || n > max)
         return fail(c, RPC_FAULT_PROTOCOL, EPROTO,
-                    "the server announced an answer of %u bytes; the limit is %u", n, max);
+                    "the server sent an answer of %u bytes; tony takes at most %u", n, max);
     if (in->len - 4 < n)
         return 0;
     *out = n;

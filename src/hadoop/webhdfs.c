@@ -211,8 +211,11 @@ static void take_bool(struct webhdfs_op *op, struct span body)
     struct err e = { 0 };
     struct files_result r = { 0 };
     int rc = webhdfs_read_bool(body, &r.changed, &e);
-    if (rc == 0 && op->kind == OP_MKDIRS && !r.changed)
-        rc = err_set(&e, EIO, "the NameNode answered \"false\" without a reason");
+    if (rc == 0 && op->kind == OP_MKDIRS && !r.changed) {
+        (void)err_set(&e, EIO, "the NameNode refuses it without a reason");
+        rc = err_hint(&e, "look at the owner and mode of the directory above it (hdfs dfs -ls -d), "
+                          "and into the NameNode's log");
+    }
     if (op->repeated)
         r.changed = true;
     if (rc < 0)

@@ -81,7 +81,7 @@ static int read_secrets(struct master *m, struct err *e)
     if (!remote)
         rc = secrets_load(m->job_dir, &m->secrets, e);
     else if (m->remote->secrets.len == 0)
-        rc = err_set(e, ENOENT, "the token storage of the master's container does not have them");
+        rc = err_set(e, ENOENT, "the token file of the master's container has none");
     else if (buf_add(&m->secrets, m->remote->secrets.p, m->remote->secrets.len) < 0)
         rc = no_memory(e);
     if (rc == -ENOENT && history_decided(m->job))
@@ -189,7 +189,8 @@ static int open_sched(struct master *m, const struct master_config *cfg, struct 
 {
     m->sched_ops = cfg->sched ? cfg->sched : sched_find(m->spec->cluster);
     if (!m->sched_ops)
-        return err_set(e, EINVAL, "there is no back-end for cluster '%s'", m->spec->cluster);
+        return err_set(e, EINVAL, "this tony-master cannot run jobs on cluster '%s'",
+                       m->spec->cluster);
     struct sched_config sc = {
         .loop = m->loop,
         .epoch = m->epoch,

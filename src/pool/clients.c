@@ -58,6 +58,18 @@ static void refuse_rc(struct pool_client *c, int rc, const char *what)
     refuse(c, &e);
 }
 
+#define OTHER_VERSION                                                                              \
+    "tony was replaced while the pool ran; when no job runs, end the pool: tony pool stop"
+
+static void refuse_text(struct pool_client *c, int num, const char *text, const char *hint)
+{
+    struct err e = { 0 };
+    (void)err_set(&e, num, "%s", text);
+    if (hint)
+        (void)err_hint(&e, "%s", hint);
+    refuse(c, &e);
+}
+
 static void answer(struct pool_client *c, const struct buf *json)
 {
     int rc = c->conn ? conn_send_answer(c->conn, buf_span(json)) : 0;
@@ -215,11 +227,12 @@ static void on_submit(struct pool_client *c, const Tony__Submit *m)
     struct submission *s = NULL;
     struct pool *p = c->pool;
     int rc = 0;
-    if (m->version != TONY__VERSION__PROTOCOL_VERSION)
-        rc =
-            err_set(&e, EPROTO, "the pool is of another version (%s) than the program that submits",
-                    TONY_VERSION);
-    else if (c->submission)
+    if (m->version != TONY__VERSION__PROTOCOL_VERSION) {
+        (void)err_set(&e, EPROTO,
+                      "the pool is of another version (%s) than the program that submits",
+                      TONY_VERSION);
+        rc = err_hint(&e, OTHER_VERSION);
+    } else if (c->submission)
         rc = err_set(&e, EBUSY, "one submission of this connection is under way already");
     if (rc == 0)
         rc = submit(p, span_mem(m->conf.data, m->conf.len),
@@ -315,7 +328,7 @@ static void on_wish(struct pool_client *c, const Tony__ClientAsk *ask)
     if (!j)
         refuse_unknown(c, ask->application_id);
     else if (!w)
-        refuse_rc(c, -EINVAL, "wish for nothing");
+        refuse_text(c, EINVAL, "the request names no size", NULL);
     else if (pool_job_wish(j, w->grow, w->n_containers,
                            (int64_t)MIN(w->deadline_ms, (uint64_t)INT64_MAX), w->saved, w->why,
                            &e) < 0)
@@ -509,7 +522,8 @@ static void on_ask(struct pool_client *c, const Tony__ClientAsk *ask)
     case TONY__CLIENT_ASK__WHAT__NONE:
     case _TONY__CLIENT_ASK__WHAT_IS_INT_SIZE:
     default: /* a request that only newer versions know */
-        refuse_rc(c, -EOPNOTSUPP, "do what was asked");
+        refuse_text(c, EOPNOTSUPP, "the pool of tony " TONY_VERSION " does not know this request",
+                    OTHER_VERSION);
     }
 }
 
@@ -519,9 +533,12 @@ static void on_hello(struct pool_client *c, const Tony__ClientHello *hello)
     if (hello->version == TONY__VERSION__PROTOCOL_VERSION)
         return;
     struct err e = { 0 };
-    (void)err_set(&e, EPROTO, "the pool speaks version %d of the protocol, '%s' version %u",
+    (void)err_set(&e, EPROTO,
+                  "the pool that runs is of another version: tony " TONY_VERSION
+                  ", protocol %d; this '%s' has protocol %u",
                   TONY__VERSION__PROTOCOL_VERSION, c->program, hello->version);
-    (void)err_hint(&e, "when no job runs: tony pool stop, with the tony that started it");
+    (void)err_hint(&e,
+                   "when no job runs, end the pool with the tony that started it: tony pool stop");
     refuse(c, &e);
 }
 
@@ -540,7 +557,8 @@ static void on_frame(struct conn *conn, const Tony__Frame *f, void *arg)
     else if (f->body_case == TONY__FRAME__BODY_CLIENT_ASK)
         on_ask(c, f->client_ask);
     else
-        refuse_rc(c, -EPROTO, "understand the message");
+        refuse_text(c, EPROTO, "the pool of tony " TONY_VERSION " does not know this message",
+                    OTHER_VERSION);
 }
 
 static void client_free(struct pool_client *c)

@@ -14,7 +14,7 @@ static int not_answered(const struct slurm_answer *a, const char *command, struc
     AUTO(free_p) char *words = slurm_words(a);
     if (words && strstr(words, "Invalid job id"))
         return err_set(e, ESRCH, "Slurm does not know the job");
-    return err_set(e, EIO, "Slurm does not answer: %s", words && *words ? words : command);
+    return slurm_failed(a, command, e);
 }
 
 /* One job number, all states: without -t all, squeue shows nothing for a job that has ended. */
@@ -27,7 +27,7 @@ int slurm_ask(const char *number, struct slurm_state *out, struct err *e)
     if (rc == 0 && a.status == 0)
         slurm_parse_state(buf_span(&a.out), out);
     else if (rc == 0)
-        rc = not_answered(&a, "squeue failed", e);
+        rc = not_answered(&a, "squeue", e);
     if (rc == -ESRCH) { /* Slurm forgets jobs that have ended; that is no failure */
         err_clear(e);
         rc = 0;
@@ -48,9 +48,10 @@ int slurm_ask_job(const char *number, int limit_ms, struct slurm_job *out, struc
         rc = slurm_run(argv, NULL, limit_ms, &a, e);
     }
     if (rc == 0 && a.status != 0)
-        rc = not_answered(&a, "scontrol failed", e);
+        rc = not_answered(&a, "scontrol show job", e);
     else if (rc == 0 && slurm_parse_job(buf_span(&a.out), out) < 0)
-        rc = err_set(e, EBADMSG, "scontrol has not told the state of the job");
+        rc = err_set(e, EBADMSG, "the answer of 'scontrol show job %s' has no state of the job",
+                     number);
     slurm_answer_done(&a);
     return rc;
 }

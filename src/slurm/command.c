@@ -100,6 +100,15 @@ void slurm_answer_done(struct slurm_answer *a)
     buf_done(&a->err);
 }
 
+#define ASK_CONTROLLER "scontrol ping shows whether Slurm's controller answers"
+
+int slurm_failed(const struct slurm_answer *a, const char *command, struct err *e)
+{
+    AUTO(free_p) char *words = slurm_words(a);
+    (void)err_set(e, EIO, "'%s' failed: %s", command, words && *words ? words : "no reason given");
+    return err_hint(e, ASK_CONTROLLER);
+}
+
 int slurm_run(const char *const *argv, const char *input, int limit_ms, struct slurm_answer *out,
               struct err *e)
 {
@@ -132,8 +141,10 @@ int slurm_run(const char *const *argv, const char *input, int limit_ms, struct s
                         "jobs on Slurm need its commands (sbatch, squeue, sinfo, scancel) on the "
                         "PATH of this machine");
     }
-    if (rc == -ETIMEDOUT)
-        return err_set(e, ETIMEDOUT, "'%s' has not answered within %d s", argv[0], limit_ms / 1000);
+    if (rc == -ETIMEDOUT) {
+        (void)err_set(e, ETIMEDOUT, "'%s' has not answered within %d s", argv[0], limit_ms / 1000);
+        return err_hint(e, ASK_CONTROLLER);
+    }
     if (rc < 0)
         return err_set(e, -rc, "cannot run '%s': %m", argv[0]);
     out->status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);

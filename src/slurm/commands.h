@@ -33,6 +33,8 @@ void slurm_answer_done(struct slurm_answer *a);
 /* The text that the command wrote to stderr, as one line without the name of the command. The
  * caller frees it. */
 char *slurm_words(const struct slurm_answer *a);
+/* Say that the command failed, with its words. Returns -EIO. */
+int slurm_failed(const struct slurm_answer *a, const char *command, struct err *e);
 
 /* ---- the nodes of a partition ---- */
 

@@ -253,6 +253,7 @@ def test_a_gang_that_can_never_be_held(own_tony, tmp_path):
     assert "4" in err and "3" in err and "tony.worker.memory" in err and "default" in err
     r = tony.run("plan", "job.yaml", "--json", cwd=tmp_path)
     assert r.returncode == 2 and json.loads(r.stdout)["fits"] is False
+    assert "needs 4 GB of memory and 0 GPUs at once, and the pool has 3 GB and 0" in r.stderr
 
 
 def test_more_gpus_than_the_machine_has(tony, tmp_path):

@@ -61,5 +61,5 @@ def test_wrong_options_are_refused(tony, args, words):
 def test_the_home_directory_is_not_shipped(tony):
     (tony.base / "script.py").write_text("")
     r = tony.run("run", "--", "python3", "script.py", cwd=tony.base)
-    assert r.returncode == 2 and "would be shipped" in r.stderr
+    assert r.returncode == 2 and "tony would ship all of directory" in r.stderr and "--src_dir" in r.stderr
     (tony.base / "script.py").unlink()

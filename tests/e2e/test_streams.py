@@ -113,10 +113,13 @@ def test_the_exit_code_is_that_of_the_command(tony, app, command, code):
 
 
 def test_wrong_tasks_and_programs_are_told(tony, app):
+    script = "echo '#!/no/such/python9' > tool && chmod +x tool"
+    assert run(tony, "exec", app, "worker:0", "--", "sh", "-c", script)[0] == 0
     for args, words in [
         (("worker:7", "--", "true"), "no task 'worker:7'"), (("worker", "--", "true"), "has 2 tasks"),
         (("worker:0", "--", "not-there"), "there is no program 'not-there'"),
-        (("worker:0", "--", "/etc/passwd"), "cannot run '/etc/passwd': Permission denied")]:
+        (("worker:0", "--", "/etc/passwd"), "cannot run '/etc/passwd': Permission denied"),
+        (("worker:0", "--", "./tool"), "/./tool': its interpreter '/no/such/python9' is not there")]:
         code, out, err = run(tony, "exec", app, *args)
         assert (code, out) == (2, b"") and words in err.decode(), err
     assert run(tony, "exec", app, "worker:0")[0] == 2

@@ -178,6 +178,14 @@ def test_a_shipped_script_without_its_interpreter(tony, tmp_path, head, words):
     assert first_of(tony.json("why", "last"))["known"] == "missing_interpreter"
 
 
+def test_an_environment_that_is_too_long_is_told_with_its_size(tony):
+    """The kernel says 'Argument list too long', although the arguments are short."""
+    env = {"A": "1", **{f"LONG{i}": "x" * 120_000 for i in range(22)}, "LONGEST": "x" * 121_000}
+    r = tony.run("run", tony.workers("/bin/true", env=env))
+    assert r.returncode == 1 and "the longest variable is 'LONGEST' with 121009" in " ".join(r.stdout.split()), r.stdout
+    assert first_of(tony.json("why", "last"))["known"] == "arguments_too_long"
+
+
 def why_of(tony, path, code=1):
     r = tony.run("run", path, timeout=110)
     assert r.returncode == code, r.stderr

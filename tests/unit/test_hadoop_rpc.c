@@ -562,8 +562,9 @@ static void test_answers_of_other_servers(void **state)
         bool eof;
     } rows[] = {
         { SPAN("HTTP/1.1 404 Not Found\r\n"), "web server", false },
-        { SPAN("\0\0\0\0"), "0 bytes", false },
-        { SPAN("\x7f\xff\xff\xff"), "2147483647 bytes", false },
+        { SPAN("\0\0\0\0"), "does not speak Hadoop RPC", false },
+        { SPAN("\x7f\xff\xff\xff"), "does not speak Hadoop RPC", false },
+        { SPAN("SSH-2.0-OpenSSH_9.2\r\n"), "does not speak Hadoop RPC", false },
         { SPAN("\0\0\0\1\5"), "cannot be read", false },
         { SPAN("\0\0\0\5\4\x08\0\x10\0"), "cannot be read", false }, /* the message is missing */
         { SPAN("\0\0\0\7\4\x08\0\x10\0\0x"), "cannot be read",

@@ -141,6 +141,8 @@ static void test_refusals(void **state)
         { "404|<html>", EOPNOTSUPP, "does not serve WebHDFS" },
         { "200|{\"boolean\":", EPROTO, "" },
         { "200|{\"boolean\":1}", EPROTO, "neither yes nor no" },
+        { "200|{\"boolean\":false}", EIO,
+          "cannot make directory '/a b' in HDFS: the NameNode refuses it without a reason" },
     };
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         struct world w;

@@ -79,9 +79,11 @@ static int set_src(struct client *c, struct conf *conf, const char *const *words
     if (!*out_script || options_has(&c->o, OPT_SRC_DIR))
         return 0;
     if (!here || str_eq(here, "/") || str_eq(here, home)) {
-        (void)err_set(e, EINVAL, "'%s' would be shipped with all that is in '%s'", *out_script,
-                      here ? here : ".");
-        return err_hint(e, "put it into a directory of its own, or name one with --src_dir");
+        (void)err_set(e, EINVAL,
+                      "tony would ship all of directory '%s' to the tasks, because '%s' is in it",
+                      here ? here : ".", *out_script);
+        return err_hint(e, "move the program into a directory of its own, or name the directory "
+                           "to ship with --src_dir");
     }
     return conf_set(conf, CL_OPTION, "tony.application.src-dir", here, "the command", false, e);
 }

@@ -164,6 +164,8 @@ static int nothing(const char *id, const struct series_wish *w)
                   id);
     if (w->n_tasks || w->n_names)
         err_hint(&e, "tony metrics %s lists those that it has", id);
+    else
+        err_hint(&e, "tasks are measured while they run; tony status %s shows whether they do", id);
     return client_fail(EXIT_JOB_FAILED, &e);
 }
 

@@ -108,8 +108,10 @@ static void on_time(void *arg)
     if (s->why.num)
         e = s->why;
     else
-        (void)err_set(&e, ETIMEDOUT, "the task did not open the stream within %d s",
+        (void)err_set(&e, ETIMEDOUT, "task '%s' cannot be reached: no answer within %d s", s->task,
                       OPEN_MS / 1000);
+    if (!e.hint[0])
+        err_hint(&e, "tony tasks %s shows whether the task runs and its node answers", s->job->id);
     end(s, &e);
 }
 
@@ -196,7 +198,8 @@ static void on_opened(struct stream *s)
     conn_set_raw(s->conn, &raw_ops, s);
     if (conn_write(s->conn, s->request.p, s->request.len) < 0) {
         struct err e = { 0 };
-        (void)err_set(&e, ECONNRESET, "the connection to the task was lost");
+        (void)err_set(&e, ECONNRESET,
+                      "cannot send the request to the task: the connection was lost");
         end_soon(s, &e);
     }
     buf_done(&s->request);
@@ -252,8 +255,11 @@ static void on_close(struct conn *conn, const struct err *e, void *arg)
     s->conn = NULL;
     if (s->ask_later)
         return;
-    if (!why.num)
-        (void)err_set(&why, ECONNRESET, "the job's master closed the connection");
+    if (!why.num) {
+        (void)err_set(&why, ECONNRESET, "the job's master has closed the connection");
+        err_hint(&why, "a master that died is restarted: try again; tony status %s shows more",
+                 s->job->id);
+    }
     end(s, &why);
 }
 
@@ -292,8 +298,9 @@ static int dial(struct stream *s, struct err *e)
     }
     if (rc == -ENOKEY || rc == 0)
         return rc < 0 ? -EXIT_CLUSTER : 0;
-    (void)err_set(e, ENOENT, "job '%s' has no master now", j->id);
-    err_hint(e, "tony status %s says what it waits for", j->id);
+    (void)err_wrap(e, -ENOENT, "cannot reach the master of job '%s'", j->id);
+    err_hint(e, "the job waits, or its master is being restarted: tony status %s shows which",
+             j->id);
     return -EXIT_CLUSTER;
 }
 
@@ -330,7 +337,8 @@ int stream_open(struct stream_job *j, const char *task, const char *what,
     else
         rc = dial(s, e);
     if (rc == 0 && ask(s) < 0)
-        rc = (err_set(e, ECONNRESET, "cannot speak to the job's master"), -EXIT_CLUSTER);
+        rc = (err_set(e, ECONNRESET, "cannot send the request to the master of job '%s'", j->id),
+              -EXIT_CLUSTER);
     if (rc < 0) {
         stream_close(s);
         return rc;

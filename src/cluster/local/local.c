@@ -70,8 +70,15 @@ static int plan(struct cluster *k, struct cluster_job *j, struct cluster_plan *o
     out->refused =
         json_is_object(has) && ((int64_t)d.memory_mib > json_int(has, "memory_mib", INT64_MAX) ||
                                 (int64_t)d.gpus > json_int(has, "gpus", INT64_MAX));
-    if (out->refused)
-        (void)err_set(&out->why, ERANGE, "the pool would refuse this job: it can never hold it");
+    if (out->refused) {
+        char need[32], have[32];
+        (void)err_set(&out->why, ERANGE,
+                      "the pool would refuse this job: it needs %s of memory and %u GPUs at once, "
+                      "and the pool has %s and %lld",
+                      str_size((uint64_t)d.memory_mib << 20, need, sizeof need), d.gpus,
+                      str_size((uint64_t)json_int(has, "memory_mib", 0) << 20, have, sizeof have),
+                      (long long)json_int(has, "gpus", 0));
+    }
     out->capacity = json_incref((json_t *)(uintptr_t)has);
     json_decref(doc);
     return 0;

@@ -74,8 +74,10 @@ static int spawn_pool(struct pool_start *s, struct err *e)
 {
     AUTO(free_p) char *program = paths_program("tony-pool");
     int ready[2] = { -1, -1 }, complaint[2] = { -1, -1 };
-    if (!program)
-        return err_set(e, ENOENT, "cannot find the program 'tony-pool' beside this one or on PATH");
+    if (!program) {
+        (void)err_set(e, ENOENT, "cannot find the program 'tony-pool' beside this one or on PATH");
+        return err_hint(e, "install tony again; tony doctor shows which programs are missing");
+    }
     if (pipe2(ready, O_CLOEXEC) == -1 || pipe2(complaint, O_CLOEXEC) == -1) {
         int rc = err_set(e, errno, "cannot start the pool: %m");
         close_p(&ready[0]);
@@ -314,5 +316,8 @@ int local_ask_pool(struct cluster_host *h, const struct cluster_question *q, jso
         return rc;
     *out =
         a.json.len ? json_loadb(a.json.p, a.json.len, JSON_REJECT_DUPLICATES, NULL) : json_object();
-    return *out ? 1 : err_set(why, EBADMSG, "the pool's answer is not valid");
+    if (*out)
+        return 1;
+    (void)err_set(why, EBADMSG, "the answer of the pool cannot be read");
+    return err_hint(why, LINK_OTHER_VERSION);
 }

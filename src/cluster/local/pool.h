@@ -15,6 +15,10 @@ int link_dial_master(struct cluster_host *h, const char *application_id, struct 
 
 enum { POOL_START_MS = 10000 }; /* for a pool to start, until its ready byte */
 
+/* A hint for an answer of the pool that cannot be used. */
+#define LINK_OTHER_VERSION                                                                         \
+    "the pool may be of another version of tony; when no job runs, end it: tony pool stop"
+
 /* Connect to the pool, and send the hello. If no pool runs: with start, start one and connect;
  * otherwise -ENOENT or -ECONNREFUSED. *out has no ops yet: call conn_set_arg(). */
 int link_dial_pool(struct cluster_host *h, bool start, struct conn **out, struct err *e);

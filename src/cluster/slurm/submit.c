@@ -53,10 +53,8 @@ static int read_nodes(const struct conf *c, slurm_nodes *out, struct err *e)
         argv[6] = partition;
     }
     int rc = slurm_run(argv, NULL, SINFO_MS, &a, e);
-    if (rc == 0 && a.status != 0) {
-        AUTO(free_p) char *words = slurm_words(&a);
-        rc = err_set(e, EIO, "Slurm does not answer: %s", words && *words ? words : "sinfo failed");
-    }
+    if (rc == 0 && a.status != 0)
+        rc = slurm_failed(&a, "sinfo", e);
     if (rc == 0 && slurm_parse_nodes(buf_span(&a.out), !partition, out) < 0)
         rc = err_set(e, ENOMEM, "no memory for the nodes of the cluster");
     if (rc == 0 && out->n == 0 && partition)
@@ -178,8 +176,10 @@ static int put_programs(struct slurm_cluster *s, struct err *e)
     AUTO(free_p) char *master = paths_program(names[0]), *executor = paths_program(names[1]);
     const char *const from[] = { master, executor };
     struct stat st[2];
-    if (!master || !executor || stat(master, &st[0]) == -1 || stat(executor, &st[1]) == -1)
-        return err_set(e, ENOENT, "cannot find tony-master and tony-executor beside tony");
+    if (!master || !executor || stat(master, &st[0]) == -1 || stat(executor, &st[1]) == -1) {
+        (void)err_set(e, ENOENT, "cannot find the programs 'tony-master' and 'tony-executor'");
+        return err_hint(e, "install tony again; tony doctor shows which programs are missing");
+    }
     char name[120];
     (void)snprintf(name, sizeof name, "%s-%llx-%llx-%llx-%llx", h->version,
                    (unsigned long long)st[0].st_size, (unsigned long long)st[0].st_mtime,

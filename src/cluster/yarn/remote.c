@@ -152,7 +152,7 @@ static void stat_done(const struct files_result *r, const struct err *e, void *a
         err_clear(&err);
     } else {
         if (e->num == ENOENT)
-            (void)err_set(&err, EINVAL, "'%s' is not there", x->path);
+            (void)err_set(&err, EINVAL, "'%s' does not exist", x->path);
         (void)err_wrap(&err, -err.num, "%s", x->origin);
     }
     yarn_join_end(&k->s->join, &err);

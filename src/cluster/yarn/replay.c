@@ -121,5 +121,8 @@ int yarn_nodes(struct cluster *k, struct cluster_nodes *out, struct err *e)
     }
     if (n.failed)
         return err_set(e, ENOMEM, "cannot read the history: %m");
-    return out->n ? 0 : err_set(e, EIO, "the cluster has no running node");
+    if (out->n)
+        return 0;
+    (void)err_set(e, EIO, "the cluster has no running node");
+    return err_hint(e, "yarn node -list -all shows the nodes and their states");
 }

@@ -87,6 +87,7 @@ static int add_program(struct yarn_staging *s, struct store *store, const char *
     AUTO(free_p) char *program = paths_program(name);
     if (!program) {
         (void)err_set(e, ENOENT, "cannot find the program '%s' beside this one or on PATH", name);
+        err_hint(e, "install tony again; tony doctor shows which programs are missing");
         return -EXIT_CLUSTER;
     }
     struct yarn_staged *x;

@@ -127,10 +127,10 @@ static int check_author(struct yarn *y, const char *path, const char *id, const 
     if (!str_eq(author, y->user) && !(owner = owner_of_job(y, id, doc)))
         return err_set(e, EIO, "the user of job '%s' is not known", id);
     if (owner && !str_eq(owner, author))
-        rc = err_set(e, EACCES, "'%s' is not believed: '%s' has written it, and the job is of '%s'",
+        rc = err_set(e, EACCES, "'%s' is ignored: user '%s' has written it, and the job is of '%s'",
                      path, author, owner);
     else if (!str_eq(json_str(doc, "application_id", id), id))
-        rc = err_set(e, EACCES, "'%s' is not believed: it is about another job", path);
+        rc = err_set(e, EACCES, "'%s' is ignored: it is about another job", path);
     if (rc < 0)
         host_note(y->host, "%s", e->msg);
     return rc;
