@@ -149,13 +149,14 @@ static bool catches(pid_t pid, int sig)
     return at && strtoull(at + 8, NULL, 16) >> (sig - 1) & 1;
 }
 
-unsigned proctree_signal_catchers(int sig)
+unsigned proctree_signal_below(pid_t pid, int sig, bool catchers)
 {
     struct pids list = { 0 };
     unsigned n = 0;
-    proctree_below(getpid(), &list);
+    proctree_below(pid, &list);
     for (size_t i = 0; i < list.n; i++)
-        if (sig > 0 && sig <= 64 && catches(list.v[i], sig) && kill(list.v[i], sig) == 0)
+        if (sig > 0 && sig <= 64 && (!catchers || catches(list.v[i], sig)) &&
+            kill(list.v[i], sig) == 0)
             n++;
     vec_done(&list);
     return n;
@@ -261,6 +262,27 @@ static bool is_of_job(int proc, const char *name, pid_t pid, const char *entry)
     struct stat st;
     return fstatat(proc, name, &st, 0) == 0 && st.st_uid == geteuid() &&
            proctree_has_variable(pid, entry);
+}
+
+pid_t proctree_find(const char *start, size_t len)
+{
+    AUTO(free_p) char *text = malloc(len + 1);
+    DIR *d = text ? opendir("/proc") : NULL;
+    pid_t found = 0;
+    for (struct dirent *x; d && !found && (x = readdir(d));) {
+        char path[64], *end;
+        struct stat st;
+        long pid = strtol(x->d_name, &end, 10);
+        if (*end || pid <= 1 || fstatat(dirfd(d), x->d_name, &st, 0) == -1 ||
+            st.st_uid != geteuid())
+            continue;
+        (void)snprintf(path, sizeof path, "/proc/%ld/cmdline", pid);
+        if (read_proc(path, text, len + 1) == (ssize_t)len && memcmp(text, start, len) == 0)
+            found = (pid_t)pid; /* /proc is in the order of the pids: a parent before its child */
+    }
+    if (d)
+        closedir(d);
+    return found;
 }
 
 /* Is the process an executor or a keeper? Both say so by the name of their thread. A program of the

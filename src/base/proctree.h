@@ -28,8 +28,13 @@ void proctree_below(pid_t pid, struct pids *out);
  * all of them first, again and again until no new ones appear, so that a tree that forks faster
  * than this function walks cannot escape. */
 unsigned proctree_signal(int sig, _Bool stop_first);
-/* Send sig to the descendants of this process that have a handler for it. Returns their number. */
-unsigned proctree_signal_catchers(int sig);
+/* Send sig to the descendants of pid, or only to those that have a handler for it. Returns the
+ * number of processes that got it. */
+unsigned proctree_signal_below(pid_t pid, int sig, _Bool catchers);
+/* The process of this user whose command line begins with these bytes: its arguments, each ended by
+ * a NUL. If a process has forked and the child still has this command line, the parent is returned.
+ * 0 = there is no such process. */
+pid_t proctree_find(const char *start, size_t len);
 /* Resident memory of all descendants in bytes. pss: count a page that processes share once, not
  * once for each process; this is slow. */
 uint64_t proctree_rss(_Bool pss);

@@ -45,7 +45,8 @@ int64_t attempt_deadline(const struct attempt *a)
     if (a->state == ATTEMPT_RUNNING)
         at = a->save_until_ms ? MIN(a->deadline_ms, a->save_until_ms) : a->deadline_ms;
     if (a->state == ATTEMPT_STOPPING)
-        at = a->strays_at_ms ? MIN(a->strays_at_ms, a->kill_at_ms) : a->kill_at_ms;
+        at = MIN(a->strays_at_ms ? MIN(a->strays_at_ms, a->kill_at_ms) : a->kill_at_ms,
+                 a->look_at_ms);
     if (a->state == ATTEMPT_KILLING)
         at = a->rescan_at_ms;
     return at;
@@ -175,29 +176,13 @@ void attempt_report_end(struct executor *x)
     (void)executor_send(x, &f); /* after a failure, the next ExecutorHello has the end */
 }
 
-/* With podman or docker, only the engine gets the signal, and passes it on. Its monitor process
- * would end the container. */
-static void signal_task(struct executor *x, int signal)
-{
-    struct attempt *a = &x->a;
-    if (!x->engine) {
-        (void)proctree_signal(signal, false);
-        return;
-    }
-    if (!a->ranks && a->pid > 0 && !a->exited)
-        (void)kill(a->pid, signal);
-    for (uint32_t i = 0; i < a->n_ranks; i++)
-        if (!a->ranks[i].exited)
-            (void)kill(a->ranks[i].pid, signal);
-}
-
 static void kill_round(struct executor *x)
 {
     struct attempt *a = &x->a;
     a->state = ATTEMPT_KILLING;
     a->rescan_at_ms = clock_mono_ms() + RESCAN_MS;
     if (x->engine && a->kill_rounds < ENGINE_ROUNDS) { /* let the engine remove its container */
-        if (a->kill_rounds++ == 0 && !a->exited)
+        if (a->kill_rounds++ == 0 && (!a->exited || a->engine_gave_up))
             engine_kill(x);
         return;
     }
@@ -239,6 +224,8 @@ void attempt_on_child(struct executor *x)
             a->ended_us = now_us;
         }
     }
+    if (x->engine && a->state == ATTEMPT_STOPPING)
+        a->look_at_ms = clock_mono_ms();
     if (!attempt_alive(a) || !a->exited)
         return;
     left = left && task_metrics_others_left(x);
@@ -412,6 +399,7 @@ void attempt_start(struct executor *x, const Tony__Start *s)
                            .deadline_ms = INT64_MAX,
                            .kill_at_ms = INT64_MAX,
                            .rescan_at_ms = INT64_MAX,
+                           .look_at_ms = INT64_MAX,
                            .logs = { .out_fd = -1, .err_fd = -1 },
                            .tail.max = TAIL_MAX + 1 };
     executor_rename(x, s);
@@ -464,7 +452,10 @@ void attempt_stop(struct executor *x, uint32_t grace_ms, enum end_reason reason,
     }
     a->state = ATTEMPT_STOPPING;
     a->kill_at_ms = kill_at;
-    signal_task(x, SIGTERM);
+    if (x->engine)
+        a->look_at_ms = engine_stop(x);
+    else
+        (void)proctree_signal(SIGTERM, false);
 }
 
 void attempt_exit(struct executor *x, int exit_code)
@@ -473,6 +464,16 @@ void attempt_exit(struct executor *x, int exit_code)
         return;
     x->a.exit_as = exit_code & 0xff;
     attempt_stop(x, 0, END_EXITED, "it aborted the job");
+}
+
+static unsigned signal_catchers(const struct executor *x, int signal)
+{
+    unsigned n = 0;
+    if (!x->engine)
+        return proctree_signal_below(getpid(), signal, true);
+    for (uint32_t rank = 0; rank < MAX(x->role->ranks, 1u); rank++)
+        n += engine_signal(x, rank, signal, true);
+    return n;
 }
 
 /* Send the signal only to processes that catch it: it would kill the others, such as the shell
@@ -488,9 +489,7 @@ void attempt_save(struct executor *x, uint32_t save_ms, int signal, uint32_t gra
     if (reason == END_PREEMPTED && !a->exited)
         a->forced = reason;
     bool is_delivered = task_side_stop(x, save_ms);
-    if (x->engine)
-        signal_task(x, signal);
-    is_delivered = (x->engine ? !a->exited : proctree_signal_catchers(signal) > 0) || is_delivered;
+    is_delivered = signal_catchers(x, signal) > 0 || is_delivered;
     if (!is_delivered) {
         attempt_stop(x, grace_ms, END_KILLED_BY_MASTER, "");
         return;
@@ -529,6 +528,11 @@ void attempt_tick(struct executor *x, int64_t now_ms)
         (void)remote_kill_strays();
         a->strays_at_ms = now_ms + RESCAN_MS; /* the executor is now the parent of their children */
         if (now_ms < a->kill_at_ms)
+            return;
+    }
+    if (x->engine && a->state == ATTEMPT_STOPPING && now_ms < a->kill_at_ms) {
+        a->look_at_ms = engine_stop_again(x);
+        if (a->look_at_ms)
             return;
     }
     kill_round(x);

@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "base/fs.h"
+#include "base/proctree.h"
 #include "base/str.h"
 #include "base/util.h"
 #include "executor/command.h"
@@ -174,12 +175,41 @@ static char *command_text(const struct executor *x, const char *text)
     return str_printf("%s%s", here ? "./" : "", text);
 }
 
-/* The kernel ignores a TERM to the first process of a container if that process has no handler for
- * it. So the first process is this shell: it passes TERM on to the command, and exits with its exit
- * code. */
+/* The first process of a container. The kernel does not deliver a signal to it for which it has no
+ * handler. So it outlives the TERM of engine_signal(), and exits with the exit code of the command.
+ * It has no handler, because its child would have the handler, too, until the child is the command.
+ * $0 is the name of the container, $1 the command. */
 static const char first_process[] =
-    "trap 'kill -TERM $p 2>/dev/null' TERM; \"$(command -v bash || echo sh)\" -c \"$0\" & p=$!; "
-    "while :; do wait $p; r=$?; kill -0 $p 2>/dev/null || exit $r; done";
+    "if command -v bash >/dev/null 2>&1; then bash -c \"$1\" & else sh -c \"$1\" & fi; wait $!";
+
+/* The command line of this process as in /proc, up to the name of the container. */
+static int first_arguments(const struct executor *x, uint32_t rank, struct buf *out)
+{
+    char name[NAME_MAX_LEN];
+    container_name(x, rank, name);
+    const char *const argv[] = { "sh", "-c", first_process, name };
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(argv); i++)
+        rc = buf_add(out, argv[i], strlen(argv[i]) + 1);
+    return rc;
+}
+
+static pid_t first_of(const struct executor *x, uint32_t rank)
+{
+    AUTO(buf_done) struct buf start = { 0 };
+    return first_arguments(x, rank, &start) == 0 ? proctree_find(start.p, start.len) : 0;
+}
+
+unsigned engine_signal(const struct executor *x, uint32_t rank, int signal, bool catchers)
+{
+    pid_t first = first_of(x, rank);
+    return first ? proctree_signal_below(first, signal, catchers) : 0;
+}
+
+bool engine_has_container(const struct executor *x, uint32_t rank)
+{
+    return first_of(x, rank) != 0;
+}
 
 static int find_engine(struct executor *x, const struct strv *env, char **out, bool *out_podman,
                        struct err *e)
@@ -229,7 +259,7 @@ static int fill(struct executor *x, const char *command, uint32_t rank, bool pod
     if (rc == 0)
         rc = add_variables(env, argv);
     const char *const last[] = {
-        "--entrypoint=", x->role->docker_image, "sh", "-c", first_process, text
+        "--entrypoint=", x->role->docker_image, "sh", "-c", first_process, name, text
     };
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(last); i++)
         rc = strv_push(argv, last[i]);
@@ -305,9 +335,12 @@ void engine_kill(struct executor *x)
 {
     AUTO(close_p) int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
     for (uint32_t rank = 0; null >= 0 && rank < MAX(x->role->ranks, 1u); rank++) {
-        char name[NAME_MAX_LEN], verb[] = "kill", program[] = "engine";
+        char name[NAME_MAX_LEN], program[] = "engine", kill_verb[] = "kill", remove_verb[] = "rm",
+                                 force[] = "--force";
         container_name(x, rank, name);
-        char *argv[] = { program, verb, name, NULL };
+        char *kill_argv[] = { program, kill_verb, name, NULL };
+        char *remove_argv[] = { program, remove_verb, force, name, NULL };
+        char **argv = x->a.engine_gave_up ? remove_argv : kill_argv;
         struct spawn s = { .cgroup_fd = -1,
                            .umask = UMASK_DEFAULT,
                            .path = x->engine,

@@ -27,8 +27,30 @@ int engine_prepare(struct executor *x, const char *text, uint32_t rank, struct s
  * term: its TERM, or "". */
 int engine_exec(const struct executor *x, const struct strv *argv, bool tty, bool input,
                 const char *term, struct command *out, struct err *e);
+/*
+ * Send the signal to all processes in the container of this rank, except to its first one: that is
+ * a shell of tony, which starts the command and waits for it. Returns the number of processes that
+ * got the signal; 0: the command has not started yet, or has ended. catchers: only to processes
+ * that have a handler for the signal.
+ *
+ * The engine would forward a signal as well. But podman 4.3 does so only some time after it has
+ * started the container: until then a TERM ends podman, and the container runs on.
+ */
+unsigned engine_signal(const struct executor *x, uint32_t rank, int signal, bool catchers);
+/* Does the container of this rank have a first process? */
+bool engine_has_container(const struct executor *x, uint32_t rank);
 /* Tell the engine to kill the containers of the task, because the processes of docker are not
  * children of the executor. Does not wait. */
 void engine_kill(struct executor *x);
+
+/* ---- engine_stop.c: TERM reaches the command in an image whenever it is sent ---- */
+
+/* Send TERM to the command of each rank. If a container has not started yet, ask its engine to give
+ * up: it may be fetching the image. Returns when to call engine_stop_again(), INT64_MAX: only after
+ * an engine has exited. */
+int64_t engine_stop(struct executor *x);
+/* A command may have started meanwhile: send it TERM. Returns the same, or 0 if all engines have
+ * exited and no container runs any more. */
+int64_t engine_stop_again(struct executor *x);
 
 #endif

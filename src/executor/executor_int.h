@@ -57,6 +57,7 @@ enum attempt_state {
 struct rank {
     pid_t pid; /* 0 = never ran */
     bool exited;
+    bool told; /* as in struct attempt */
 };
 
 struct attempt {
@@ -80,6 +81,10 @@ struct attempt {
     /* ATTEMPT_STOPPING: processes that have left the process group are killed then; 0 = never. */
     int64_t strays_at_ms;
     unsigned kill_rounds;
+    /* With an image: the processes of the command have got TERM. engine_gave_up: an engine got TERM
+     * before its command had started. */
+    bool told, engine_gave_up;
+    int64_t look_at_ms; /* ATTEMPT_STOPPING: the next engine_stop_again() */
     uint64_t max_rss, cpu_ms, oom_before;
     struct logs logs;
     struct buf tail;
