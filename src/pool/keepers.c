@@ -23,10 +23,6 @@ enum {
     LEFTOVERS_LIMIT_MS = 10000, /* longest time to kill the processes that a dead keeper has left */
     EXECUTORS_MS = 1000,        /* in which an executor without keeper ends its task and exits */
     GPU_PAUSE_MS = 1000, /* if other pools use the devices of a job, try again after this time */
-    STOP_DIAL_MS = 3000, /* time to connect to the master whose job has to stop */
-    STOP_LIMIT_MS =
-        20000, /* how long the master may take to stop its job; then the keeper kills it */
-    STOP_PAUSE_MS = 200, /* pause between two attempts to ask the master */
     LAST_LINES = 20,     /* the end of a log in which the pool searches for an error */
     LAST_BYTES = 4096,
     EXIT_MISUSE = 2, /* exit codes of a keeper; see executor/executor.h */
@@ -34,7 +30,19 @@ enum {
     EXIT_ABORTED = 4,
 };
 
-static void check_keeper(void *arg);
+/* What happens to the keeper of a job. The table at the end of "losing one" says what the pool does
+ * then, in each phase of the job. */
+enum keeper_event {
+    KEEPER_LISTENS,    /* the keeper that the pool has started can be connected to */
+    KEEPER_UNREACHED,  /* it does not listen, or the pool cannot connect to it */
+    KEEPER_TOLD_STATE, /* a KeeperState of a job that is not finished */
+    KEEPER_CLOSED,     /* the connection has ended */
+    KEEPER_EXITED,     /* the pool has reaped the keeper */
+    KEEPER_TIME_IS_UP, /* the job's timer has fired */
+    KEEPER_EVENTS,
+};
+
+static void happens(struct pool_job *j, enum keeper_event event);
 static void keeper_lost(struct pool_job *j);
 
 static void set_timer(struct pool_job *j, int64_t in_ms)
@@ -107,12 +115,9 @@ static void on_frame(struct conn *c, const Tony__Frame *f, void *arg)
     }
     if (str_eq(s->state, "MASTER_FAILED") && !j->fatal)
         set_fatal(j, "it ended again and again", "master.log");
-    loop_timer_stop(j->timer);
-    if (j->phase != PH_LIVE) {
+    if (j->phase != PH_LIVE)
         log_event(LOG_INFO, "keeper.live", f_str("job", j->id), f_int("pid", s->pid));
-        j->live_since_ms = clock_mono_ms();
-    }
-    j->phase = PH_LIVE;
+    happens(j, KEEPER_TOLD_STATE);
     bool known = j->gpus_known;
     j->gpus_known = true;
     if (extension_heard(j, s) || !known || j->pool->hear_until_ms) /* jobs may wait for this */
@@ -126,7 +131,7 @@ static void on_close(struct conn *c, const struct err *e, void *arg)
     j->keeper = NULL;
     log_event(LOG_WARN, "keeper.gone", f_str("job", j->id),
               f_str("why", e->num ? e->msg : "it closed"));
-    keeper_lost(j);
+    happens(j, KEEPER_CLOSED);
     if (j->wish.open) /* its extension leaves the queue until the pool has reconnected */
         pool_admit(j->pool);
 }
@@ -169,17 +174,17 @@ static void ready_done(struct pool_job *j)
 static void on_ready(void *arg)
 {
     struct pool_job *j = arg;
-    struct err e = { 0 };
     char byte;
     ssize_t n = read(j->ready_fd, &byte, 1);
     if (n == -1 && (errno == EAGAIN || errno == EINTR))
         return;
     ready_done(j);
-    if (n == 1 && dial(j, &e) == 0)
-        return;
-    if (n == 1)
-        log_err(LOG_WARN, "keeper.dial", &e);
-    keeper_lost(j);
+    happens(j, n == 1 ? KEEPER_LISTENS : KEEPER_UNREACHED);
+}
+
+static void on_timer(void *arg)
+{
+    happens(arg, KEEPER_TIME_IS_UP);
 }
 
 static void on_keeper_exit(void *arg, int code)
@@ -189,12 +194,7 @@ static void on_keeper_exit(void *arg, int code)
     j->exit_code = code;
     log_event(code ? LOG_WARN : LOG_INFO, "keeper.exited", f_str("job", j->id),
               f_int("code", code));
-    if (j->phase == PH_STARTING && !j->keeper) {
-        ready_done(j);
-        keeper_lost(j);
-    } else if (j->phase == PH_LOST) {
-        set_timer(j, 0);
-    }
+    happens(j, KEEPER_EXITED);
 }
 
 static int build_argv(const struct pool_job *j, struct strv *argv)
@@ -403,19 +403,51 @@ static void wait_for_gpus(struct pool_job *j)
     pool_admit(j->pool);
 }
 
-/* No process of the job is alive any more: let it wait again, end it, or start another keeper. */
+/*
+ * No process of the job is alive any more: let it wait again, end it, or start another keeper. The
+ * first row that applies decides. Its `why` becomes the reason for the end, unless there is one.
+ */
+enum fate { FATE_ENDS, FATE_WAITS, FATE_RESTARTS };
+
+static const struct fate_row {
+    enum { FATE_ALWAYS, FATE_IF_DOOMED, FATE_IF_EXIT_CODE, FATE_IF_TOO_OFTEN } when;
+    int exit_code;
+    enum fate fate;
+    const char *why;
+} fates[] = {
+    { FATE_IF_DOOMED, 0, FATE_ENDS, NULL },
+    { FATE_IF_EXIT_CODE, EXIT_GPU_TAKEN, FATE_WAITS, NULL },
+    { FATE_IF_EXIT_CODE, EXIT_MISUSE, FATE_ENDS, "its keeper cannot be started" },
+    { FATE_IF_TOO_OFTEN, 0, FATE_ENDS, "its keeper dies again and again" },
+    { FATE_IF_EXIT_CODE, EXIT_ABORTED, FATE_ENDS, NULL },
+    { FATE_ALWAYS, 0, FATE_RESTARTS, NULL },
+};
+
+static bool applies(const struct fate_row *row, struct pool_job *j)
+{
+    switch (row->when) {
+    case FATE_IF_DOOMED:
+        return j->fatal || j->stop_who;
+    case FATE_IF_EXIT_CODE:
+        return j->exit_code == row->exit_code;
+    case FATE_IF_TOO_OFTEN:
+        return dies_too_often(j);
+    case FATE_ALWAYS:
+        break;
+    }
+    return true;
+}
+
 static void decide(struct pool_job *j)
 {
-    if (j->exit_code == EXIT_GPU_TAKEN && !j->fatal && !j->stop_who) {
+    const struct fate_row *row = fates;
+    while (!applies(row, j))
+        row++;
+    if (row->why && !j->fatal)
+        set_fatal(j, row->why, "keeper.log");
+    if (row->fate == FATE_WAITS)
         wait_for_gpus(j);
-        return;
-    }
-    bool too_often = dies_too_often(j);
-    if (!j->fatal && j->exit_code == EXIT_MISUSE)
-        set_fatal(j, "its keeper cannot be started", "keeper.log");
-    else if (!j->fatal && too_often)
-        set_fatal(j, "its keeper dies again and again", "keeper.log");
-    if (j->fatal || j->stop_who || j->exit_code == EXIT_ABORTED)
+    else if (row->fate == FATE_ENDS)
         abort_job(j);
     else
         keeper_start(j);
@@ -525,52 +557,124 @@ static void renew_keeper(struct pool_job *j, int dial_rc)
         log_event(LOG_WARN, "keeper.no_socket", f_str("job", j->id));
 }
 
-/* The timer of a job. In PH_STARTING the keeper has not become ready in time. In PH_LOST the
- * connection to the keeper is lost: if the keeper lives, reconnect; if it is dead, clean up. The
- * keeper is dead if its lock is free. */
-static void check_keeper(void *arg)
+/* What the pool finds out about a keeper whose connection is lost. A keeper is alive if its lock is
+ * held, or if this pool has started it and has not reaped it. */
+enum sight { SIGHT_CONNECTED, SIGHT_ALIVE, SIGHT_JOB_FINISHED, SIGHT_DEAD };
+
+static enum sight look(struct pool_job *j, int *out_rc)
 {
-    struct pool_job *j = arg;
     struct err e = { 0 };
-    if (j->phase == PH_STARTING) { /* READY_LIMIT_MS is over */
-        log_event(LOG_WARN, "keeper.slow", f_str("job", j->id));
-        if (j->child)
-            (void)kill(child_pid(j->child), SIGKILL);
-        ready_done(j);
-        conn_close(TAKE(j->keeper));
-        keeper_lost(j);
-        return;
-    }
-    if (j->phase == PH_ADOPTING)
-        clean_strangers(j);
-    if (j->phase != PH_LOST)
-        return;
-    int rc = j->fatal ? -ECANCELED : dial(j, &e);
-    if (rc == 0) {
-        j->phase = PH_STARTING;
-        set_timer(j, READY_LIMIT_MS);
-        return;
-    }
+    int rc = *out_rc = j->fatal ? -ECANCELED : dial(j, &e);
+    if (rc == 0)
+        return SIGHT_CONNECTED;
+    if (j->child || job_is_kept(j))
+        return SIGHT_ALIVE;
+    return moved_to_history(j) ? SIGHT_JOB_FINISHED : SIGHT_DEAD;
+}
+
+static void greet(struct pool_job *j)
+{
+    j->phase = PH_GREETING;
+    set_timer(j, READY_LIMIT_MS);
+}
+
+static void look_again_later(struct pool_job *j, int dial_rc)
+{
     int64_t lost_ms = clock_mono_ms() - j->lost_since_ms;
-    if (j->child || job_is_kept(j)) {
-        if (j->child && lost_ms > LOST_LIMIT_MS)
-            (void)kill(child_pid(j->child), SIGKILL);
-        renew_keeper(j, rc);
-        set_timer(j, MAX((int64_t)LOOK_MIN_MS, MIN(lost_ms / 4, (int64_t)LOOK_MAX_MS)));
-    } else if (moved_to_history(j)) {
-        sweep_job(j->pool,
-                  j->id); /* the keeper was killed after it had moved the job to history/ */
+    if (j->child && lost_ms > LOST_LIMIT_MS)
+        (void)kill(child_pid(j->child), SIGKILL);
+    renew_keeper(j, dial_rc);
+    set_timer(j, MAX((int64_t)LOOK_MIN_MS, MIN(lost_ms / 4, (int64_t)LOOK_MAX_MS)));
+}
+
+static void check_keeper(struct pool_job *j)
+{
+    int rc;
+    switch (look(j, &rc)) {
+    case SIGHT_CONNECTED:
+        greet(j);
+        break;
+    case SIGHT_ALIVE:
+        look_again_later(j, rc);
+        break;
+    case SIGHT_JOB_FINISHED: /* the keeper was killed after it had moved the job to history/ */
+        sweep_job(j->pool, j->id);
         pool_job_over(j);
-    } else {
+        break;
+    case SIGHT_DEAD:
         clean(j);
+        break;
     }
 }
+
+/* ---- what the pool does ---- */
 
 static void keeper_lost(struct pool_job *j)
 {
     j->phase = PH_LOST;
     j->lost_since_ms = clock_mono_ms();
     set_timer(j, 0);
+}
+
+static void connect_to_new(struct pool_job *j)
+{
+    struct err e = { 0 };
+    if (dial(j, &e) == 0) {
+        greet(j);
+        return;
+    }
+    log_err(LOG_WARN, "keeper.dial", &e);
+    keeper_lost(j);
+}
+
+static void lost_before_it_listened(struct pool_job *j)
+{
+    ready_done(j);
+    keeper_lost(j);
+}
+
+static void too_slow(struct pool_job *j)
+{
+    log_event(LOG_WARN, "keeper.slow", f_str("job", j->id));
+    if (j->child)
+        (void)kill(child_pid(j->child), SIGKILL);
+    ready_done(j);
+    conn_close(TAKE(j->keeper));
+    keeper_lost(j);
+}
+
+static void live(struct pool_job *j)
+{
+    loop_timer_stop(j->timer);
+    j->live_since_ms = clock_mono_ms();
+    j->phase = PH_LIVE;
+}
+
+static void look_now(struct pool_job *j)
+{
+    set_timer(j, 0);
+}
+
+/* An event without a function changes nothing: if a keeper exits while the pool is connected to it,
+ * the connection ends, too. */
+static void (*const reactions[PH_COUNT][KEEPER_EVENTS])(struct pool_job *j) = {
+    [PH_STARTING] = { [KEEPER_LISTENS] = connect_to_new,
+                      [KEEPER_UNREACHED] = keeper_lost,
+                      [KEEPER_EXITED] = lost_before_it_listened,
+                      [KEEPER_TIME_IS_UP] = too_slow },
+    [PH_GREETING] = { [KEEPER_TOLD_STATE] = live,
+                      [KEEPER_CLOSED] = keeper_lost,
+                      [KEEPER_TIME_IS_UP] = too_slow },
+    [PH_LIVE] = { [KEEPER_CLOSED] = keeper_lost },
+    [PH_LOST] = { [KEEPER_EXITED] = look_now, [KEEPER_TIME_IS_UP] = check_keeper },
+    [PH_ADOPTING] = { [KEEPER_TIME_IS_UP] = clean_strangers },
+};
+
+static void happens(struct pool_job *j, enum keeper_event event)
+{
+    void (*react)(struct pool_job *) = reactions[j->phase][event];
+    if (react)
+        react(j);
 }
 
 void keeper_reconnect(struct pool_job *j)
@@ -580,103 +684,11 @@ void keeper_reconnect(struct pool_job *j)
     keeper_lost(j);
 }
 
-/* ---- stopping a job ---- */
-
-static void stop_again(struct pool_job *j)
-{
-    conn_close(TAKE(j->stopper));
-    loop_timer_set(j->stop_timer, clock_mono_ms() + STOP_PAUSE_MS);
-}
-
-static void on_stop_frame(struct conn *c, const Tony__Frame *f, void *arg)
-{
-    struct pool_job *j = arg;
-    (void)c;
-    if (f->body_case == TONY__FRAME__BODY_ANSWER) {
-        log_event(LOG_INFO, "job.stop_accepted", f_str("job", j->id));
-        j->stop_deadline_ms = clock_mono_ms() + STOP_LIMIT_MS;
-        loop_timer_set(j->stop_timer, j->stop_deadline_ms);
-    }
-}
-
-static void on_stop_close(struct conn *c, const struct err *e, void *arg)
-{
-    struct pool_job *j = arg;
-    (void)c;
-    (void)e;
-    j->stopper = NULL;
-    stop_again(j); /* if the job ends before the timer fires, keeper_forget() frees the timer */
-}
-
-static const struct conn_ops stop_ops = { NULL, on_stop_frame, on_stop_close };
-
-static int ask_master(struct pool_job *j)
-{
-    AUTO(free_p) char *path = paths_socket(&j->pool->paths, j->id, "m");
-    if (!path)
-        return -ENOMEM;
-    int rc = conn_dial_unix(j->pool->loop, path, &stop_ops, j, &j->stopper, NULL);
-    if (rc < 0)
-        return rc;
-    Tony__ClientHello hello = TONY__CLIENT_HELLO__INIT;
-    Tony__ClientAsk ask = TONY__CLIENT_ASK__INIT;
-    Tony__Frame f = TONY__FRAME__INIT;
-    hello.version = TONY__VERSION__PROTOCOL_VERSION;
-    hello.program = (char *)"tony-pool";
-    f.body_case = TONY__FRAME__BODY_CLIENT_HELLO;
-    f.client_hello = &hello;
-    rc = conn_send(j->stopper, &f);
-    ask.what = TONY__CLIENT_ASK__WHAT__STOP;
-    ask.application_id = j->id;
-    ask.who = j->stop_who;
-    ask.reason = (char *)"the pool was stopped";
-    f.body_case = TONY__FRAME__BODY_CLIENT_ASK;
-    f.client_ask = &ask;
-    return rc < 0 ? rc : conn_send(j->stopper, &f);
-}
-
-static void kill_by_keeper(struct pool_job *j)
-{
-    Tony__KillJob kj = TONY__KILL_JOB__INIT;
-    Tony__Frame f = TONY__FRAME__INIT;
-    kj.reason = (char *)"the pool was stopped and the job's master did not end it";
-    f.body_case = TONY__FRAME__BODY_KILL_JOB;
-    f.kill_job = &kj;
-    if (j->keeper && conn_send(j->keeper, &f) == 0)
-        log_event(LOG_WARN, "job.killed", f_str("job", j->id));
-    j->stop_deadline_ms = clock_mono_ms() + STOP_LIMIT_MS;
-    loop_timer_set(j->stop_timer, j->stop_deadline_ms);
-}
-
-static void on_stop_timer(void *arg)
-{
-    struct pool_job *j = arg;
-    if (clock_mono_ms() >= j->stop_deadline_ms)
-        kill_by_keeper(j);
-    else if (!j->stopper && ask_master(j) < 0)
-        stop_again(j);
-}
-
-void keeper_stop_job(struct pool_job *j, const char *who)
-{
-    if (j->stop_who)
-        return;
-    j->stop_who = str_dup(who);
-    j->stop_timer = loop_timer_new(j->pool->loop, on_stop_timer, j);
-    if (!j->stop_who || !j->stop_timer) {
-        free(TAKE(j->stop_who));
-        loop_timer_free(TAKE(j->stop_timer));
-        return; /* no memory: the client may ask again */
-    }
-    j->stop_deadline_ms = clock_mono_ms() + STOP_DIAL_MS;
-    loop_timer_set(j->stop_timer, clock_mono_ms());
-}
-
 int keeper_init(struct pool_job *j)
 {
     j->ready_fd = -1;
     j->exit_code = -1;
-    j->timer = loop_timer_new(j->pool->loop, check_keeper, j);
+    j->timer = loop_timer_new(j->pool->loop, on_timer, j);
     return j->timer ? 0 : -ENOMEM;
 }
 

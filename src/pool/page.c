@@ -49,12 +49,13 @@ static struct held sum_held(const struct pool *p)
 static void add_states(const struct pool *p, struct buf *out)
 {
     add_family(out, "tony_pool_jobs", "Live jobs by state.");
-    for (int phase = PH_WAITING; phase < PH_COUNT; phase++) {
+    static const enum job_phase one_of_each_name[] = { PH_WAITING, PH_STARTING, PH_LIVE };
+    for (size_t k = 0; k < ARRAY_LEN(one_of_each_name); k++) {
+        const char *name = pool_phase_name(one_of_each_name[k]);
         unsigned n = 0;
         for (size_t i = 0; i < p->jobs.n; i++)
-            n += (int)p->jobs.v[i]->phase == phase;
-        (void)buf_addf(out, "tony_pool_jobs{state=\"%s\"} %u\n",
-                       pool_phase_name((enum job_phase)phase), n);
+            n += str_eq(pool_phase_name(p->jobs.v[i]->phase), name);
+        (void)buf_addf(out, "tony_pool_jobs{state=\"%s\"} %u\n", name, n);
     }
 }
 

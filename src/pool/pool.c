@@ -310,7 +310,7 @@ static void on_limit(void *arg)
     struct job_event ev = { .type = EV_TIMER, .timer = { .limit = LIMIT_ALLOCATION } };
     if (j->phase == PH_WAITING)
         pool_job_abort(j, &ev);
-    else if (j->phase == PH_STARTING) /* if its GPUs are in use, it goes back to waiting */
+    else if (j->phase != PH_LIVE) /* if its GPUs are in use, it goes back to waiting */
         loop_timer_set(j->limit, clock_mono_ms() + LIMIT_AGAIN_MS);
 }
 

@@ -5,6 +5,7 @@
  *   start.c      from the command line to a pool that listens
  *   pool.c       the list of jobs, admission, the end
  *   keepers.c    start, dial, lose and replace keepers
+ *   keeper_stop.c  stop a job that has a keeper
  *   clients.c    requests of clients
  *   submit.c     a submission becomes a job's directory
  *   resize.c     resizes a waiting job
@@ -52,8 +53,9 @@ struct submission;
 
 #define JOB_PHASES(X)                                                                              \
     X(PH_WAITING, "WAITING")   /* in the queue; no process of the job is alive */                  \
-    X(PH_STARTING, "STARTING") /* admitted; the pool starts its keeper or connects to it */        \
-    X(PH_LIVE, "RUNNING")      /* the pool is connected to its keeper */                           \
+    X(PH_STARTING, "STARTING") /* admitted; its new keeper does not listen yet */                  \
+    X(PH_GREETING, "STARTING") /* connected to the keeper, which has not told its state yet */     \
+    X(PH_LIVE, "RUNNING")      /* the keeper has told its state */                                 \
     X(PH_LOST, "STARTING")     /* connection to the keeper lost; the pool checks if it is dead */  \
     X(PH_CLEANING, "STARTING") /* the keeper is dead; the pool removes what it has left */         \
     X(PH_ADOPTING, "STARTING") /* as PH_CLEANING; the pool kills the orphans it has inherited */
@@ -238,7 +240,7 @@ int keeper_init(struct pool_job *j);
 void keeper_start(struct pool_job *j);
 /* Take over a job of an earlier pool: connect to its keeper, or clean up and start another one. */
 void keeper_reconnect(struct pool_job *j);
-/* Stop a running job: ask its master; if the master does not answer, ask its keeper. */
+/* keeper_stop.c: ask its master; if the master does not answer, ask its keeper. */
 void keeper_stop_job(struct pool_job *j, const char *who);
 int pool_find_executor(struct pool *p, struct err *e); /* sets p->executor */
 /* Close the connections, timers and descriptors of j that belong to keepers.c. */
