@@ -83,12 +83,12 @@ static int horovod_open(const struct service_config *cfg, struct service **out, 
 
 static int fd(const struct service *s)
 {
-    return ((const struct horovod *)(const void *)s)->server.epoll_fd;
+    return ((const struct horovod *)(const void *)s)->server.gate.epoll_fd;
 }
 
 static uint16_t port(const struct service *s)
 {
-    return ((const struct horovod *)(const void *)s)->server.port;
+    return ((const struct horovod *)(const void *)s)->server.gate.port;
 }
 
 static void turn(struct service *s)

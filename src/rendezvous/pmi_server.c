@@ -136,12 +136,12 @@ static int begin(struct service *s, const struct service_job *job, struct err *e
 
 static int fd(const struct service *s)
 {
-    return ((const struct pmi_server *)(const void *)s)->server.epoll_fd;
+    return ((const struct pmi_server *)(const void *)s)->server.gate.epoll_fd;
 }
 
 static uint16_t port(const struct service *s)
 {
-    return ((const struct pmi_server *)(const void *)s)->server.port;
+    return ((const struct pmi_server *)(const void *)s)->server.gate.port;
 }
 
 static void turn(struct service *s)

@@ -2,8 +2,6 @@
 #include "rendezvous/server.h"
 
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -12,23 +10,15 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/util.h"
-#include "rendezvous/rendezvous_int.h"
+#include "rendezvous/service.h"
 
 enum {
     EVENTS = 64,
-    ACCEPTS = 128, /* connections accepted in one turn, so that others are served in between */
     BLOCK = 16 << 10,
     OUT_MAX = 8 << 20, /* no answer is longer; more means that the peer does not read */
     END_MS = 10000,    /* time to read the last answer */
     KEEP_MAX = 4096,   /* bytes of an empty buffer that a peer may keep */
-    REFUSALS = 16,     /* refused peers that are reported */
 };
-
-static int watch(const struct server *s, int op, int fd, void *what, uint32_t events)
-{
-    struct epoll_event ev = { .events = events, .data.ptr = what };
-    return epoll_ctl(s->epoll_fd, op, fd, &ev) == -1 ? -errno : 0;
-}
 
 /* Close a connection. Events of this turn may still point to the peer, so free_dropped() frees it
  * at the end of the turn. */
@@ -52,21 +42,14 @@ void server_drop(struct server_peer *p)
     p->bytes = 0;
     p->next = s->dropped;
     s->dropped = p;
-    if (s->accept_suspended)
-        s->accept_suspended = watch(s, EPOLL_CTL_MOD, s->listen_fd, NULL, EPOLLIN) < 0;
-}
-
-static void report(struct server *s, const struct err *why)
-{
-    if (s->on_refused && s->n_refused++ < REFUSALS)
-        s->on_refused(why, s->arg);
+    gate_has_room(&s->gate);
 }
 
 void server_refuse(struct server_peer *p, const struct err *why)
 {
     if (p->fd < 0)
         return;
-    report(p->server, why);
+    gate_report(&p->server->gate, why);
     server_drop(p);
 }
 
@@ -105,7 +88,7 @@ static void free_dropped(struct server *s)
 static int watch_peer(struct server_peer *p, int op)
 {
     uint32_t in = p->ending ? 0 : (uint32_t)EPOLLIN, out = p->out.len ? (uint32_t)EPOLLOUT : 0;
-    return watch(p->server, op, p->fd, p, in | out);
+    return gate_watch(&p->server->gate, op, p->fd, p, in | out);
 }
 
 static void flush(struct server_peer *p)
@@ -144,50 +127,27 @@ void server_end(struct server_peer *p)
         server_drop(p);
 }
 
-static int peer_open(struct server *s, int fd)
+static bool peer_open(void *server, int fd)
 {
-    int on = 1;
-    struct server_peer *p = calloc(1, s->ops->peer_size);
+    struct server *s = server;
+    struct server_peer *p = s->n_peers < s->ops->peers_max ? calloc(1, s->ops->peer_size) : NULL;
     if (!p)
-        return -ENOMEM;
+        return false;
     p->server = s;
     p->fd = fd;
     p->deadline_ms = s->ops->first_ms ? clock_mono_ms() + s->ops->first_ms : INT64_MAX;
-    int rc = watch_peer(p, EPOLL_CTL_ADD);
-    if (rc < 0) {
+    if (watch_peer(p, EPOLL_CTL_ADD) < 0) {
         free(p);
-        return rc;
+        return false;
     }
-    /* If it fails, the connection is only slower. */
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    /* Detects peers on dead hosts. */
-    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     p->next = s->peers;
     if (p->next)
         p->next->prev = p;
     s->peers = p;
-    s->n_peers++;
+    if (++s->n_peers >= s->ops->peers_max)
+        gate_suspend(&s->gate);
     count(p);
-    return 0;
-}
-
-static void accept_some(struct server *s)
-{
-    for (int i = 0; i < ACCEPTS; i++) {
-        bool room = s->n_peers < s->ops->peers_max;
-        struct err e = { 0 };
-        int fd = room ? rendezvous_accept(s->ops->what, s->listen_fd, s->own_peers, &e) : -EAGAIN;
-        if (fd == -EPERM) {
-            report(s, &e);
-            continue;
-        }
-        if (!room || fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM)
-            s->accept_suspended = watch(s, EPOLL_CTL_MOD, s->listen_fd, NULL, 0) == 0;
-        if (fd < 0)
-            return;
-        if (peer_open(s, fd) < 0)
-            close(fd);
-    }
+    return true;
 }
 
 static void read_in(struct server_peer *p)
@@ -204,12 +164,12 @@ static void read_in(struct server_peer *p)
 void server_turn(struct server *s)
 {
     struct epoll_event events[EVENTS];
-    int n = epoll_wait(s->epoll_fd, events, EVENTS, 0);
+    int n = epoll_wait(s->gate.epoll_fd, events, EVENTS, 0);
     for (int i = 0; i < n; i++) {
         struct server_peer *p = events[i].data.ptr;
         uint32_t what = events[i].events;
         if (!p) {
-            accept_some(s);
+            gate_accept(&s->gate, peer_open, s);
             continue;
         }
         if (p->fd >= 0 && what & EPOLLOUT) {
@@ -238,21 +198,8 @@ void server_tick(struct server *s, int64_t now_ms)
 int server_open(struct server *s, const struct service_config *cfg, const struct server_ops *ops,
                 struct err *e)
 {
-    *s = (struct server){ .ops = ops,
-                          .epoll_fd = -1,
-                          .listen_fd = -1,
-                          .own_peers = cfg->own_peers,
-                          .on_refused = cfg->on_refused,
-                          .arg = cfg->arg,
-                          .max_bytes = cfg->max_bytes };
-    int rc = s->listen_fd = rendezvous_listen(ops->what, cfg->host, cfg->port, &s->port, e);
-    if (rc >= 0 && (s->epoll_fd = epoll_create1(EPOLL_CLOEXEC)) == -1)
-        rc = err_set(e, errno, "cannot serve %s: %m", ops->what);
-    if (rc >= 0 && (rc = watch(s, EPOLL_CTL_ADD, s->listen_fd, NULL, EPOLLIN)) < 0)
-        rc = err_set(e, -rc, "cannot serve %s: %m", ops->what);
-    if (rc < 0)
-        server_close(s);
-    return rc < 0 ? rc : 0;
+    *s = (struct server){ .ops = ops, .max_bytes = cfg->max_bytes };
+    return gate_open(&s->gate, ops->what, cfg, e);
 }
 
 void server_close(struct server *s)
@@ -262,6 +209,5 @@ void server_close(struct server *s)
     while (s->peers)
         server_drop(s->peers);
     free_dropped(s);
-    close_p(&s->listen_fd);
-    close_p(&s->epoll_fd);
+    gate_close(&s->gate);
 }

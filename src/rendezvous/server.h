@@ -13,10 +13,9 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "rendezvous/gate.h"
 
-struct err;
 struct server;
-struct service_config;
 
 /* One connection. A server's own struct has this as its first member. */
 struct server_peer {
@@ -30,7 +29,7 @@ struct server_peer {
 };
 
 struct server_ops {
-    const char *what; /* for the error "cannot serve <what> at ..." */
+    const char *what; /* as in struct gate */
     size_t peer_size;
     int64_t first_ms; /* time from the accept to the first deadline; 0 = no deadline */
     size_t peers_max; /* further connections wait in the kernel's queue */
@@ -43,15 +42,9 @@ struct server_ops {
 
 struct server {
     const struct server_ops *ops;
-    int epoll_fd, listen_fd;
-    uint16_t port;
-    bool accept_suspended;               /* accepting is suspended until a connection is dropped */
+    struct gate gate;
     struct server_peer *peers, *dropped; /* dropped: peers to free at the end of the round */
     size_t n_peers;
-    bool own_peers; /* as in struct service_config, like the next ones */
-    void (*on_refused)(const struct err *why, void *arg);
-    void *arg;
-    unsigned n_refused;
     /* Memory: the limit, that of all peers, and what the server itself stores for them, which it
      * sets in on_bytes(). A peer that needs more than is left is dropped. */
     size_t max_bytes, bytes, stored;
@@ -70,7 +63,7 @@ void server_tick(struct server *s, int64_t now_ms);
 bool server_send(struct server_peer *p, const void *bytes, size_t n);
 void server_end(struct server_peer *p); /* close once all bytes are sent */
 void server_drop(struct server_peer *p);
-/* Drop the peer, and report why. Only the first few are reported. */
+/* Drop the peer, and report why (gate_report()). */
 void server_refuse(struct server_peer *p, const struct err *why);
 
 #endif

@@ -2,8 +2,6 @@
 #include "rendezvous/tcpstore_server.h"
 
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
@@ -13,13 +11,12 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/util.h"
+#include "rendezvous/gate.h"
 #include "rendezvous/rendezvous_int.h"
 #include "rendezvous/tcpstore.h"
 
 enum {
     EVENTS = 256,
-    ACCEPTS = 128, /* connections accepted in one turn, so that others are served in between */
-    REFUSALS = 16, /* refused clients that are reported */
     BLOCK = 64 << 10,
 };
 
@@ -30,23 +27,10 @@ struct line {
 };
 
 struct tcpstore_server {
-    int epoll_fd, listen_fd;
-    bool accept_suspended; /* no descriptor is free: accepting is suspended until a connection is
-                              closed */
-    uint16_t port;
-    bool own_peers; /* these as in struct service_config */
-    void (*on_refused)(const struct err *why, void *arg);
-    void *arg;
-    unsigned n_refused;
+    struct gate gate;
     struct tcpstore *store;
     char block[BLOCK];
 };
-
-static int watch(const struct tcpstore_server *s, int op, int fd, void *what, uint32_t events)
-{
-    struct epoll_event ev = { .events = events, .data.ptr = what };
-    return epoll_ctl(s->epoll_fd, op, fd, &ev) == -1 ? -errno : 0;
-}
 
 int tcpstore_server_open(const struct service_config *cfg, struct tcpstore_server **out,
                          struct err *e)
@@ -55,18 +39,10 @@ int tcpstore_server_open(const struct service_config *cfg, struct tcpstore_serve
     uint64_t seed;
     if (!s)
         return err_set(e, ENOMEM, "cannot serve torch's store: %m");
-    s->epoll_fd = -1;
-    s->own_peers = cfg->own_peers;
-    s->on_refused = cfg->on_refused;
-    s->arg = cfg->arg;
     if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) != (ssize_t)sizeof seed)
         seed = (uint64_t)clock_mono_us(); /* soon after the boot there are no random bytes */
-    int rc = s->listen_fd = rendezvous_listen("torch's store", cfg->host, cfg->port, &s->port, e);
-    if (rc >= 0 && (s->epoll_fd = epoll_create1(EPOLL_CLOEXEC)) == -1)
-        rc = err_set(e, errno, "cannot serve torch's store: %m");
-    if (rc >= 0 && (rc = watch(s, EPOLL_CTL_ADD, s->listen_fd, NULL, EPOLLIN)) < 0)
-        rc = err_set(e, -rc, "cannot serve torch's store: %m");
-    if (rc >= 0 && !(s->store = tcpstore_new(cfg->max_bytes, seed)))
+    int rc = gate_open(&s->gate, "torch's store", cfg, e);
+    if (rc == 0 && !(s->store = tcpstore_new(cfg->max_bytes, seed)))
         rc = err_set(e, ENOMEM, "cannot serve torch's store: %m");
     if (rc < 0) {
         tcpstore_server_close(s);
@@ -81,8 +57,7 @@ static void line_close(struct tcpstore_server *s, struct line *l)
     tcpstore_leave(l->client);
     close(l->fd);
     free(l);
-    if (s->accept_suspended)
-        s->accept_suspended = watch(s, EPOLL_CTL_MOD, s->listen_fd, NULL, EPOLLIN) < 0;
+    gate_has_room(&s->gate);
 }
 
 void tcpstore_server_close(struct tcpstore_server *s)
@@ -92,62 +67,33 @@ void tcpstore_server_close(struct tcpstore_server *s)
     for (struct tcpstore_client *c; s->store && (c = tcpstore_any(s->store));)
         line_close(s, tcpstore_user(c));
     tcpstore_free(s->store);
-    close_p(&s->listen_fd);
-    close_p(&s->epoll_fd);
+    gate_close(&s->gate);
     free(s);
 }
 
 uint16_t tcpstore_server_port(const struct tcpstore_server *s)
 {
-    return s->port;
+    return s->gate.port;
 }
 
 int tcpstore_server_fd(const struct tcpstore_server *s)
 {
-    return s->epoll_fd;
+    return s->gate.epoll_fd;
 }
 
-static struct line *line_open(struct tcpstore_server *s, int fd)
+static bool line_open(void *server, int fd)
 {
-    int on = 1;
-    struct line *l = malloc(sizeof *l);
+    struct tcpstore_server *s = server;
+    struct line *l = tcpstore_n_clients(s->store) < TCPSTORE_CLIENTS_MAX ? malloc(sizeof *l) : NULL;
     if (!l)
-        return NULL;
+        return false;
     *l = (struct line){ .fd = fd, .events = EPOLLIN, .client = tcpstore_join(s->store, l) };
-    if (!l->client || watch(s, EPOLL_CTL_ADD, fd, l, EPOLLIN) < 0) {
+    if (!l->client || gate_watch(&s->gate, EPOLL_CTL_ADD, fd, l, EPOLLIN) < 0) {
         tcpstore_leave(l->client);
         free(l);
-        return NULL;
+        return false;
     }
-    /* If it fails, the connection is only slower. */
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    /* Detects peers on dead hosts. */
-    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-    return l;
-}
-
-static void report(struct tcpstore_server *s, const struct err *why)
-{
-    if (s->on_refused && s->n_refused++ < REFUSALS)
-        s->on_refused(why, s->arg);
-}
-
-static void accept_some(struct tcpstore_server *s)
-{
-    for (int i = 0; i < ACCEPTS; i++) {
-        struct err e = { 0 };
-        int fd = rendezvous_accept("torch's store", s->listen_fd, s->own_peers, &e);
-        if (fd == -EPERM) {
-            report(s, &e);
-            continue;
-        }
-        if (fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM)
-            s->accept_suspended = watch(s, EPOLL_CTL_MOD, s->listen_fd, NULL, 0) == 0;
-        if (fd < 0)
-            return;
-        if (tcpstore_n_clients(s->store) >= TCPSTORE_CLIENTS_MAX || !line_open(s, fd))
-            close(fd);
-    }
+    return true;
 }
 
 /* Send what the kernel accepts, and set the events to poll for. -errno: the connection is
@@ -168,7 +114,7 @@ static int send_out(struct tcpstore_server *s, struct line *l)
     if (events == l->events)
         return 0;
     l->events = events;
-    return watch(s, EPOLL_CTL_MOD, l->fd, l, events);
+    return gate_watch(&s->gate, EPOLL_CTL_MOD, l->fd, l, events);
 }
 
 /* 0, or -errno: close the connection. e is set if the client has violated the protocol. */
@@ -213,17 +159,17 @@ static void send_ready(struct tcpstore_server *s)
 void tcpstore_server_turn(struct tcpstore_server *s)
 {
     struct epoll_event events[EVENTS];
-    int n = epoll_wait(s->epoll_fd, events, EVENTS, 0);
+    int n = epoll_wait(s->gate.epoll_fd, events, EVENTS, 0);
     for (int i = 0; i < n; i++) {
         struct line *l = events[i].data.ptr;
         struct err e = { 0 };
         if (!l) {
-            accept_some(s);
+            gate_accept(&s->gate, line_open, s);
             continue;
         }
         if (serve(s, l, events[i].events, &e) < 0) {
             if (e.num)
-                report(s, &e);
+                gate_report(&s->gate, &e);
             line_close(s, l);
         }
         send_ready(s);
