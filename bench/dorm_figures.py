@@ -103,9 +103,9 @@ class Job:
         return sum(c.from_s <= t < c.to_s for c in self.containers)
 
 
-def steps(jobs):
-    """(time, units held from then on) in the order of time; a unit is the least container."""
-    changes = sorted((t, sign * job.row["units"]) for job in jobs for c in job.containers for t, sign in ((c.from_s, 1), (c.to_s, -1)))
+def steps(jobs, kind="units"):
+    """(time, units or GPUs held from then on) in the order of time; a unit is the least container."""
+    changes = sorted((t, sign * job.row[kind]) for job in jobs for c in job.containers for t, sign in ((c.from_s, 1), (c.to_s, -1)))
     line, held = [(0.0, 0)], 0
     for t, change in changes:
         held += change
@@ -127,7 +127,12 @@ def most_at_once(line, slack_s):
     return max([held for (t, held), (to, _) in zip(line, line[1:]) if to - t > slack_s], default=0)
 
 
-def loss_of_fairness(jobs, units, every_s, fair):
+def share_of(row, capacity):
+    """The dominant share of one container."""
+    return max(row[kind] / n for kind, n in capacity.items())
+
+
+def loss_of_fairness(jobs, capacity, every_s, fair):
     """
     The mean over samples of the day: the sum, over the jobs present, of the distance of each from its fair share of the
     machine. fair(rows) returns the fair number of containers of each job.
@@ -135,27 +140,30 @@ def loss_of_fairness(jobs, units, every_s, fair):
     end, samples, t = max(j.ended_s for j in jobs), [], every_s / 2
     while t < end:
         present = [j for j in jobs if j.arrived_s <= t < j.ended_s]
-        ideal = fair(tuple((j.row["id"], j.row["units"], j.row["weight"], j.row["max"]) for j in present)) if present else ()
-        samples.append(sum(abs(j.at(t) - n) * j.row["units"] / units for j, n in zip(present, ideal)))
+        ideal = fair(tuple((j.row["id"], j.row["units"], j.row["gpus"], j.row["weight"], j.row["max"]) for j in present)) if present else ()
+        samples.append(sum(abs(j.at(t) - n) * share_of(j.row, capacity) for j, n in zip(present, ideal)))
         t += every_s
     return sum(samples) / len(samples)
 
 
-def figures(jobs, units, first_s, every_s, fair):
-    line = steps(jobs)
+def figures(jobs, capacity, first_s, every_s, fair):
+    """capacity: of the pool, {"units": N} or {"units": N, "gpus": N}."""
+    line, units = steps(jobs), capacity["units"]
     end = max(j.ended_s for j in jobs)
     held = sum(j.held * j.row["units"] for j in jobs)
     percent = {why: 100 * sum(j.lost[why] * j.row["units"] for j in jobs) / held for why in ("start", "resizes", "end")}
     stalls = sorted(b[0] - a[1] for j in jobs for a, b in zip(sorted(j.generations.values()), sorted(j.generations.values())[1:]))
+    gpus = capacity.get("gpus")
     return {"utilization, first part": mean_use(line, first_s, units), "utilization": mean_use(line, end, units),
+            "GPUs": mean_use(steps(jobs, "gpus"), end, gpus) if gpus else 0.0,
             "mean completion s": sum(j.ended_s - j.arrived_s for j in jobs) / len(jobs),
-            "fairness loss": loss_of_fairness(jobs, units, every_s, fair), "adjustments": sum(j.status.get("resizes", 0) for j in jobs),
+            "fairness loss": loss_of_fairness(jobs, capacity, every_s, fair), "adjustments": sum(j.status.get("resizes", 0) for j in jobs),
             "overhead %": percent["resizes"], "lost at starts %": percent["start"], "lost at ends %": percent["end"],
             "median stall s": stalls[len(stalls) // 2] if stalls else 0.0, "end s": end}
 
 
-def faults(jobs, rows, units, alone, seen_most, slack_s):
-    """What went wrong, as sentences: a lost job, a unit given twice, a wrong result."""
+def faults(jobs, rows, capacity, alone, seen_most, slack_s):
+    """What went wrong, as sentences: a lost job, a unit or a GPU given twice, a wrong result."""
     found = [f"job {row['id']} is not in the history" for row in rows if row["id"] not in {j.row["id"] for j in jobs}]
     for j in jobs:
         want = alone[j.row["id"]]
@@ -166,9 +174,10 @@ def faults(jobs, rows, units, alone, seen_most, slack_s):
             found.append(f"job {j.row['id']} ends with {j.result} instead of {want}")
         elif trained[0][0] != 0 or trained[-1][1] != j.row["steps"] or any(b[0] > a[1] for a, b in zip(trained, trained[1:])):
             found.append(f"job {j.row['id']} left steps out: {trained}")
-    most = max(most_at_once(steps(jobs), slack_s), seen_most) if jobs else 0
-    if most > units:
-        found.append(f"{most} units were held at once; the pool has {units}")
+    for kind, n in capacity.items():
+        most = max(most_at_once(steps(jobs, kind), slack_s), seen_most if kind == "units" else 0) if jobs else 0
+        if most > n:
+            found.append(f"{most} {kind} were held at once; the pool has {n}")
     return found
 
 

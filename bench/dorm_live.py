@@ -6,6 +6,9 @@ The day is one of `tony simulate --generate small`, `scale` times as fast, on ha
 largest number of containers are halved as well. The pool divides memory only. Its units stand for the cores of the
 generated machines: a container of 2 cores is one unit, one of 4 cores and a GPU is two. Each training
 (bench/dorm_train.py) makes a fixed number of steps, at a fixed rate for each worker.
+
+With --gpus the pool has GPUs, too, which exist only as numbers, and each container of 4 cores and a GPU gets one. Each
+worker locks its device, so a device that two live workers have is noticed.
 """
 import importlib.util
 import json
@@ -30,15 +33,15 @@ INTERVAL_MS = 1000  # between two decisions of the pool
 OVERHEAD_GOAL = 5.0
 # Two journals have a container's end and the next container's begin up to this much in the wrong order.
 SLACK_S = 0.25
-COLUMNS = ("id", "arrival_s", "units", "weight", "min", "max", "static", "duration_s", "exponent")
+COLUMNS = ("id", "arrival_s", "units", "gpus", "weight", "min", "max", "static", "duration_s", "exponent")
 
 
 class Trouble(Exception):
     """The measurement cannot be made."""
 
 
-def day_of(tony, n_jobs, seed, scale):
-    """The rows of the day: dicts with the COLUMNS, and the number of steps."""
+def day_of(tony, n_jobs, seed, scale, gpus):
+    """The rows of the day: dicts with the COLUMNS, and the number of steps. gpus: of the pool; 0 = no job asks for one."""
     made = subprocess.run([tony, "simulate", "--generate", "small", "--jobs", str(n_jobs), "--seed", str(seed)], stdout=subprocess.PIPE,
                           text=True, check=True).stdout
     lines = [line for line in made.splitlines() if not line.startswith("#")]
@@ -50,17 +53,23 @@ def day_of(tony, n_jobs, seed, scale):
         fixed, most = (int(old["static"]), int(old["max"])) if gpu else (int(old["static"]) // 2, int(old["max"]) // 2)
         duration_s = float(old["duration_s"]) / scale
         steps = max(4, round(duration_s * fixed))  # one worker makes one step in a second
-        rows.append({"id": old["id"], "arrival_s": float(old["arrival_s"]) / scale, "units": 2 if gpu else 1, "weight": int(old["weight"]),
+        rows.append({"id": old["id"], "arrival_s": float(old["arrival_s"]) / scale, "units": 2 if gpu else 1,
+                     "gpus": 1 if gpu and gpus else 0, "weight": int(old["weight"]),
                      "min": 1, "max": most, "static": fixed, "duration_s": steps / fixed, "exponent": 1, "steps": steps})
     return rows
 
 
-def simulated(tony, rows, policy, stall_s, scale):
+def capacity_of(gpus):
+    return {"units": UNITS, **({"gpus": gpus} if gpus else {})}
+
+
+def simulated(tony, rows, policy, stall_s, scale, capacity):
     """What `tony simulate` says of the same day, with stalls of this length."""
-    head = ["# resources units", f"# nodes 1 {UNITS}", f"# resize_s {stall_s:.3f}", f"# interval_s {INTERVAL_MS / 1000}",
-            f"# horizon_s {max(1.0, DAY_S / scale):.3f}", "# theta 0.1 0.1", ",".join(COLUMNS)]
+    columns = [c for c in COLUMNS if c != "gpus" or "gpus" in capacity]
+    head = ["# resources " + " ".join(capacity), "# nodes 1 " + " ".join(map(str, capacity.values())), f"# resize_s {stall_s:.3f}", f"# interval_s {INTERVAL_MS / 1000}",
+            f"# horizon_s {max(1.0, DAY_S / scale):.3f}", "# theta 0.1 0.1", ",".join(columns)]
     with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:
-        file.write("\n".join(head + [",".join(str(row[c]) for c in COLUMNS) for row in rows]) + "\n")
+        file.write("\n".join(head + [",".join(str(row[c]) for c in columns) for row in rows]) + "\n")
         file.flush()
         out = subprocess.run([tony, "simulate", file.name, "--policy", policy, "--json"], stdout=subprocess.PIPE, text=True, check=True).stdout
     return json.loads(out)[0]
@@ -119,17 +128,18 @@ class Watch(threading.Thread):
 class Day:
     """The jobs of one day under one policy, in a home of their own."""
 
-    def __init__(self, binaries, policy, rows, data, base):
+    def __init__(self, binaries, policy, rows, data, base, gpus):
         self.tony, self.policy, self.rows, self.data = str(binaries / "tony"), policy, rows, data
         self.base = base
         self.home = base / "home"
         (base / "run").mkdir(mode=0o700)
         (base / "conf").mkdir()
-        settings = {"memory": f"{UNITS * UNIT_MIB}m", "policy": policy, "policy.interval": INTERVAL_MS, "policy.theta1": 0.1,
+        (base / "devices").mkdir()
+        settings = {"memory": f"{UNITS * UNIT_MIB}m", "gpus": gpus, "policy": policy, "policy.interval": INTERVAL_MS, "policy.theta1": 0.1,
                     "policy.theta2": 0.1}
         (base / "conf/tony-site.yaml").write_text("conf:\n" + "".join(f"  tony.pool.{k}: {v}\n" for k, v in settings.items()))
         self.env = {"PATH": f"{binaries}:/usr/bin:/bin", "HOME": str(base), "LANG": "C.UTF-8", "TONY_HOME": str(self.home),
-                    "XDG_RUNTIME_DIR": str(base / "run"), "TONY_CONF_DIR": str(base / "conf")}
+                    "XDG_RUNTIME_DIR": str(base / "run"), "TONY_CONF_DIR": str(base / "conf"), "TONY_GPU_LOCKS": str(base / "devices")}
         self.apps = {}
 
     def call(self, *args, check=True, timeout=1800):
@@ -141,8 +151,10 @@ class Day:
 
     def job_file(self, row):
         command = " ".join([*train_args(row, self.data), "--checkpoints", str(self.base / "checkpoints" / row["id"])])
+        if row["gpus"]:
+            command += f" --devices {self.base / 'devices'}"
         role = {"instances": row["static"], "min-instances": row["min"], "max-instances": row["max"], "resize": "restart",
-                "memory": f"{row['units'] * UNIT_MIB}m", "command": command}
+                "gpus": row["gpus"], "memory": f"{row['units'] * UNIT_MIB}m", "command": command}
         path = self.base / f"{row['id']}.yaml"
         path.write_text(json.dumps({"name": row["id"], "framework": "generic", "weight": row["weight"], "roles": {"worker": role}}))
         return path
@@ -179,6 +191,11 @@ class Day:
                 jobs.append(dorm_figures.Job(row, self.home / "history" / app, self.day_ms, listed[app], status))
         return jobs
 
+    def doubles(self):
+        """Devices that two live workers had."""
+        path = self.base / "devices" / "double"
+        return path.read_text().splitlines() if path.exists() else []
+
     def draw(self, path):
         """A picture of what each job held."""
         self.call("simulate", "--from-history", "--policy", "real", "--plot", str(path), "--charts", "partitions")
@@ -190,22 +207,25 @@ class Day:
 class Fair:
     """The fair shares of jobs, by `tony allocate`; the same question is asked once."""
 
-    def __init__(self, tony):
-        self.tony, self.known = tony, {}
+    def __init__(self, tony, capacity):
+        self.tony, self.capacity, self.known = tony, capacity, {}
 
     def __call__(self, rows):
         if rows not in self.known:
-            apps = [{"id": i, "demand": [units], "weight": weight, "min": 1, "max": most} for i, units, weight, most in rows]
-            asked = json.dumps({"kind": "drf", "resources": ["units"], "nodes": [{"capacity": [UNITS]}], "apps": apps})
+            n = len(self.capacity)
+            apps = [{"id": i, "demand": [units, gpus][:n], "weight": weight, "min": 1, "max": most} for i, units, gpus, weight, most in rows]
+            asked = json.dumps({"kind": "drf", "resources": list(self.capacity), "nodes": [{"capacity": list(self.capacity.values())}],
+                                "apps": apps})
             out = subprocess.run([self.tony, "allocate"], input=asked, stdout=subprocess.PIPE, text=True, check=True).stdout
             self.known[rows] = [json.loads(out)["counts"].get(app["id"], 0) for app in apps]
         return self.known[rows]
 
 
-def measure(binaries, rows, policies, scale, keep):
+def measure(binaries, rows, policies, scale, gpus, keep):
     """{policy: (figures, faults, simulated)}. keep: a directory for the homes, or None."""
     tony = str(binaries / "tony")
-    fair = Fair(tony)
+    capacity = capacity_of(gpus)
+    fair = Fair(tony, capacity)
     found = {}
     base = pathlib.Path(tempfile.mkdtemp(prefix="tony-day-", dir="/tmp"))
     try:
@@ -215,19 +235,20 @@ def measure(binaries, rows, policies, scale, keep):
                                                       check=True).stdout) for row in rows}
         for policy in policies:
             (base / policy).mkdir()
-            day = Day(binaries, policy, rows, data, base / policy)
+            day = Day(binaries, policy, rows, data, base / policy, gpus)
             print(f"{policy}: {len(rows)} jobs, the last arrives after {rows[-1]['arrival_s']:.0f} s", file=sys.stderr, flush=True)
             try:
                 jobs = day.run()
                 day.draw(base / f"{policy}.svg")
             finally:
                 day.stop()
-            wrong = dorm_figures.faults(jobs, rows, UNITS, alone, day.watch.most, SLACK_S)
+            wrong = dorm_figures.faults(jobs, rows, capacity, alone, day.watch.most, SLACK_S)
+            wrong += [f"a GPU was given twice: {line}" for line in day.doubles()]
             if not jobs:
                 raise Trouble(f"{policy}: no job is in the history: {'; '.join(wrong)}")
-            figures = dorm_figures.figures(jobs, UNITS, FIRST_S / scale, SAMPLE_S / scale, fair)
+            figures = dorm_figures.figures(jobs, capacity, FIRST_S / scale, SAMPLE_S / scale, fair)
             figures["most units seen at once"] = day.watch.most
-            found[policy] = (figures, wrong, simulated(tony, rows, policy, figures["median stall s"], scale))
+            found[policy] = (figures, wrong, simulated(tony, rows, policy, figures["median stall s"], scale, capacity))
         return found
     finally:
         if keep:
@@ -239,6 +260,7 @@ def measure(binaries, rows, policies, scale, keep):
 ROWS = (
     ("utilization, first part", "utilization, first part", None, lambda a, static: a / static),
     ("utilization, whole day", "utilization", None, lambda a, static: a / static),
+    ("GPUs, whole day", "GPUs", None, lambda a, static: a / static),
     ("mean completion, s", "mean completion s", "jct_mean_s", lambda a, static: static / a),
     ("fairness loss", "fairness loss", None, lambda a, static: static / a),
     ("adjustments", "adjustments", "adjustments", None),
@@ -251,10 +273,12 @@ ROWS = (
 )
 
 
-def print_table(found, scale, n_jobs):
-    print(f"{n_jobs} jobs, {scale:g} times as fast as generated; {UNITS} units. In brackets: simulated, with the median stall")
+def print_table(found, scale, n_jobs, gpus):
+    print(f"{n_jobs} jobs, {scale:g} times as fast as generated; {UNITS} units, {gpus} GPUs. In brackets: simulated, with the median stall")
     print("".ljust(26) + "".join(policy.rjust(22) for policy in found) + "   ratio to static")
     for name, key, of_sim, ratio in ROWS:
+        if key == "GPUs" and not gpus:
+            continue
         cells = [f"{figures[key]:.2f}" + (f" ({sim[of_sim]:.2f})" if of_sim else "") for figures, _, sim in found.values()]
         static = found["static"][0][key] if "static" in found else 0
         ratios = [f"{policy} {ratio(figures[key], static):.2f}" for policy, (figures, _, _) in found.items()
@@ -262,14 +286,14 @@ def print_table(found, scale, n_jobs):
         print(name.ljust(26) + "".join(cell.rjust(22) for cell in cells) + "   " + ", ".join(ratios))
 
 
-def main(binaries, n_jobs, seed, scale, policies, keep, as_json):
-    rows = day_of(str(binaries / "tony"), n_jobs, seed, scale)
+def main(binaries, n_jobs, seed, scale, policies, gpus, keep, as_json):
+    rows = day_of(str(binaries / "tony"), n_jobs, seed, scale, gpus)
     print(f"{len(rows)} jobs, which run {statistics.mean(r['duration_s'] for r in rows):.0f} s on average with their fixed size", file=sys.stderr)
-    found = measure(binaries, rows, policies, scale, keep)
+    found = measure(binaries, rows, policies, scale, gpus, keep)
     if as_json:
         print(json.dumps({p: {"figures": f, "faults": wrong, "simulated": sim} for p, (f, wrong, sim) in found.items()}, indent=1))
     else:
-        print_table(found, scale, len(rows))
+        print_table(found, scale, len(rows), gpus)
     wrong = [f"{policy}: {fault}" for policy, (_, faults, _) in found.items() for fault in faults]
     for line in wrong:
         print(line, file=sys.stderr)

@@ -17,6 +17,7 @@ have the same network. Rank 0 saves checkpoints, and says on stdout, as JSON, wh
 With --alone the program trains without tony and without waiting: the result of an undisturbed run.
 """
 import argparse
+import fcntl
 import json
 import os
 import pathlib
@@ -187,6 +188,19 @@ def train(network, x, y, args, ranks):
     return step == args.steps
 
 
+def lock_devices(directory):
+    """If another live worker has a device of this one, the file `double` tells of it."""
+    locks = []
+    for device in os.environ["CUDA_VISIBLE_DEVICES"].split(","):
+        locks.append(open(directory / f"device{device}", "w"))
+        try:
+            fcntl.flock(locks[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with open(directory / "double", "a") as f:
+                print(f"device {device}, {os.environ['TONY_TASK']} of {os.environ['TONY_JOB_NAME']}", file=f)
+    return locks
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="npz file with the images 'x' and the labels 'y'")
@@ -195,8 +209,10 @@ def main():
     parser.add_argument("--rate", type=float, default=RATE, help="samples of one worker in a second")
     parser.add_argument("--save-every", type=int, default=40, help="steps between two checkpoints")
     parser.add_argument("--checkpoints", metavar="DIR", default="checkpoints")
+    parser.add_argument("--devices", metavar="DIR", help="lock the files of the worker's GPUs in this directory while it lives")
     parser.add_argument("--alone", action="store_true")
     args = parser.parse_args()
+    locks = lock_devices(pathlib.Path(args.devices)) if args.devices else []  # noqa: F841 (held until the end)
     with np.load(args.data) as data:
         x, y = data["x"], data["y"]
     network = Network(args.seed)
