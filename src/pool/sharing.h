@@ -184,8 +184,9 @@ const struct sharing_result *sharing_last_result(const struct pool *p, const cha
 int sharing_report(const struct pool *p, const char *id, struct buf *out); /* "" = all jobs */
 /* Append ,"policy":{...} for a job; nothing if there is no result for it. */
 void sharing_add_result(const struct pool *p, const char *id, struct buf *out);
-/* The reason that a job is given when it is resized. */
-void sharing_reason(const struct pool *p, const struct part_target *t, char *out, size_t n);
+/* The reason that a job is given when the last decision resizes it: the policy, the sentence of the
+ * decision, and for a job that shrinks the jobs that get the room. */
+void sharing_reason(const struct pool *p, const struct sharing_result *w, char *out, size_t n);
 void sharing_why_done(struct sharing *y);
 
 #endif

@@ -86,13 +86,13 @@ static void reason_of(const struct pool_job *j, char *out, size_t n)
     const struct sharing_result *w = sharing_last_result(j->pool, j->id, false);
     (void)str_copy(out, n, "");
     if (w)
-        sharing_reason(j->pool, &w->target, out, n);
+        sharing_reason(j->pool, w, out, n);
 }
 
 static void send_wish(struct pool_job *j)
 {
     struct err e = { 0 };
-    char why[PART_WHY_MAX + 64];
+    char why[PART_WHY_MAX + 256];
     int64_t limit = j->pool->sharing.settings.resize_limit_ms;
     if (j->phase != PH_LIVE)
         return; /* once the keeper is connected again */

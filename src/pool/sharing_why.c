@@ -120,11 +120,33 @@ void sharing_add_result(const struct pool *p, const char *id, struct buf *out)
     (void)buf_addc(out, '}');
 }
 
-void sharing_reason(const struct pool *p, const struct part_target *t, char *out, size_t n)
+/* Append "; X starts, Y grows" for the jobs that get more by this decision. */
+static void add_receivers(const struct sharing_record *r, struct buf *out)
+{
+    enum { SHOWN = 2 };
+    size_t n = 0;
+    for (size_t i = 0; i < r->n; i++) {
+        const struct sharing_result *x = &r->jobs[i];
+        bool starts = x->target.verdict == PART_STARTS;
+        if (!starts && (x->target.verdict != PART_CHANGES || x->target.n <= x->had))
+            continue;
+        if (n++ < SHOWN)
+            (void)buf_addf(out, "%s%s %s", n == 1 ? "; " : ", ", x->id,
+                           starts ? "starts" : "grows");
+    }
+    if (n > SHOWN)
+        (void)buf_addf(out, " and %zu more", n - SHOWN);
+}
+
+void sharing_reason(const struct pool *p, const struct sharing_result *w, char *out, size_t n)
 {
     const struct sharing_record *r = last(p);
-    (void)snprintf(out, n, "the pool's policy '%s', decision %llu: %s", sharing_name(p),
-                   (unsigned long long)(r ? r->number : 0), t->why);
+    AUTO(buf_done) struct buf text = { 0 };
+    (void)buf_addf(&text, "the pool's policy '%s', decision %llu: %s", sharing_name(p),
+                   (unsigned long long)(r ? r->number : 0), w->target.why);
+    if (r && w->target.n < w->had)
+        add_receivers(r, &text);
+    (void)str_copy(out, n, buf_cstr(&text)); /* if it is too long, it is cut */
 }
 
 /* ---- keeping ---- */

@@ -59,10 +59,12 @@ def test_two_jobs_share_the_pool(make_lab, policy):  # noqa: F811
     assert used(lab) == 8 * EACH_MIB
     doc = lab.status(first)
     assert doc["last_resize"]["who"] == "the scheduler" and f"policy '{policy}'" in doc["last_resize"]["why"], doc["last_resize"]
+    assert doc["last_resize"]["why"].endswith(f"; {second} starts"), doc["last_resize"]
     assert doc["restarts"] == 0 and not doc.get("failures"), doc
     for command in ("why", "status"):
         text = " ".join(lab.ok(command, first).split())
-        assert f"4 containers, fair: 4; policy '{policy}', since" in text and "changed by" in text, text
+        assert f"4 containers, fair: 4; policy '{policy}', since" in text and " changed by: " in text, text
+        assert "worker 8 to 4: done" in text and "asked for by the scheduler: the pool's policy" in text, text
     assert lab.json("why", first)["policy"]["word"]["containers"] == 4
     lab.run("kill", second)
     lab.in_history(second)

@@ -271,7 +271,7 @@ static void policy_lines(const json_t *doc)
     bool waits = json_is_object(json_object_get(doc, "waiting"));
     (void)printf("  %-9s %s\n", waits ? "because" : "size", buf_cstr(&why));
     if (change.len)
-        (void)printf("            changed by: %s\n", buf_cstr(&change));
+        (void)printf("            %s\n", buf_cstr(&change));
 }
 
 static void role_lines(const json_t *roles)

@@ -269,13 +269,14 @@ bool render_policy(const json_t *summary, struct buf *why, struct buf *change)
         return false;
     (void)str_duration(MAX(clock_wall_ms() - doc_int(word, "since_ms", 0), (int64_t)0), since,
                        sizeof since);
+    int64_t n = doc_int(word, "containers", 0);
     if (!waiting)
-        (void)buf_addf(why, "%lld containers, fair: %lld; ",
-                       (long long)doc_int(word, "containers", 0),
+        (void)buf_addf(why, "%lld container%s, fair: %lld; ", (long long)n, n == 1 ? "" : "s",
                        (long long)doc_int(word, "fair", 0));
     (void)buf_addf(why, "policy '%s', since %s: %s", doc_str(policy, "name"), since,
                    doc_str(word, "why"));
-    (void)buf_adds(change, doc_str(word, "would_change"));
+    if (doc_str(word, "would_change")[0])
+        (void)buf_addf(change, "changed by: %s", doc_str(word, "would_change"));
     return true;
 }
 

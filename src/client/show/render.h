@@ -35,7 +35,7 @@ bool render_is_final(const char *state);
 /* Why the job waits for the pool or pauses; "" = it does neither. */
 void render_waiting(const json_t *summary, char *out, size_t n);
 /* If a policy of the pool lets the job wait or has set its size (pool_policy_add()): append the
- * reason, and what would change that ("" = unknown). */
+ * reason, and "changed by: ..." (nothing if that is not known). */
 bool render_policy(const json_t *summary, struct buf *why, struct buf *change);
 /* Show a state of the cluster while the job has no master, and why it waits ("" = not known). */
 void render_state(struct render *r, const char *state, const char *why);

@@ -324,13 +324,24 @@ static void say_nodes(const json_t *doc, struct buf *out)
     }
 }
 
-/* The last resize, unless it succeeded. */
-static void say_resize(const json_t *doc, struct buf *out)
+/* The last resize, with the one who asked for it and the reason. live: the job is not over. Of a
+ * job that is over, only a resize that failed explains something. */
+static void say_resize(const json_t *doc, bool live, struct buf *out)
 {
     AUTO(buf_done) struct buf text = { 0 };
-    const char *outcome = doc_str(json_object_get(doc, "last_resize"), "outcome");
-    if (outcome[0] && !str_eq(outcome, "done") && render_last_resize(doc, &text))
-        say(out, "resize", buf_cstr(&text));
+    const json_t *last = json_object_get(doc, "last_resize");
+    const char *outcome = doc_str(last, "outcome"), *who = doc_str(last, "who");
+    const char *why = doc_str(last, "why");
+    int64_t at_ms = doc_int(last, "at_ms", -1);
+    int64_t now_ms = doc_int(json_object_get(doc, "times"), "now_ms", -1);
+    char ago[32];
+    if (!outcome[0] || (!live && str_eq(outcome, "done")) || !render_last_resize(doc, &text))
+        return;
+    if (live && at_ms >= 0 && now_ms >= at_ms)
+        (void)buf_addf(&text, ", %s ago", str_duration(now_ms - at_ms, ago, sizeof ago));
+    if (who[0])
+        (void)buf_addf(&text, "; asked for by %s%s%s", who, why[0] ? ": " : "", why);
+    say(out, "resize", buf_cstr(&text));
 }
 
 void why_orphans(const json_t *doc, struct buf *out)
@@ -404,7 +415,7 @@ void why_failed(const json_t *doc, const char *log, size_t used, struct buf *out
     say_others(doc, first, &after);
     say_done(doc, first, &after);
     say_nodes(doc, &after);
-    say_resize(doc, &after);
+    say_resize(doc, false, &after);
     why_orphans(doc, &after);
     used += rows_of(buf_span(out)) + rows_of(buf_span(&after)) + 1;
     if (json_is_object(cause))
@@ -467,7 +478,7 @@ static void why_not_over(const json_t *doc, struct buf *out)
         bool waits = json_is_object(json_object_get(doc, "waiting"));
         say(out, waits ? "because" : "size", buf_cstr(&policy));
         if (change.len)
-            say(out, "changed by", buf_cstr(&change));
+            say(out, "", buf_cstr(&change));
     }
     say_tasks(doc, "waiting", "waits", "a container was asked for and not granted yet", out);
     say_tasks(doc, "placed", "starts", "granted; its executor has not registered yet", out);
@@ -487,7 +498,7 @@ static void why_not_over(const json_t *doc, struct buf *out)
     AUTO(buf_done) struct buf resize = { 0 };
     if (render_resize(doc, &resize))
         say(out, "resize", buf_cstr(&resize));
-    say_resize(doc, out);
+    say_resize(doc, true, out);
     if (!out->len)
         say(out, "nothing", "all tasks run, and none has failed");
 }
