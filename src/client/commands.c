@@ -383,9 +383,9 @@ static const struct command table[] = {
       .max_args = 1,
       .fn = cmd_simulate },
     { .name = "arbiter",
-      .usage =
-          "arbiter run|start|stop|status|key --queue NAME [--policy NAME] [--once] [--dry-run] "
-          "[--conf KEY=VALUE] [--json]",
+      .usage = "arbiter run|start|stop|status|key --queue NAME [--cluster yarn] [--policy NAME] "
+               "[--once] "
+               "[--dry-run] [--conf KEY=VALUE] [--json]",
       .summary = "divide a queue of YARN among jobs, while they run",
       .examples = "  tony arbiter run --queue ml\n"
                   "  tony arbiter run --queue ml --policy drf --once --dry-run\n"
@@ -395,8 +395,8 @@ static const struct command table[] = {
               "without it. start runs it as an application of its own on YARN. key prints the "
               "public key with which it may resize\n"
               "the jobs of other users. docs/arbiter.md says which jobs it may resize.\n",
-      .options = OPT_BIT(OPT_QUEUE) | OPT_BIT(OPT_POLICY) | OPT_BIT(OPT_ONCE) |
-                 OPT_BIT(OPT_DRY_RUN) | OPT_BIT(OPT_CONF) | OPT_BIT(OPT_JSON),
+      .options = OPT_BIT(OPT_CLUSTER) | OPT_BIT(OPT_QUEUE) | OPT_BIT(OPT_POLICY) |
+                 OPT_BIT(OPT_ONCE) | OPT_BIT(OPT_DRY_RUN) | OPT_BIT(OPT_CONF) | OPT_BIT(OPT_JSON),
       .min_args = 1,
       .max_args = 1,
       .words = "run start stop status key",

@@ -344,6 +344,9 @@ struct cluster_ops {
     const char *scheme;
     /* Why it is not known when a job will start, for `tony plan --when`. NULL: the pool knows. */
     const char *no_forecast;
+    /* Why `tony arbiter` cannot divide the jobs of this cluster, and what to do instead. NULL: only
+     * queues of YARN can be divided. */
+    const char *no_arbiter, *no_arbiter_hint;
     /* Is this machine set up as a client of this cluster, by the environment of the user? Then
      * commands without --cluster go to it. It asks no server. NULL = never. */
     bool (*is_here)(void);

@@ -53,3 +53,18 @@ def test_commands_without_a_job(tony, tmp_path):
     assert tony.run("list", env=hadoop).returncode != 0
     r = tony.run("list", env={**hadoop, "TONY_CONF_DIR": str(tmp_path)})
     assert r.returncode == 0, r.stderr
+
+
+@pytest.mark.parametrize("option, site, words", [
+    ("slurm", "", ("'slurm'", "keeps its nodes", "docs/arbiter.md")),
+    ("local", "", ("'local'", "the pool divides this machine itself", "tony pool set policy=dorm")),
+    (None, prop("slurm"), ("'slurm'", "keeps its nodes")),
+    ("cloud", "", ("there is no cluster 'cloud'",)),
+    ("yarn", prop("slurm"), ("has no core-site.xml",)),
+    (None, "", ("has no core-site.xml",))])
+def test_an_arbiter_divides_queues_of_yarn_only(tony, tmp_path, option, site, words):
+    (tmp_path / "tony-site.xml").write_text(f"<configuration>{site}</configuration>")
+    r = tony.run("arbiter", "start", "--queue", "ml", *(["--cluster", option] if option else []),
+                 env={"TONY_CONF_DIR": str(tmp_path), "HADOOP_CONF_DIR": str(tmp_path / "nothing")})
+    assert r.returncode == (4 if "core-site" in words[0] else 2), r.stderr
+    assert all(word in r.stderr for word in words), r.stderr

@@ -11,6 +11,7 @@
 #include <math.h>
 
 #include "arbiter/claims.h"
+#include "arbiter/patience.h"
 #include "base/base.h"
 
 /* Two nodes of 4 GiB. */
@@ -177,9 +178,54 @@ static void an_unknown_node_is_an_error(void **state)
     assert_non_null(strstr(e.msg, "'a'"));
 }
 
+/* ---- how long one job may hold up the others ---- */
+
+static void a_job_holds_up_the_others_for_the_limit_only(void **state)
+{
+    struct patience p = { 0 };
+    (void)state;
+    assert_true(patience_wait(&p, 1000, 500));
+    assert_true(patience_wait(&p, 1500, 500));
+    assert_false(patience_wait(&p, 1501, 500));
+    assert_true(patience_is_over(&p, 1501));
+    assert_false(patience_wait(&p, 2000, 500));
+    assert_int_equal(p.failures, 1); /* once, though it was asked twice */
+    assert_false(patience_is_over(&p, 2001));
+    assert_true(patience_wait(&p, 2001, 500));
+}
+
+static void only_time_without_a_pause_counts(void **state)
+{
+    struct patience p = { 0 };
+    (void)state;
+    assert_true(patience_wait(&p, 1000, 500));
+    patience_pause(&p);
+    assert_true(patience_wait(&p, 2000, 500));
+    assert_true(patience_wait(&p, 2500, 500));
+    assert_false(patience_wait(&p, 2501, 500));
+}
+
+static void pauses_double_up_to_eight_times(void **state)
+{
+    static const int64_t pauses_ms[] = { 300, 600, 1200, 2400, 2400 };
+    struct patience p = { 0 };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(pauses_ms); i++) {
+        patience_fail(&p, 7, 300);
+        assert_int_equal(p.until_ms, 7 + pauses_ms[i]);
+    }
+    patience_succeed(&p);
+    assert_false(patience_is_over(&p, 7));
+    patience_fail(&p, 7, 300);
+    assert_int_equal(p.until_ms, 7 + 300);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_job_holds_up_the_others_for_the_limit_only),
+        cmocka_unit_test(only_time_without_a_pause_counts),
+        cmocka_unit_test(pauses_double_up_to_eight_times),
         cmocka_unit_test(half_for_the_one_that_waits),
         cmocka_unit_test(a_resize_that_costs_too_much),
         cmocka_unit_test(what_others_hold_is_not_divided),

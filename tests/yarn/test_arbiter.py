@@ -97,7 +97,7 @@ def test_it_only_says(tony, site):
     assert [(j["application_id"], j["has"], j["target"]) for j in doc["jobs"]] == [(app, 2, 4)]
     assert doc["jobs"][0]["why"]
     assert running(tony, app) == 2 and "resizes" not in tony.status(app)
-    out = tony.ok("arbiter", "run", "--queue", "default", "--once")
+    out = tony.ok("arbiter", "run", "--cluster", "yarn", "--queue", "default", "--once")
     assert f"{app}  2 -> 4" in out, out
     wait_until(lambda: running(tony, app) == 4, "it grows")
     assert tony.status(fixed)["roles"][0]["instances"] == 2

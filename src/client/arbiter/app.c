@@ -137,7 +137,7 @@ static json_t *job_doc(struct yarn *y, const char *queue, const char *policy, co
 {
     AUTO(free_p) char *name = str_printf(NAME_PREFIX "%s", queue);
     AUTO(free_p)
-    char *command = str_printf("./" PROGRAM " arbiter run --queue %s%s%s", queue,
+    char *command = str_printf("./" PROGRAM " arbiter run --cluster yarn --queue %s%s%s", queue,
                                policy ? " --policy " : "", policy ? policy : "");
     if (!name || !command)
         return NULL;

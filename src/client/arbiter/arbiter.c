@@ -6,6 +6,8 @@
 
 #include "client/client_int.h"
 #include "client/policy/allocate.h"
+#include "cluster/yarn/table.h"
+#include "conf/conf.h"
 
 /* ---- claims ---- */
 
@@ -13,7 +15,7 @@
  * taken. */
 static bool may_change(const struct arbiter_job *j)
 {
-    return j->is_elastic && !j->changing;
+    return j->is_elastic && !j->changing && !j->in_vain;
 }
 
 static struct part_amount amount(uint64_t memory_mib, uint32_t gpus)
@@ -31,7 +33,7 @@ static struct part_claim claim_of(const struct arbiter_job *j, size_t arrival, i
     double waited_ms = (double)(clock_wall_ms() - j->submitted_ms);
     return (struct part_claim){ .id = j->id,
                                 .runs = j->runs,
-                                .pinned = j->runs && now < j->left_alone_until_ms,
+                                .pinned = j->runs && patience_is_over(&j->follows, now),
                                 .fixed = amount(x->fixed_mib + master_mib, x->fixed_gpus),
                                 .each = amount(x->each_mib, x->each_gpus),
                                 .min = x->min,
@@ -110,6 +112,7 @@ static int make_claims(struct arbiter *a, struct round *r)
     int64_t now = clock_mono_ms();
     for (size_t i = 0; i < a->jobs.n; i++) {
         struct arbiter_job *j = &a->jobs.v[i];
+        j->in_vain = !j->runs && patience_is_over(&j->starts, now);
         if (!may_change(j))
             continue;
         r->jobs[r->n] = j;
@@ -137,16 +140,19 @@ static bool some_job_changes(struct arbiter *a)
             continue;
         }
         if (j->changing || j->n != j->asked_n) {
+            patience_fail(&j->follows, now, a->settings.resize_limit_ms);
             client_note("job %s did not follow%s; it is not asked again for %lld s", j->id,
-                        is_late ? " in time" : "", (long long)a->settings.resize_limit_ms / 1000);
-            j->left_alone_until_ms = now + a->settings.resize_limit_ms;
+                        is_late ? " in time" : "", (long long)(j->follows.until_ms - now) / 1000);
+        } else {
+            patience_succeed(&j->follows);
         }
         j->asked_ms = 0;
     }
     return changes;
 }
 
-static void ask_job(struct arbiter *a, struct arbiter_job *j, const struct part_target *t)
+/* true: the job was asked, and has not refused. */
+static bool ask_job(struct arbiter *a, struct arbiter_job *j, const struct part_target *t)
 {
     struct err e = { 0 };
     AUTO(free_p)
@@ -154,14 +160,15 @@ static void ask_job(struct arbiter *a, struct arbiter_job *j, const struct part_
         str_printf("the arbiter of queue '%s', policy %s: %s", a->queue, a->policy->name, t->why);
     int64_t now = clock_mono_ms();
     if (a->dry || !why)
-        return;
+        return false;
     j->asked_n = t->n;
     j->asked_ms = now;
     if (arbiter_ask_wish(a, j, t, why, &e) == 0)
-        return;
+        return true;
     client_note("job %s stays as it is: %s", j->id, e.msg);
     j->asked_ms = 0;
-    j->left_alone_until_ms = now + a->settings.resize_limit_ms;
+    patience_fail(&j->follows, now, a->settings.resize_limit_ms);
+    return false;
 }
 
 /* ---- one round ---- */
@@ -224,14 +231,41 @@ static bool some_job_starts(const struct round *r)
     return false;
 }
 
+/* The others wait for this job, which needs containers. true: they go on waiting. */
+static bool wait_for(const struct arbiter *a, struct arbiter_job *j)
+{
+    int64_t now = clock_mono_ms();
+    uint32_t before = j->starts.failures;
+    bool waits = patience_wait(&j->starts, now, a->settings.resize_limit_ms);
+    if (j->starts.failures > before)
+        client_note(
+            "job %s has not taken the room that was kept for it; no room is kept for it for %lld s",
+            j->id, (long long)(j->starts.until_ms - now) / 1000);
+    return waits;
+}
+
 /* Does a job that changes its size still wait for containers? It is in no claim, but no other job
  * may take the room that it has given back to YARN for a moment. */
-static bool some_job_lacks(const struct arbiter *a)
+static bool some_job_lacks(struct arbiter *a)
 {
+    bool lacks = false;
     for (size_t i = 0; i < a->jobs.n; i++)
-        if (a->jobs.v[i].lacks)
-            return true;
-    return false;
+        lacks |= a->jobs.v[i].lacks && wait_for(a, &a->jobs.v[i]);
+    return lacks;
+}
+
+/* After the requests of a round: if no job was asked to make room, the room for the jobs that
+ * should start is there. */
+static void await_starts(const struct arbiter *a, struct round *r, bool some_job_was_asked)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        if (r->jobs[i]->runs || !r->decision.jobs[i].n)
+            continue;
+        if (some_job_was_asked)
+            patience_pause(&r->jobs[i]->starts);
+        else
+            (void)wait_for(a, r->jobs[i]);
+    }
 }
 
 /* The places that the job has now and has in the target, too. Both lists are in the order of the
@@ -266,10 +300,7 @@ static bool ask_to_leave(struct arbiter *a, struct arbiter_job *j, const struct 
         return false;
     less.n = find_common(j, t, common, &less.n_at);
     less.at = common;
-    if (less.n >= MIN(j->n, t->n) || less.n < j->needs.min)
-        return false;
-    ask_job(a, j, &less);
-    return true;
+    return less.n < MIN(j->n, t->n) && less.n >= j->needs.min && ask_job(a, j, &less);
 }
 
 /* Does the job wait with this very size? Then it only needs to know where its containers should be,
@@ -281,20 +312,22 @@ static bool needs_places(const struct arbiter_job *j, const struct part_target *
 
 static void carry_out(struct arbiter *a, struct round *r)
 {
-    bool starts = some_job_starts(r), room_is_kept = starts || some_job_lacks(a);
+    bool starts = some_job_starts(r), room_is_kept = some_job_lacks(a) || starts, asked = false;
     int64_t now = clock_mono_ms();
     for (size_t i = 0; i < r->n; i++) {
         struct arbiter_job *j = r->jobs[i];
         const struct part_target *t = &r->decision.jobs[i];
         bool grows = t->n > j->n;
-        if (starts && t->n && j->has_master && now >= j->left_alone_until_ms &&
-            ask_to_leave(a, j, t))
+        if (!t->n || !j->has_master || patience_is_over(&j->follows, now))
             continue;
-        if (!t->n || (t->n == j->n && !needs_places(j, t)) || !j->has_master ||
-            now < j->left_alone_until_ms || (grows && (room_is_kept || !j->runs)))
-            continue;
-        ask_job(a, j, t);
+        if (starts && ask_to_leave(a, j, t))
+            asked = true;
+        else if (!patience_is_over(&j->follows, now) && /* it has not refused just now */
+                 (t->n != j->n || needs_places(j, t)) && (!grows || (!room_is_kept && j->runs)))
+            asked |= ask_job(a, j, t) && j->runs;
     }
+    if (!a->dry)
+        await_starts(a, r, asked);
 }
 
 static bool is_late(void *ctx)
@@ -407,6 +440,26 @@ static int run_here(struct client *c, const char *queue)
     return client_flush_stdout();
 }
 
+/* If --cluster or the site's file names a cluster, can an arbiter divide its jobs? 0, or minus the
+ * exit code. */
+static int check_cluster(struct client *c, struct err *e)
+{
+    struct err unread = { 0 };
+    const char *option = options_get(&c->o, OPT_CLUSTER);
+    const struct conf *site = client_site(c, &unread); /* arbiter_open() reports a damaged file */
+    const struct cluster_ops *ops = cluster_wanted(option, site);
+    bool is_chosen = option || (site && !str_eq(conf_origin(site, "tony.cluster"), "default"));
+    if (!ops)
+        return client_no_cluster(option, e);
+    if (!is_chosen || ops == &cluster_yarn)
+        return 0;
+    (void)err_set(e, EINVAL, "tony arbiter cannot divide the jobs of cluster '%s': %s", ops->name,
+                  ops->no_arbiter ? ops->no_arbiter : "it divides queues of YARN");
+    if (ops->no_arbiter_hint)
+        err_hint(e, "%s", ops->no_arbiter_hint);
+    return -EXIT_MISUSE;
+}
+
 int cmd_arbiter(struct client *c)
 {
     static const struct {
@@ -422,6 +475,9 @@ int cmd_arbiter(struct client *c)
     for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
         if (!str_eq(verb, verbs[i].verb))
             continue;
+        int rc = check_cluster(c, &e);
+        if (rc < 0)
+            return client_fail(-rc, &e);
         if (queue)
             return verbs[i].fn(c, queue);
         (void)err_set(&e, EINVAL, "tony arbiter %s: no --queue is given", verb);

@@ -15,7 +15,11 @@
  *            such a job should start, the arbiter lets no other job grow, because YARN would give
  *            the free resources to the first job that asks.
  *   Retries  If a job refuses, or does not follow within tony.pool.policy.resize-limit, the arbiter
- *            does not ask it again during another resize-limit.
+ *            does not ask it again during another resize-limit; after further failures it waits
+ *            twice as long each time (arbiter/patience.h).
+ *   Waiting  A job of another user may say without end that it needs containers. The arbiter keeps
+ *            free room for a job for at most resize-limit, and then treats the job as one that
+ *            keeps what it has.
  *   Rounds   While a job that was asked is still changing, the arbiter decides nothing.
  */
 #ifndef TONY_CLIENT_ARBITER_ARBITER_H
@@ -25,6 +29,7 @@
 #include <stdint.h>
 
 #include "arbiter/claims.h"
+#include "arbiter/patience.h"
 #include "arbiter/settings.h"
 #include "arbiter/share.h"
 #include "base/base.h"
@@ -43,8 +48,9 @@ struct arbiter_job {
     bool is_elastic;    /* it has needs */
     struct share_needs needs;
     int64_t silent_until_ms; /* its master did not answer: ask it again only after this time */
-    /* the job has refused or was too slow: ask it again only after this time */
-    int64_t left_alone_until_ms;
+    struct patience follows; /* with its answers to requests; over: do not ask the job */
+    /* with its need for containers while there is room; over: keep no room for the job */
+    struct patience starts;
     /* time of the last request to the master; 0 = the job has followed it */
     int64_t asked_ms;
     uint32_t asked_n; /* the number of instances in that request */
@@ -57,6 +63,7 @@ struct arbiter_job {
     int64_t submitted_ms;
     bool has_master, runs, changing;
     bool lacks;      /* it changes, and YARN has not given it all its containers yet */
+    bool in_vain;    /* it waits, but no room is kept for it now: see `starts` */
     bool had_master; /* YARN starts another master; the containers of the job still run */
     char host[256];  /* of the master */
     uint16_t port;

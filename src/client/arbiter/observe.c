@@ -350,6 +350,8 @@ struct placing {
 static int place(const char *node, uint32_t n, void *arg)
 {
     struct placing *p = arg;
+    if (p->lost)
+        return 0; /* the job is left alone anyway; a hostile master may name very many nodes */
     struct part_place at = { .node = find_node(p->a, node), .n = n };
     if (at.node >= p->a->nodes.n) {
         p->lost = true;
@@ -384,7 +386,9 @@ static void leave_alone(struct arbiter_job *j)
     j->changing = true;
 }
 
-static void take_state(struct arbiter_job *j, const struct share_state *s, bool lost)
+/* resize_limit_ms: no resize costs more, since the arbiter waits no longer for one. */
+static void take_state(struct arbiter_job *j, const struct share_state *s, bool lost,
+                       int64_t resize_limit_ms)
 {
     j->n = s->n;
     j->runs = s->runs && j->n_containers == s->n;
@@ -393,11 +397,13 @@ static void take_state(struct arbiter_job *j, const struct share_state *s, bool 
     if (s->left_ms >= 0)
         j->remaining_s = (double)s->left_ms / 1000;
     if (s->cost_ms >= 0)
-        j->resize_s = (double)s->cost_ms / 1000;
+        j->resize_s = (double)MIN(s->cost_ms, resize_limit_ms) / 1000;
     if (j->at.n > 1)
         qsort(j->at.v, j->at.n, sizeof *j->at.v, by_node);
     if (j->changing || (s->runs && !j->runs) || (j->registered && !is_credible(j)))
         leave_alone(j);
+    if (j->runs)
+        patience_succeed(&j->starts);
 }
 
 static int observe_job(struct arbiter *a, struct arbiter_job *j, struct err *e)
@@ -416,13 +422,14 @@ static int observe_job(struct arbiter *a, struct arbiter_job *j, struct err *e)
         leave_alone(j);
     if (!j->is_elastic || !j->has_master)
         return 0;
-    int rc = arbiter_ask_share(a, j, &json, &unreachable);
+    /* Whatever the master refuses with, ENOMEM too, concerns only this job. */
+    int rc = arbiter_ask_share(a, j, &json, &unreachable) < 0 ? -EAGAIN : 0;
     if (rc == 0)
         rc = share_state_read(buf_span(&json), &s, place, &p, &unreachable);
     if (rc == -ENOMEM)
         return err_set(e, ENOMEM, "cannot keep the state of '%s': %m", j->id);
     if (rc == 0)
-        take_state(j, &s, p.lost);
+        take_state(j, &s, p.lost, a->settings.resize_limit_ms);
     else
         leave_alone(j); /* its master does not answer */
     if (rc < 0)

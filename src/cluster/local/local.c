@@ -232,6 +232,8 @@ static int history_file(struct cluster *k, const char *id, const char *name, str
 const struct cluster_ops cluster_local = {
     .name = "local",
     .title = "this machine's pool",
+    .no_arbiter = "the pool divides this machine itself",
+    .no_arbiter_hint = "tony pool set policy=dorm",
     .open = open_local,
     .close = close_local,
     .plan = plan,
