@@ -31,8 +31,10 @@ def pytest_configure(config):
     # could not interrupt their programs.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if RESULTS_FD in os.environ and not hasattr(config, "workerinput"):  # the workers of pytest-xdist report to their controller
-        config.pluginmanager.register(Results(int(os.environ[RESULTS_FD])), "tony-results")
+    # Only this process has the descriptor: not the workers of pytest-xdist, and not a pytest that a test starts.
+    fd = os.environ.pop(RESULTS_FD, None)
+    if fd:
+        config.pluginmanager.register(Results(int(fd)), "tony-results")
 
 
 def pytest_addoption(parser):
