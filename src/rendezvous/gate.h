@@ -2,7 +2,9 @@
 /*
  * The part that all rendezvous servers share: a port, the connections that are accepted there, and
  * the set of descriptors that the server polls (epoll). With cfg->own_peers the gate closes the
- * connections of other users (decision 0024).
+ * connections of other users (decision 0024). That includes a peer that has closed its end before
+ * the gate accepts it, since its user cannot be found out any more: what it sent is lost. The
+ * clients of all frameworks wait for an answer first.
  */
 #ifndef TONY_RENDEZVOUS_GATE_H
 #define TONY_RENDEZVOUS_GATE_H
