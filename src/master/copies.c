@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes the copies of the journal: see copies.h. */
+/* Writes the copies of a file: see copies.h. */
 #include "master/copies.h"
 
 #include <errno.h>
@@ -19,17 +19,27 @@
 
 enum { KEEP_CAP = 1 << 20 }; /* bytes of memory that are kept between two writes */
 
-/* One file: records first to last, which are the bytes from `from` to `to` of the journal. last 0 =
- * no file. */
+/* The names of events in the log. */
+static const struct {
+    const char *not_copied, *not_listed, *not_removed;
+} events[] = {
+    [COPIES_JOURNAL] = { "journal.not_copied", "journal.copies_not_listed",
+                         "journal.copy_not_removed" },
+    [COPIES_METRICS] = { "metrics.not_copied", "metrics.copies_not_listed",
+                         "metrics.copy_not_removed" },
+};
+
+/* One copy: records first to last, which are the bytes from `from` to `to` of the file. last 0 = no
+ * copy. */
 struct piece {
     uint64_t segment, first, last, from, to;
 };
 
 struct copies {
     struct copies_config cfg;
-    char *dir, *journal;
+    char *dir, *file;
     uint64_t segment;             /* number of its first record */
-    uint64_t written, stored;     /* bytes of the segment: in the journal, in the copies */
+    uint64_t written, stored;     /* bytes of the segment: in the file, in the copies */
     uint64_t written_n, stored_n; /* the last record of each */
     uint64_t older_n;             /* the last record that an older set has */
     struct piece base;
@@ -44,7 +54,7 @@ struct copies {
     bool under_way;       /* HDFS has not answered a put, list or remove yet */
     bool list_due;        /* list the directory, to find files that are not in the set */
     bool list_again;      /* removing failed: set list_due after the next put */
-    bool covered;         /* an older set still has all records of the journal */
+    bool covered;         /* an older set still has all records of the file */
 
     bool hurried, stopped;
     int64_t waits_since; /* hurried: since when the action waits */
@@ -56,6 +66,17 @@ struct copies {
 };
 
 static void on_timer(void *arg);
+
+static int no_memory(const char *file, struct err *e)
+{
+    return err_set(e, ENOMEM, "no memory to copy '%s'", file);
+}
+
+static void tell_stored(const struct copies *c)
+{
+    if (c->cfg.on_stored)
+        c->cfg.on_stored(c->cfg.arg);
+}
 
 /* ---- life ---- */
 
@@ -76,16 +97,16 @@ int copies_new(const struct copies_config *cfg, struct copies **out, struct err 
     if (c) {
         c->cfg = *cfg;
         c->dir = str_dup(cfg->dir);
-        c->journal = str_dup(cfg->journal);
+        c->file = str_dup(cfg->file);
         c->text.max = COPIES_PIECE_MAX;
         c->timer = loop_timer_new(cfg->loop, on_timer, c);
         begin_set(c, cfg->first_n, cfg->size, cfg->last_n);
-        c->covered = true; /* this master has read the journal from an older set */
+        c->covered = true; /* this master has read the file from an older set */
         c->older_n = cfg->last_n;
     }
-    if (!c || !c->dir || !c->journal || !c->timer) {
+    if (!c || !c->dir || !c->file || !c->timer) {
         copies_free(c);
-        return err_set(e, ENOMEM, "no memory to copy the journal");
+        return no_memory(cfg->file, e);
     }
     if (c->written > 0)
         loop_timer_set(c->timer, clock_mono_ms() + cfg->delay_ms);
@@ -101,7 +122,7 @@ void copies_free(struct copies *c)
     buf_done(&c->text);
     strv_done(&c->garbage);
     free(c->dir);
-    free(c->journal);
+    free(c->file);
     free(c);
 }
 
@@ -160,7 +181,7 @@ static void arm(struct copies *c)
 static void put_failed(struct copies *c, const struct err *e)
 {
     if (!c->complained)
-        log_err(LOG_WARN, "journal.not_copied", e);
+        log_err(LOG_WARN, events[c->cfg.kind].not_copied, e);
     c->complained = true;
     c->next_ms = clock_mono_ms() + c->cfg.retry_ms;
 }
@@ -179,33 +200,28 @@ static char *path_of(const struct copies *c, const struct piece *p)
     return name ? fs_join(c->dir, name) : NULL;
 }
 
-static int no_memory(struct err *e)
-{
-    return err_set(e, ENOMEM, "no memory to copy the journal");
-}
-
 /* Read the bytes of c->sending. They are whole records, because the master writes whole records. */
 static int read_piece(struct copies *c, struct err *e)
 {
-    AUTO(close_p) int fd = open(c->journal, O_RDONLY | O_CLOEXEC);
+    AUTO(close_p) int fd = open(c->file, O_RDONLY | O_CLOEXEC);
     if (fd == -1)
-        return err_set(e, errno, "cannot open '%s': %m", c->journal);
+        return err_set(e, errno, "cannot open '%s': %m", c->file);
     uint64_t n = c->sending.to - c->sending.from;
     if (n > COPIES_PIECE_MAX)
         return err_set(e, EFBIG, "a copy of '%s' would have %" PRIu64 " bytes; the limit is %d",
-                       c->journal, n, COPIES_PIECE_MAX);
+                       c->file, n, COPIES_PIECE_MAX);
     buf_clear(&c->text);
     char *to = buf_reserve(&c->text, (size_t)n);
     if (!to)
-        return no_memory(e);
+        return no_memory(c->file, e);
     for (uint64_t done = 0; done < n;) {
         ssize_t got = pread(fd, to + done, (size_t)(n - done), (off_t)(c->sending.from + done));
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            return err_set(e, errno, "cannot read '%s': %m", c->journal);
+            return err_set(e, errno, "cannot read '%s': %m", c->file);
         if (got == 0)
-            return err_set(e, EIO, "'%s' is shorter than the journal that was written", c->journal);
+            return err_set(e, EIO, "'%s' is shorter than what was written to it", c->file);
         done += (uint64_t)got;
     }
     buf_commit(&c->text, (size_t)n);
@@ -277,7 +293,7 @@ static void on_put(const struct files_result *r, const struct err *e, void *arg)
     }
     if (!has_new(c)) {
         c->hurried = c->gave_up = c->covered = false;
-        c->cfg.on_stored(c->cfg.arg);
+        tell_stored(c);
     }
     arm(c);
 }
@@ -287,7 +303,7 @@ static void put_next(struct copies *c)
     struct err e = { 0 };
     choose_piece(c);
     AUTO(free_p) char *path = path_of(c, &c->sending);
-    int rc = path ? read_piece(c, &e) : no_memory(&e);
+    int rc = path ? read_piece(c, &e) : no_memory(c->file, &e);
     if (rc == 0)
         rc = c->cfg.files->put(c->cfg.fs, path, 0600, buf_span(&c->text), on_put, c, &e);
     c->under_way = rc == 0;
@@ -320,7 +336,7 @@ static void on_listed(const struct files_result *r, const struct err *e, void *a
     if (c->stopped)
         return;
     if (e->num) {
-        log_err(LOG_WARN, "journal.copies_not_listed", e);
+        log_err(LOG_WARN, events[c->cfg.kind].not_listed, e);
         c->list_again = true;
     }
     for (size_t i = 0; r && i < r->n_stats; i++) {
@@ -341,7 +357,7 @@ static void list_files(struct copies *c)
     c->list_due = false;
     c->under_way = c->cfg.files->list(c->cfg.fs, c->dir, on_listed, c, &e) == 0;
     if (!c->under_way) {
-        log_err(LOG_WARN, "journal.copies_not_listed", &e);
+        log_err(LOG_WARN, events[c->cfg.kind].not_listed, &e);
         c->list_again = true;
     }
 }
@@ -355,7 +371,7 @@ static void on_removed(const struct files_result *r, const struct err *e, void *
     if (c->stopped)
         return;
     if (e->num) {
-        log_err(LOG_WARN, "journal.copy_not_removed", e);
+        log_err(LOG_WARN, events[c->cfg.kind].not_removed, e);
         c->list_again = true;
     }
     arm(c);
@@ -367,10 +383,11 @@ static void remove_next(struct copies *c)
     AUTO(free_p) char *name = c->garbage.v[--c->garbage.n];
     AUTO(free_p) char *path = fs_join(c->dir, name);
     c->garbage.v[c->garbage.n] = NULL;
-    int rc = path ? c->cfg.files->remove(c->cfg.fs, path, on_removed, c, &e) : no_memory(&e);
+    int rc =
+        path ? c->cfg.files->remove(c->cfg.fs, path, on_removed, c, &e) : no_memory(c->file, &e);
     c->under_way = rc == 0;
     if (rc < 0) {
-        log_err(LOG_WARN, "journal.copy_not_removed", &e);
+        log_err(LOG_WARN, events[c->cfg.kind].not_removed, &e);
         c->list_again = true;
     }
 }
@@ -396,7 +413,7 @@ static void on_timer(void *arg)
     if (c->hurried && now >= c->waits_since + c->cfg.patience_ms) {
         c->gave_up = true;
         c->hurried = false;
-        c->cfg.on_stored(c->cfg.arg);
+        tell_stored(c);
     }
     arm(c);
 }
@@ -440,5 +457,5 @@ void copies_stop(struct copies *c)
         return;
     c->stopped = true;
     loop_timer_stop(c->timer);
-    c->cfg.on_stored(c->cfg.arg);
+    tell_stored(c);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies of the journal for the next master, which may run on another node. They are files in the
- * staging directory of the job in HDFS. Each file is written once and holds whole records, as they
- * are in the journal:
+ * Copies of a file of this master for the next master, which may run on another node: of the
+ * journal, and of the metrics (COPIES_METRICS, below). They are files in the staging directory of
+ * the job in HDFS. Each file is written once and holds whole records, as they are in the journal:
  *
  *     <dir>/<epoch>-<segment>-<first>-<last>      at least 4, then 12, 12 and 12 decimal digits
  *
@@ -30,6 +30,10 @@
  *
  * The copies are a moment behind the journal: docs/decisions/0007-a-second-master.md says why that
  * is enough.
+ *
+ * Of the file of metrics (storage/metrics_file.h), each byte counts as a record: first and last are
+ * the numbers of bytes, from 1. When a thinner file replaces the file, a new segment begins, whose
+ * first byte has the number after the last one of the old file. No action waits for these copies.
  */
 #ifndef TONY_MASTER_COPIES_H
 #define TONY_MASTER_COPIES_H
@@ -54,27 +58,30 @@ enum {
     COPIES_FETCH_TRIES = 5, /* listings of the directory, if a listed file is missing afterwards */
 };
 
+enum copies_kind { COPIES_JOURNAL = 0, COPIES_METRICS };
+
 struct copies_config { /* borrowed until copies_free(), except for the strings */
+    enum copies_kind kind;
     struct loop *loop;
     const struct files_ops *files;
     void *fs;
-    const char *dir, *journal; /* the directory in HDFS; the path of the journal here */
+    const char *dir, *file; /* the directory in HDFS; the path of the file here */
     uint32_t epoch;
-    uint64_t first_n, last_n, size; /* of the journal's segment now; last_n 0 = it is empty */
+    uint64_t first_n, last_n, size;          /* of the file's segment now; last_n 0 = it is empty */
     int64_t delay_ms, retry_ms, patience_ms; /* COPIES_DELAY_MS, ...; other times in tests */
-    void (*on_stored)(void *arg);            /* copies_stored() has become true */
+    void (*on_stored)(void *arg); /* copies_stored() has become true; NULL = nobody waits */
     void *arg;
 };
 
 struct copies;
 int copies_new(const struct copies_config *cfg, struct copies **out, struct err *e);
 void copies_free(struct copies *c); /* NULL is fine */
-/* The journal was written: it has `size` bytes now, up to record last_n. */
+/* The file was written: it has `size` bytes now, up to record last_n. */
 void copies_wrote(struct copies *c, uint64_t size, uint64_t last_n);
-/* The journal was replaced by a new segment: records first_n to last_n, `size` bytes. */
+/* The file was replaced by a new segment: records first_n to last_n, `size` bytes. */
 void copies_segment(struct copies *c, uint64_t first_n, uint64_t size, uint64_t last_n);
 void copies_hurry(struct copies *c); /* an action waits: copy now, do not collect more records */
-/* Do the copies hold all records of the journal? Also true if the caller should stop waiting for
+/* Do the copies hold all records of the file? Also true if the caller should stop waiting for
  * them: after COPIES_PATIENCE_MS, and after copies_stop(). */
 bool copies_stored(const struct copies *c);
 /* The number of the last record that the copies have. UINT64_MAX if copies_stored(). */
@@ -95,6 +102,7 @@ struct copies_piece {
     char *name;
     struct buf text;
     /* Set by copies_assemble(): */
+    enum copies_kind kind;
     uint64_t has_last; /* the last record in the text; first - 1 = the text has none */
     struct err damage; /* num 0 = none; an end in the middle of a record is no damage */
 };
@@ -102,23 +110,24 @@ struct copies_piece {
 /* Parse the name of a copy into *out, except out->name. -EINVAL: it is no name of a copy. */
 int copies_parse_name(const char *name, struct copies_piece *out);
 
-/* Put the journal together from the files of one master.
+/* Put the file together from the copies of one master.
  *
- * 1         *out has the journal
+ * 1         *out has the file
  * 0         no base was ever written completely, so that master relied on none of its files
  * -EBADMSG  a file or a record is missing or damaged; the error names it
  * -ENOMEM
  */
-int copies_assemble(struct copies_piece *v, size_t n, struct buf *out, struct err *e);
+int copies_assemble(enum copies_kind kind, struct copies_piece *v, size_t n, struct buf *out,
+                    struct err *e);
 
 struct copies_found {
-    uint64_t size; /* bytes of the journal that was written; 0 = there are no copies */
+    uint64_t size; /* bytes of the file that was written; 0 = there are no copies */
     unsigned n_files;
 };
 typedef void copies_done_fn(const struct copies_found *f, const struct err *e, void *arg);
-/* Read the copies in dir, put the journal together and write it to `path`, which must not exist.
+/* Read the copies in dir, put the file together and write it to `path`, which must not exist.
  * done() is called once, after this function has returned; e->num 0 = success. */
-int copies_fetch(const struct files_ops *files, void *fs, const char *dir, const char *path,
-                 copies_done_fn *done, void *arg, struct err *e);
+int copies_fetch(enum copies_kind kind, const struct files_ops *files, void *fs, const char *dir,
+                 const char *path, copies_done_fn *done, void *arg, struct err *e);
 
 #endif

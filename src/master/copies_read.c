@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads the copies of a journal: see copies.h. */
+/* Reads the copies of a file: see copies.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -52,7 +52,36 @@ int copies_parse_name(const char *name, struct copies_piece *out)
     return 0;
 }
 
-/* ---- putting the journal together ---- */
+/* ---- putting the file together ---- */
+
+/* The names of events in the log, and words of messages. */
+static const struct {
+    const char *unfinished, *unknown, *of;
+} words[] = {
+    [COPIES_JOURNAL] = { "journal.copy_unfinished", "journal.copy_unknown", "the journal" },
+    [COPIES_METRICS] = { "metrics.copy_unfinished", "metrics.copy_unknown", "the metrics" },
+};
+
+/* "record 4 is", "records 4 to 7 are", or the same with bytes. */
+static const char *range(enum copies_kind kind, uint64_t first, uint64_t last,
+                         char out[static JOURNAL_RANGE_MAX])
+{
+    if (kind == COPIES_JOURNAL)
+        return journal_range(first, last, out, JOURNAL_RANGE_MAX);
+    (void)snprintf(out, JOURNAL_RANGE_MAX, "bytes %" PRIu64 " to %" PRIu64 " are", first, last);
+    return out;
+}
+
+/* A file of bytes: its length says what it has. */
+static void check_bytes(struct copies_piece *p)
+{
+    uint64_t most = p->last - p->first + 1;
+    if (p->text.len <= most)
+        p->has_last = p->first - 1 + p->text.len;
+    else
+        (void)err_set(&p->damage, EBADMSG, "copy '%s' has %zu bytes, and its name says %" PRIu64,
+                      p->name, p->text.len, most);
+}
 
 /* Find out which records the file really has. */
 static void check_piece(struct copies_piece *p)
@@ -62,6 +91,10 @@ static void check_piece(struct copies_piece *p)
     int rc;
     p->has_last = p->first - 1;
     p->damage = (struct err){ 0 };
+    if (p->kind == COPIES_METRICS) {
+        check_bytes(p);
+        return;
+    }
     journal_reader_part(&r, buf_span(&p->text), p->first);
     while ((rc = journal_reader_next(&r, &rec, &p->damage)) == 1)
         p->has_last = rec.n;
@@ -83,7 +116,7 @@ static bool is_whole(const struct copies_piece *p)
  * the older set still exists. If it has tails, its base was complete once, so that is an error. */
 static int find_base(struct copies_piece *v, size_t n, struct copies_piece **out, struct err *e)
 {
-    char range[JOURNAL_RANGE_MAX];
+    char missing[JOURNAL_RANGE_MAX];
     *out = NULL;
     for (size_t i = 0; i < n; i++) {
         struct copies_piece *p = &v[i];
@@ -98,37 +131,51 @@ static int find_base(struct copies_piece *v, size_t n, struct copies_piece **out
             *e = p->damage;
             return -e->num;
         }
-        return err_set(e, EBADMSG,
-                       "the copies of the journal are not whole: %s missing before '%s'",
-                       journal_range(p->segment, p->first - 1, range, sizeof range), p->name);
+        return err_set(e, EBADMSG, "the copies of %s are not whole: %s missing before '%s'",
+                       words[p->kind].of, range(p->kind, p->segment, p->first - 1, missing),
+                       p->name);
     }
     return 0;
 }
 
-/* Append the records of p that follow record `behind`. */
-static int append(struct buf *out, const struct copies_piece *p, uint64_t behind, struct err *e)
+static int no_memory(enum copies_kind kind, struct err *e)
+{
+    return err_set(e, ENOMEM, "no memory for %s of the master before this one", words[kind].of);
+}
+
+/* The records of p that follow record `behind`. */
+static struct span records_behind(const struct copies_piece *p, uint64_t behind)
 {
     struct journal_reader r;
     struct journal_record rec = { .n = p->first - 1 };
+    if (p->kind == COPIES_METRICS) {
+        size_t from = (size_t)(MAX(behind, p->first - 1) - (p->first - 1));
+        return span_mem(p->text.p + from, p->text.len - from);
+    }
     journal_reader_part(&r, buf_span(&p->text), p->first);
     while (rec.n < behind && journal_reader_next(&r, &rec, NULL) == 1)
         ;
     size_t from = (size_t)r.end;
     while (rec.n < p->has_last && journal_reader_next(&r, &rec, NULL) == 1)
         ;
-    if (buf_add(out, p->text.p + from, (size_t)r.end - from) < 0)
-        return err_set(e, ENOMEM, "no memory for the journal of the master before this one");
-    return 0;
+    return span_mem(p->text.p + from, (size_t)r.end - from);
 }
 
-/* The journal was put together up to record `last`. Does the name of a file say that it has later
+/* Append the records of p that follow record `behind`. */
+static int append(struct buf *out, const struct copies_piece *p, uint64_t behind, struct err *e)
+{
+    struct span text = records_behind(p, behind);
+    return buf_add(out, text.p, text.len) < 0 ? no_memory(p->kind, e) : 0;
+}
+
+/* The file was put together up to record `last`. Does the name of a file say that it has later
  * records? The file that the master wrote when it died may be cut short anywhere. But if a later
  * file exists, the earlier ones were complete once, so that is an error. */
 static int check_rest(const struct copies_piece *v, size_t n, uint64_t segment, uint64_t last,
                       struct err *e)
 {
     const struct copies_piece *short_one = NULL, *later = NULL;
-    char range[JOURNAL_RANGE_MAX];
+    char missing[JOURNAL_RANGE_MAX];
     for (size_t i = 0; i < n; i++) {
         if (v[i].segment != segment || v[i].last <= last)
             continue;
@@ -142,22 +189,25 @@ static int check_rest(const struct copies_piece *v, size_t n, uint64_t segment, 
             short_one = &v[i];
     }
     if (later)
-        return err_set(e, EBADMSG,
-                       "the copies of the journal are not whole: %s missing before '%s'%s%s%s",
-                       journal_range(last + 1, later->first - 1, range, sizeof range), later->name,
+        return err_set(e, EBADMSG, "the copies of %s are not whole: %s missing before '%s'%s%s%s",
+                       words[later->kind].of,
+                       range(later->kind, last + 1, later->first - 1, missing), later->name,
                        short_one ? "; '" : "", short_one ? short_one->name : "",
                        short_one ? "' is cut short" : "");
     if (short_one)
-        log_event(LOG_WARN, "journal.copy_unfinished", f_str("file", short_one->name),
+        log_event(LOG_WARN, words[short_one->kind].unfinished, f_str("file", short_one->name),
                   f_int("last", (int64_t)last));
     return 0;
 }
 
-int copies_assemble(struct copies_piece *v, size_t n, struct buf *out, struct err *e)
+int copies_assemble(enum copies_kind kind, struct copies_piece *v, size_t n, struct buf *out,
+                    struct err *e)
 {
     struct copies_piece *base, *next;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
+        v[i].kind = kind;
         check_piece(&v[i]);
+    }
     int rc = find_base(v, n, &base, e);
     if (rc < 0 || !base)
         return rc;
@@ -179,6 +229,7 @@ int copies_assemble(struct copies_piece *v, size_t n, struct buf *out, struct er
 /* ---- fetching ---- */
 
 struct fetch {
+    enum copies_kind kind;
     const struct files_ops *files;
     void *fs;
     char *dir, *path;
@@ -229,12 +280,7 @@ static void fetch_over(struct fetch *f)
     fetch_free(f);
 }
 
-static int no_memory(struct err *e)
-{
-    return err_set(e, ENOMEM, "no memory for the journal of the master before this one");
-}
-
-static void write_journal(struct fetch *f, struct span text)
+static void write_file(struct fetch *f, struct span text)
 {
     f->found.size = text.len;
     if (text.len > 0)
@@ -250,7 +296,7 @@ static void keep_best(struct fetch *f)
         struct copies_piece *p = &f->pieces.v[i];
         struct buf text = { .max = SIZE_MAX / 4 };
         if (!f->unfinished && !(f->unfinished = str_dup(p->name)))
-            (void)no_memory(&f->why);
+            (void)no_memory(f->kind, &f->why);
         if (p->first != 1 || p->segment != 1)
             continue;
         (void)append(&text, p, 0, &f->why);
@@ -263,7 +309,7 @@ static void keep_best(struct fetch *f)
         f->best_last = p->has_last;
         free(f->best_name);
         if (!(f->best_name = str_dup(p->name)))
-            (void)no_memory(&f->why);
+            (void)no_memory(f->kind, &f->why);
     }
 }
 
@@ -272,17 +318,17 @@ static void no_set(struct fetch *f)
 {
     if (f->unfinished && !f->best_name)
         (void)err_set(&f->why, EBADMSG,
-                      "the copies of the journal in '%s' are not whole: '%s' is cut short, and "
-                      "there is no older set",
-                      f->dir, f->unfinished);
+                      "the copies of %s in '%s' are not whole: '%s' is cut short, and there is no "
+                      "older set",
+                      words[f->kind].of, f->dir, f->unfinished);
     if (f->why.num) {
         fetch_over(f);
         return;
     }
     if (f->best_name)
-        log_event(LOG_WARN, "journal.copy_unfinished", f_str("file", f->best_name),
+        log_event(LOG_WARN, words[f->kind].unfinished, f_str("file", f->best_name),
                   f_int("last", (int64_t)f->best_last));
-    write_journal(f, buf_span(&f->best));
+    write_file(f, buf_span(&f->best));
 }
 
 static void read_epoch(struct fetch *f);
@@ -299,13 +345,13 @@ static void epoch_is_read(struct fetch *f)
         begin_listing(f);
         return;
     }
-    int rc = f->why.num
-                 ? -f->why.num
-                 : copies_assemble(f->pieces.v + f->from, f->pieces.n - f->from, &text, &f->why);
+    int rc = f->why.num ? -f->why.num
+                        : copies_assemble(f->kind, f->pieces.v + f->from, f->pieces.n - f->from,
+                                          &text, &f->why);
     if (rc < 0) {
         fetch_over(f);
     } else if (rc > 0) {
-        write_journal(f, buf_span(&text));
+        write_file(f, buf_span(&text));
     } else {
         keep_best(f);
         while (f->pieces.n > f->from) { /* continue with the epoch before */
@@ -330,10 +376,10 @@ static void on_got(const struct files_result *r, const struct err *e, void *arg)
     f->file_is_missing |= e->num == ENOENT;
     if (e->num && !f->why.num) {
         f->why = *e;
-        (void)err_wrap(&f->why, -e->num, "cannot read copy '%s' of the journal", p->name);
+        (void)err_wrap(&f->why, -e->num, "cannot read copy '%s' of %s", p->name, words[f->kind].of);
     }
     if (r && buf_add(&p->text, r->data.p, r->data.len) < 0 && !f->why.num)
-        (void)no_memory(&f->why);
+        (void)no_memory(f->kind, &f->why);
     free(g);
     if (--f->waiting == 0)
         epoch_is_read(f);
@@ -345,7 +391,8 @@ static void get_piece(struct fetch *f, size_t i)
     AUTO(free_p) char *path = fs_join(f->dir, f->pieces.v[i].name);
     if (g)
         *g = (struct piece_get){ f, i };
-    int rc = g && path ? f->files->get(f->fs, path, on_got, g, &f->why) : no_memory(&f->why);
+    int rc =
+        g && path ? f->files->get(f->fs, path, on_got, g, &f->why) : no_memory(f->kind, &f->why);
     if (rc < 0)
         free(g);
     else
@@ -378,7 +425,7 @@ static int add_piece(struct fetch *f, const char *name)
 {
     struct copies_piece p;
     if (copies_parse_name(name, &p) < 0) {
-        log_event(LOG_WARN, "journal.copy_unknown", f_str("file", name));
+        log_event(LOG_WARN, words[f->kind].unknown, f_str("file", name));
         return 0;
     }
     p.name = str_dup(name);
@@ -386,7 +433,7 @@ static int add_piece(struct fetch *f, const char *name)
     if (p.name && vec_push(&f->pieces, p) == 0)
         return 0;
     free(p.name);
-    return no_memory(&f->why);
+    return no_memory(f->kind, &f->why);
 }
 
 static void on_listed(const struct files_result *r, const struct err *e, void *arg)
@@ -410,19 +457,20 @@ static void begin_listing(struct fetch *f)
         fetch_over(f);
 }
 
-int copies_fetch(const struct files_ops *files, void *fs, const char *dir, const char *path,
-                 copies_done_fn *done, void *arg, struct err *e)
+int copies_fetch(enum copies_kind kind, const struct files_ops *files, void *fs, const char *dir,
+                 const char *path, copies_done_fn *done, void *arg, struct err *e)
 {
     struct fetch *f = calloc(1, sizeof *f);
     if (f)
-        *f = (struct fetch){ .files = files,
+        *f = (struct fetch){ .kind = kind,
+                             .files = files,
                              .fs = fs,
                              .dir = str_dup(dir),
                              .path = str_dup(path),
                              .best.max = SIZE_MAX / 4,
                              .done = done,
                              .arg = arg };
-    int rc = f && f->dir && f->path ? files->list(fs, dir, on_listed, f, e) : no_memory(e);
+    int rc = f && f->dir && f->path ? files->list(fs, dir, on_listed, f, e) : no_memory(kind, e);
     if (rc < 0)
         fetch_free(f);
     return rc;

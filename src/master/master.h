@@ -94,6 +94,7 @@ struct master_remote {
     const char *staging_dir; /* removed when the job is over; NULL = none */
     const char *journal_dir; /* for copies of the journal (copies.h), which the next master reads;
                                 NULL = the cluster starts no other master */
+    const char *metrics_dir; /* the same for the file of metrics */
     int64_t archive_ms;      /* limit for writing the history at the end; 0 = ARCHIVE_MAX_MS */
 };
 

@@ -23,7 +23,8 @@
  *   yarn/yarn.c, yarn/home.c    start on YARN
  *   single_node.c               runs the task of a job without roles in the master's container
  *   reconnect.c                 connects a new master to the executors of the one before it
- *   copies.c, copies_read.c     copy the journal to HDFS for the next master, and read it there
+ *   copies.c, copies_read.c     copy the journal and the metrics to HDFS for the next master, and
+ *                               read them there
  *   queued_resize.c             takes the resize that a client left before there was a master
  *   archive.c, yarn/hdfs.c      write the history to HDFS, and remove the staging directory
  *   termination.c               handles SIGTERM
@@ -532,6 +533,7 @@ void metrics_on_beat(struct peer *p, const Tony__Beat *b);
 /* The attempt of this slot has ended: its series end, and the metrics of the original are known. */
 void metrics_on_end(struct master *m, uint32_t slot);
 void metrics_finish(struct master *m); /* the job is over: end all series, and write the file */
+void metrics_stop_copies(struct master *m); /* no other master needs the file */
 /* Append `,"metrics":{...}` and so on to the status document. */
 void metrics_job_members(const struct master *m, struct buf *out);
 void metrics_task_members(const struct master *m, uint32_t slot, struct buf *out);

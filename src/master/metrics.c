@@ -5,7 +5,8 @@
  *
  * Beats bring values. FLUSH_MS after the first one, the changes are appended to the file, without a
  * sync. When the file is larger than metrics_file_limit(), a thread makes a thinner one. A new
- * master restores the latest values from the file.
+ * master restores the latest values from the file. On a cluster, copies.h brings the file to a
+ * master on another node: the values of the last COPY_INTERVALS measurements may be missing there.
  *
  * The job does not depend on any of this: if the file cannot be written, the values are lost, a
  * warning is logged, and the write is tried again later.
@@ -22,6 +23,7 @@
 #include "base/util.h"
 #include "codec/json.h"
 #include "conf/conf.h"
+#include "master/copies.h"
 #include "master/master_int.h"
 #include "metrics/metrics.h"
 #include "proto/tony.pb-c.h"
@@ -30,7 +32,9 @@
 enum {
     FLUSH_MS = 1000,
     AFTER_FAILURE_MS = 30000,
-    VALUES_MAX = 4096, /* in one Beat */
+    COPY_INTERVALS = 6, /* the file is copied after so many intervals of the measurements ... */
+    COPY_MIN_MS = 1000, /* ... but not more often than this */
+    VALUES_MAX = 4096,  /* in one Beat */
 };
 
 /* What is known of a task besides the values in the table. */
@@ -65,6 +69,8 @@ struct master_metrics {
     struct thin_job *thinning; /* NULL = none is under way */
     int level;
     int64_t thin_at; /* bytes of the file at which it is thinned next; 0 = its limit */
+    struct copies *copies;  /* NULL = the cluster starts no other master after this one */
+    uint64_t copied_before; /* bytes of the files that this one has replaced */
 };
 
 /* ---- tasks ---- */
@@ -248,6 +254,23 @@ static void end_lost(struct master_metrics *x)
 
 static void begin_thinning(struct master_metrics *x);
 
+/* Tell the copies that records were appended. */
+static void copy_records(const struct master_metrics *x)
+{
+    if (x->copies)
+        copies_wrote(x->copies, (uint64_t)x->file.size, x->copied_before + (uint64_t)x->file.size);
+}
+
+/* Tell the copies that a file of old_size bytes was replaced. */
+static void copy_replaced(struct master_metrics *x, int64_t old_size)
+{
+    if (!x->copies)
+        return;
+    x->copied_before += (uint64_t)old_size;
+    copies_segment(x->copies, x->copied_before + 1, (uint64_t)x->file.size,
+                   x->copied_before + (uint64_t)x->file.size);
+}
+
 static void note_failure(struct master_metrics *x, const struct err *e)
 {
     if (!x->write_failed)
@@ -275,6 +298,7 @@ static int write_changes(struct master_metrics *x)
         return rc;
     }
     x->write_failed = false;
+    copy_records(x);
     if (x->file.size > MAX(limit - limit / 16, x->thin_at)) /* it still grows meanwhile */
         begin_thinning(x);
     return 0;
@@ -303,10 +327,12 @@ static void thin_done(void *arg, int rc)
         x->thinning = NULL;
         if (rc == 0)
             rc = metrics_file_replace(&x->file, &j->t, &j->e);
-        if (rc == 0)
+        if (rc == 0) {
             x->level = j->t.level;
-        else
+            copy_replaced(x, old_size);
+        } else {
             log_err(LOG_WARN, "metrics.not_thinned", &j->e);
+        }
         x->thin_at = rc == 0 ? 0 : x->file.size + x->file.size / 4;
         log_event(LOG_DEBUG, "metrics.thinned", f_int("from", j->t.size),
                   f_int("to", j->t.new_size), f_int("level", j->t.level));
@@ -433,6 +459,38 @@ static void open_file(struct master_metrics *x)
         log_err(LOG_WARN, "metrics.no_file", &e);
 }
 
+static int open_metrics_copies(struct master_metrics *x, struct err *e)
+{
+    const struct master_remote *r = x->m->remote;
+    if (!r || !r->metrics_dir || !r->files || x->file.fd < 0)
+        return 0;
+    int64_t delay_ms = MAX(COPY_INTERVALS * (int64_t)x->m->spec->metrics_ms, (int64_t)COPY_MIN_MS);
+    /* A file without values need not be copied. */
+    uint64_t size = metrics_n_tasks(x->table) ? (uint64_t)x->file.size : 0;
+    const struct copies_config cc = {
+        .kind = COPIES_METRICS,
+        .loop = x->m->loop,
+        .files = r->files,
+        .fs = r->fs,
+        .dir = r->metrics_dir,
+        .file = x->file.path,
+        .epoch = x->m->epoch,
+        .first_n = 1,
+        .last_n = size,
+        .size = size,
+        .delay_ms = delay_ms,
+        .retry_ms = delay_ms,
+        .patience_ms = delay_ms,
+    };
+    return copies_new(&cc, &x->copies, e);
+}
+
+void metrics_stop_copies(struct master *m)
+{
+    if (m->metrics && m->metrics->copies)
+        copies_stop(m->metrics->copies);
+}
+
 int metrics_open(struct master *m, struct err *e)
 {
     struct master_metrics *x = calloc(1, sizeof *x);
@@ -446,7 +504,7 @@ int metrics_open(struct master *m, struct err *e)
     if (!x->table || !x->timer)
         return err_set(e, ENOMEM, "no memory to start the master");
     open_file(x);
-    return 0;
+    return open_metrics_copies(x, e);
 }
 
 void metrics_close(struct master *m)
@@ -462,6 +520,7 @@ void metrics_close(struct master *m)
         metrics_summary_done(&x->tasks.v[i].summary);
     vec_done(&x->tasks);
     loop_timer_free(x->timer);
+    copies_free(x->copies);
     metrics_file_close(&x->file);
     metrics_free(x->table);
     buf_done(&x->records);
@@ -475,6 +534,7 @@ void metrics_finish(struct master *m)
     struct master_metrics *x = m->metrics;
     if (!x)
         return;
+    metrics_stop_copies(m); /* the history gets the file itself */
     for (size_t i = 0; i < x->tasks.n; i++)
         end_task(x, (uint32_t)i, clock_wall_ms());
     (void)write_changes(x);

@@ -229,7 +229,7 @@ static int open_copies(struct master *m, struct err *e)
         .files = m->remote->files,
         .fs = m->remote->fs,
         .dir = m->remote->journal_dir,
-        .journal = journal,
+        .file = journal,
         .epoch = m->epoch,
         .first_n = m->journal.first_n,
         .last_n = m->journal.next_n - 1,

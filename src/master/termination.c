@@ -51,13 +51,13 @@ static void stop_job(struct master *m, const char *who, const char *text)
     loop_timer_set(m->termination_timer, clock_mono_ms() + TERM_WAIT_MS);
 }
 
-/* There will be no other master, so the copies of the journal and the staging directory are not
- * needed any more. Remove the directory now, since SIGKILL may come before the regular end of the
- * job. */
+/* There will be no other master, so the copies and the staging directory are not needed any more.
+ * Remove the directory now, since SIGKILL may come before the regular end of the job. */
 static void remove_staging_early(struct master *m)
 {
     if (m->copies)
         copies_stop(m->copies);
+    metrics_stop_copies(m);
     if (m->archive)
         archive_clear(m->archive, NULL, NULL);
 }

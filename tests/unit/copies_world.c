@@ -189,7 +189,7 @@ static void on_timer(void *arg)
 }
 
 /* The master died: each unfinished operation has happened, or a part of it, or nothing. */
-static void drop_ops_of(const void *arg)
+void drop_ops_of(const void *arg)
 {
     for (size_t i = 0; i < f.ops.n;) {
         if (f.ops.v[i].arg != arg) {
@@ -280,7 +280,7 @@ static void open_copies(struct sim *s)
         .loop = f.loop,
         .files = &files,
         .dir = "/s/journal",
-        .journal = s->path,
+        .file = s->path,
         .epoch = s->epoch,
         .first_n = s->j.first_n,
         .last_n = s->j.next_n - 1,
@@ -387,10 +387,15 @@ static bool fetched(void)
     return got.over;
 }
 
+void fetch_kind(enum copies_kind kind, const char *from, const char *path)
+{
+    memset(&got, 0, sizeof got);
+    assert_int_equal(copies_fetch(kind, &files, NULL, from, path, on_fetched, NULL, NULL), 0);
+    run_until(fetched);
+}
+
 void fetch(uint32_t epoch)
 {
     AUTO(free_p) char *path = str_printf("%s/j%u", dir, epoch);
-    memset(&got, 0, sizeof got);
-    assert_int_equal(copies_fetch(&files, NULL, "/s/journal", path, on_fetched, NULL, NULL), 0);
-    run_until(fetched);
+    fetch_kind(COPIES_JOURNAL, "/s/journal", path);
 }

@@ -56,6 +56,9 @@ void file_put(const char *path, struct span text);
 void file_remove(const char *path);
 void run_until(bool (*until)(void));
 void run_ops(unsigned n);
+/* The master with these copies died: each of its operations has happened, or a part of it, or
+ * nothing. */
+void drop_ops_of(const void *copies);
 
 enum { EVENTS_MAX = 4000, EPOCHS_MAX = 400 };
 
@@ -89,5 +92,6 @@ struct fetched {
 };
 extern struct fetched got; /* the result of fetch() */
 void fetch(uint32_t epoch);
+void fetch_kind(enum copies_kind kind, const char *from, const char *path);
 
 #endif

@@ -538,7 +538,7 @@ static int short_of_memory(void *ctx)
         v[i].name = f.files.v[i].path;
         v[i].text = f.files.v[i].text;
     }
-    rc = copies_assemble(v, f.files.n, &text, &e);
+    rc = copies_assemble(COPIES_JOURNAL, v, f.files.n, &text, &e);
     assert_true(rc == 1 || rc == -ENOMEM);
     buf_done(&text);
     return rc == 1 ? 0 : rc;

@@ -7,6 +7,7 @@ import pathlib
 import re
 import shutil
 import signal
+import time
 
 import pytest
 from lib_cluster import MASTERS, wait_until
@@ -58,8 +59,11 @@ def followed(cluster, app, epoch=2):
 
 
 def test_tasks_continue_with_the_second_master(tony, cluster, job):
-    p = tony.start("run", job())
+    """The job goes on, and its history has the metrics of before and after."""
+    p = tony.start("run", job(conf={"tony.task.metrics-interval-ms": 200}))
     app = job.begun()
+    wait_until(lambda: any(cluster.ls(f"/user/{user}/.tony/{app}/metrics") for user in cluster.ls("/user")), "HDFS has a copy of the metrics")
+    killed_ms = time.time() * 1000
     kill_master(cluster)
     wait_until(lambda: followed(cluster, app) == 3, "all executors have the second master")
     tony.await_state(app, "RUNNING")  # the executors may know the second master before the ResourceManager does
@@ -70,6 +74,11 @@ def test_tasks_continue_with_the_second_master(tony, cluster, job):
     report = cluster.await_app(app, "FINISHED")
     assert report["finalStatus"] == "SUCCEEDED" and len(cluster.attempts(app)) == 2
     assert json.loads(tony.ok("status", app, "--json"))["state"] == "SUCCEEDED"
+    series = tony.json("metrics", app, "--name", "memory_bytes")["series"]
+    assert [s["task"] for s in series] == ["worker:0", "worker:1", "worker:2"]
+    for points in (s["points"] for s in series):
+        assert points[0][0] < killed_ms < points[-1][0] and points[0][1] > 0
+        assert [v for _, v in points].count(None) == 2, "a gap while there was no master, and the end"
 
 
 def test_only_the_masters_container_ends(tony, cluster, job):

@@ -34,43 +34,63 @@ static int open_hdfs(const struct master_home *h, struct loop *loop, struct webh
     return webhdfs_new(loop, &cfg, out, e);
 }
 
-/* ---- the journal of the earlier masters ---- */
+/* ---- the files of the earlier masters ---- */
 
 struct fetching {
     struct loop *loop;
-    struct copies_found found;
-    struct err why;
+    unsigned n_under_way;
+    struct fetched {
+        struct fetching *f;
+        struct copies_found found;
+        struct err why;
+    } journal, metrics;
 };
 
 static void on_fetched(const struct copies_found *found, const struct err *e, void *arg)
 {
-    struct fetching *f = arg;
-    f->found = *found;
-    f->why = *e;
-    loop_stop(f->loop);
+    struct fetched *x = arg;
+    x->found = *found;
+    x->why = *e;
+    if (--x->f->n_under_way == 0)
+        loop_stop(x->f->loop);
+}
+
+static int begin_fetch(struct fetched *x, enum copies_kind kind, const struct master_home *h,
+                       struct webhdfs *hdfs, const char *dir, const char *name, struct err *e)
+{
+    AUTO(free_p) char *job = paths_job(&h->paths, h->application_id);
+    AUTO(free_p) char *path = job ? fs_join(job, name) : NULL;
+    int rc = path ? copies_fetch(kind, &hdfs_files, hdfs, dir, path, on_fetched, x, e)
+                  : err_set(e, ENOMEM, "no memory to start the master");
+    x->f->n_under_way += rc == 0;
+    return rc;
 }
 
 /* Without the journal the master would not know its containers, so it must read the journal first.
  * The WebHDFS client retries for a while. If that fails, the master exits, and YARN may start
- * another one. */
-static int fetch_journal(const struct master_home *h, struct loop *loop, struct webhdfs *hdfs,
-                         const char *dir, struct copies_found *out, struct err *e)
+ * another one. The job does not depend on the metrics. */
+static int fetch_files(const struct master_home *h, struct loop *loop, struct webhdfs *hdfs,
+                       const struct master_remote *r, struct err *e)
 {
-    struct fetching f = { .loop = loop };
-    AUTO(free_p) char *job = paths_job(&h->paths, h->application_id);
-    AUTO(free_p) char *path = job ? fs_join(job, "journal") : NULL;
+    struct fetching f = { .loop = loop, .journal.f = &f, .metrics.f = &f };
     int64_t start_ms = clock_mono_ms();
-    int rc = path ? copies_fetch(&hdfs_files, hdfs, dir, path, on_fetched, &f, e)
-                  : err_set(e, ENOMEM, "no memory to start the master");
-    if (rc == 0)
-        rc = loop_run(loop);
-    if (rc == 0 && f.why.num) {
-        *e = f.why;
+    int rc = begin_fetch(&f.journal, COPIES_JOURNAL, h, hdfs, r->journal_dir, "journal", e);
+    if (rc < 0)
+        return rc;
+    (void)begin_fetch(&f.metrics, COPIES_METRICS, h, hdfs, r->metrics_dir, "metrics",
+                      &f.metrics.why);
+    rc = loop_run(loop);
+    if (f.metrics.why.num)
+        log_err(LOG_WARN, "metrics.not_fetched", &f.metrics.why);
+    if (rc == 0 && f.journal.why.num) {
+        *e = f.journal.why;
         rc = err_wrap(e, -e->num, "cannot read the journal of the master before this one");
     }
-    *out = f.found;
-    log_event(LOG_INFO, "master.second", f_int("epoch", h->epoch), f_int("files", f.found.n_files),
-              f_int("bytes", (int64_t)f.found.size), f_int("ms", clock_mono_ms() - start_ms));
+    log_event(LOG_INFO, "master.second", f_int("epoch", h->epoch),
+              f_int("files", f.journal.found.n_files),
+              f_int("bytes", (int64_t)f.journal.found.size),
+              f_int("metrics_bytes", (int64_t)f.metrics.found.size),
+              f_int("ms", clock_mono_ms() - start_ms));
     return rc;
 }
 
@@ -82,12 +102,11 @@ static enum master_exit run(struct master_home *h, struct err *e)
     enum master_exit code = MASTER_CRASHED;
     int rc = loop ? open_hdfs(h, loop, &hdfs, e) : -ENOMEM;
     const char *staging = h->yarn->staging;
-    AUTO(free_p)
-    char *journal_dir =
-        h->yarn->keep_containers && staging && *staging ? fs_join(staging, "journal") : NULL;
-    struct copies_found found = { 0 };
-    if (rc == 0 && h->epoch > 1 && journal_dir)
-        rc = fetch_journal(h, loop, hdfs, journal_dir, &found, e);
+    bool copies = h->yarn->keep_containers && staging && *staging;
+    AUTO(free_p) char *journal_dir = copies ? fs_join(staging, "journal") : NULL;
+    AUTO(free_p) char *metrics_dir = copies ? fs_join(staging, "metrics") : NULL;
+    if (rc == 0 && copies && (!journal_dir || !metrics_dir))
+        rc = err_set(e, ENOMEM, "no memory to start the master");
     struct master_remote remote = {
         .key = &h->key,
         .resize_key = h->resize_key,
@@ -101,7 +120,10 @@ static enum master_exit run(struct master_home *h, struct err *e)
         .history_is_shared = h->history_is_shared,
         .staging_dir = staging && *staging ? staging : NULL,
         .journal_dir = journal_dir,
+        .metrics_dir = metrics_dir,
     };
+    if (rc == 0 && h->epoch > 1 && copies)
+        rc = fetch_files(h, loop, hdfs, &remote, e);
     struct master_config cfg = {
         .loop = loop,
         .paths = &h->paths,
