@@ -15,7 +15,6 @@
 #include "base/err.h"
 #include "base/util.h"
 #include "codec/json.h"
-#include "storage/paths.h"
 
 extern char **environ;
 
@@ -27,15 +26,13 @@ struct gpu_watch {
     struct buf in;
 };
 
-static int spawn(struct gpu_watch *g, const char *gpus, uint32_t interval_ms, int out_fd,
-                 struct err *e)
+static int spawn(struct gpu_watch *g, const char *program, const char *gpus, uint32_t interval_ms,
+                 int out_fd, struct err *e)
 {
-    AUTO(free_p) char *program = paths_program("tony-gpu");
     char every[16], watch[] = "--watch", only[] = "--gpus";
-    if (!program)
-        return err_set(e, ENOENT, "cannot find the program 'tony-gpu', so GPUs are not measured");
     (void)snprintf(every, sizeof every, "%u", interval_ms);
-    char *argv[] = { program, watch, every, *gpus ? only : NULL, (char *)(uintptr_t)gpus, NULL };
+    char *argv[] = { (char *)(uintptr_t)program, watch, every, *gpus ? only : NULL,
+                     (char *)(uintptr_t)gpus,    NULL };
     posix_spawn_file_actions_t fa;
     posix_spawnattr_t attr;
     sigset_t all, none;
@@ -56,7 +53,8 @@ static int spawn(struct gpu_watch *g, const char *gpus, uint32_t interval_ms, in
     return rc ? err_set(e, rc, "cannot start '%s': %m", program) : 0;
 }
 
-struct gpu_watch *gpu_watch_new(const char *gpus, uint32_t interval_ms, struct err *e)
+struct gpu_watch *gpu_watch_new(const char *program, const char *gpus, uint32_t interval_ms,
+                                struct err *e)
 {
     int ends[2];
     struct gpu_watch *g = calloc(1, sizeof *g);
@@ -70,7 +68,7 @@ struct gpu_watch *gpu_watch_new(const char *gpus, uint32_t interval_ms, struct e
     /* tony-gpu may wait while the pipe is full: only the executor's end does not block. */
     int flags = fcntl(ends[1], F_GETFL);
     (void)fcntl(ends[1], F_SETFL, flags & ~O_NONBLOCK);
-    int rc = spawn(g, gpus, interval_ms, ends[1], e);
+    int rc = spawn(g, program, gpus, interval_ms, ends[1], e);
     close(ends[1]);
     if (rc == 0)
         return g;

@@ -12,8 +12,10 @@
 struct err;
 
 struct gpu_watch;
-/* gpus: "0,2"; "" = all that the process can see. NULL: e says why. */
-struct gpu_watch *gpu_watch_new(const char *gpus, uint32_t interval_ms, struct err *e);
+/* program: the path of tony-gpu. gpus: "0,2"; "" = all that the process can see. NULL: e says why.
+ */
+struct gpu_watch *gpu_watch_new(const char *program, const char *gpus, uint32_t interval_ms,
+                                struct err *e);
 /* Kill it, unless its end was noted. The caller reaps it. */
 void gpu_watch_free(struct gpu_watch *g);
 void gpu_watch_note_end(struct gpu_watch *g); /* the caller has reaped it */

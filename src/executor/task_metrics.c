@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/fs.h"
 #include "base/proctree.h"
 #include "base/str.h"
 #include "base/util.h"
@@ -17,6 +18,7 @@
 #include "executor/executor_int.h"
 #include "executor/gpu_watch.h"
 #include "metrics/metrics.h"
+#include "storage/paths.h"
 
 enum {
     FIRST_MS = 1000,      /* the first measurement of an attempt, if the interval is longer */
@@ -135,6 +137,17 @@ static void measure(struct executor *x, bool over)
 
 /* ---- GPUs ---- */
 
+/* The path of tony-gpu; the caller frees it. A NodeManager links it into the directory of the
+ * container; on other clusters it is beside this program. NULL: it is not there. */
+static char *gpu_program(const struct executor *x)
+{
+    char *linked = x->cfg->remote ? fs_join(x->cfg->remote->workdir, "tony-gpu") : NULL;
+    if (linked && access(linked, X_OK) == 0)
+        return linked;
+    free(linked);
+    return paths_program("tony-gpu");
+}
+
 static void start_gpus(struct executor *x)
 {
     struct task_metrics *t = &x->metrics;
@@ -142,7 +155,11 @@ static void start_gpus(struct executor *x)
     const char *gpus = x->cfg->remote || !x->cfg->gpus ? "" : x->cfg->gpus;
     if (!x->role->gpu_metrics || t->gpu_pid || t->gpu_failures >= GPU_FAILURES_MAX)
         return;
-    t->gpus = gpu_watch_new(gpus, x->role->metrics_ms, &e);
+    AUTO(free_p) char *program = gpu_program(x);
+    if (program)
+        t->gpus = gpu_watch_new(program, gpus, x->role->metrics_ms, &e);
+    else
+        (void)err_set(&e, ENOENT, "cannot find the program 'tony-gpu', so GPUs are not measured");
     if (t->gpus) {
         t->gpu_pid = gpu_watch_pid(t->gpus);
         return;

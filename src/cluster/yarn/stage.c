@@ -99,6 +99,25 @@ static int add_program(struct yarn_staging *s, struct store *store, const char *
     return 0;
 }
 
+/* Ship the program that measures GPUs, if a role has some. Without it the job runs all the same. */
+static int add_gpu_program(struct yarn_staging *s, struct store *store, struct err *e)
+{
+    const struct job_spec *spec = s->j->spec;
+    bool wanted = spec->single_node && spec->am.gpus > 0;
+    struct yarn_staged *x;
+    for (size_t i = 0; i < spec->n_roles; i++)
+        wanted = wanted || spec->roles[i].gpus > 0;
+    if (!wanted || !spec->gpu_metrics)
+        return 0;
+    AUTO(free_p) char *program = paths_program("tony-gpu");
+    if (!program) {
+        host_note(s->y->host, "the GPUs of the job will not be measured: the program tony-gpu is "
+                              "not here");
+        return 0;
+    }
+    return store_file(s, store, program, "tony-gpu", &x, e) < 0 ? -EXIT_CLUSTER : 0;
+}
+
 /* Ship a site file that the job names, as TonY does: programs of the tasks may read it. */
 static int add_site(struct yarn_staging *s, struct store *store, const char *key, const char *name,
                     struct err *e)
@@ -143,6 +162,8 @@ int yarn_stage_collect(struct yarn_staging *s, struct err *e)
     rc = add_program(s, store, "tony-master", true, e);
     if (rc == 0)
         rc = add_program(s, store, "tony-executor", s->j->spec->single_node, e);
+    if (rc == 0)
+        rc = add_gpu_program(s, store, e);
     if (rc == 0)
         rc = add_site(s, store, "tony.application.hdfs-conf-path", "hdfs-site.xml", e);
     if (rc == 0)
