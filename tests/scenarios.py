@@ -92,10 +92,8 @@ def test_success(on):
     assert doc["state"] == "SUCCEEDED" and doc["live"] is False
     assert on.log(doc["application_id"], "worker:1") == "1 a b\nshipped\n"
     assert all(bool(t.get("node")) == DIFFERS["node"][on.cluster] for t in doc["tasks"])
-    deadline = time.monotonic() + 30  # a cluster may need a moment
-    while (row := on.row(doc["application_id"]))["state"] != "SUCCEEDED":
-        assert time.monotonic() < deadline, row
-        time.sleep(0.2)
+    row = on.row(doc["application_id"])  # also if the cluster does not know the end yet
+    assert row["state"] == "SUCCEEDED" and row["live"] is False, row
 
 
 def test_failure(on):

@@ -65,12 +65,15 @@ const struct cluster_ops *cluster_recorded(struct cluster_host *h, const char *o
 void cluster_add_ends(struct cluster_host *h, json_t *rows)
 {
     char state[32];
+    struct err unread = { 0 };
     size_t i;
     json_t *row;
+    if (host_look_paths(h, &unread) < 0) /* there is no record */
+        return;
     json_array_foreach(rows, i, row)
     {
         const char *id = json_str(row, "application_id", "");
-        if (!json_is_true(json_object_get(row, "live")) || !h->have_paths ||
+        if (!json_is_true(json_object_get(row, "live")) ||
             submitted_state(&h->paths, id, state, sizeof state) < 0)
             continue;
         (void)json_object_set_new(row, "state", json_string(state));

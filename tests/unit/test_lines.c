@@ -16,6 +16,7 @@
 #include "base/base.h"
 #include "client/show/lines.h"
 #include "cluster/cluster.h"
+#include "codec/json.h"
 #include "storage/log_times.h"
 #include "storage/submitted.h"
 
@@ -207,6 +208,32 @@ static void the_last_job_of_any_cluster(void **state)
     assert_int_equal(fs_remove_tree(AT_FDCWD, dir, &(struct err){ 0 }), 0);
 }
 
+/* `tony list --cluster yarn` opens no home of its own before it looks for ends. */
+static void a_list_shows_ends_that_the_cluster_does_not_know(void **state)
+{
+    (void)state;
+    char home[] = "/tmp/tony-test-XXXXXX";
+    assert_non_null(mkdtemp(home));
+    AUTO(free_p) char *runtime = str_printf("%s/run", home);
+    assert_int_equal(mkdir(runtime, 0700), 0);
+    assert_int_equal(setenv("TONY_HOME", home, 1), 0);
+    assert_int_equal(setenv("XDG_RUNTIME_DIR", runtime, 1), 0);
+    const struct paths p = { .home = home };
+    struct err e = { 0 };
+    assert_int_equal(submitted_end(&p, "application_2_0007", "FAILED", &e), 0);
+    struct cluster_host h = { .version = "test" };
+    json_t *rows = json_pack("[{s:s, s:s, s:b}, {s:s, s:s, s:b}]", "application_id",
+                             "application_2_0007", "state", "RUNNING", "live", 1, "application_id",
+                             "application_2_0008", "state", "RUNNING", "live", 1);
+    cluster_add_ends(&h, rows);
+    assert_string_equal(json_str(json_array_get(rows, 0), "state", ""), "FAILED");
+    assert_true(json_is_false(json_object_get(json_array_get(rows, 0), "live")));
+    assert_string_equal(json_str(json_array_get(rows, 1), "state", ""), "RUNNING");
+    json_decref(rows);
+    host_done(&h);
+    assert_int_equal(fs_remove_tree(AT_FDCWD, home, &e), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -217,6 +244,7 @@ int main(void)
         cmocka_unit_test(lengths_by_time),
         cmocka_unit_test(since_begins_with_a_line),
         cmocka_unit_test(the_last_job_of_any_cluster),
+        cmocka_unit_test(a_list_shows_ends_that_the_cluster_does_not_know),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     buf_done(&shown);
