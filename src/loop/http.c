@@ -481,6 +481,14 @@ static int parse_url(const char *url, struct http_call *c, const char **out_path
     return 0;
 }
 
+static bool has_header(const struct http_request *q, const char *name)
+{
+    for (size_t i = 0; q->headers && q->headers[i]; i++)
+        if (str_starts(q->headers[i], name))
+            return true;
+    return false;
+}
+
 static int build_head(struct http_call *c, const struct http_request *q, const char *path,
                       struct err *e)
 {
@@ -490,7 +498,9 @@ static int build_head(struct http_call *c, const struct http_request *q, const c
     (void)buf_addf(b, "%s %s%.*s HTTP/1.1\r\nHost: %s%s%s:%u\r\n", q->method,
                    *path == '/' ? "" : "/", (int)n, path, v6 ? "[" : "", c->host, v6 ? "]" : "",
                    c->port);
-    (void)buf_adds(b, "User-Agent: tony\r\nAccept: */*\r\n");
+    (void)buf_adds(b, "User-Agent: tony\r\n");
+    if (!has_header(q, "Accept:"))
+        (void)buf_adds(b, "Accept: */*\r\n");
     if (c->n_total > 0 || (!str_eq(q->method, "GET") && !str_eq(q->method, "HEAD")))
         (void)buf_addf(b, "Content-Length: %llu\r\n", (unsigned long long)c->n_total);
     if (q->fresh)
