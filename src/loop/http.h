@@ -94,6 +94,7 @@ struct http_answer {
     int status;       /* 200, unless the page function changes it */
     const char *type; /* "text/html; charset=utf-8", unless changed; a static string */
     struct buf body;
+    struct span accept; /* the header Accept of the request; len 0 = none. Not for changing. */
 };
 
 /* Fill *a, the answer to a GET of `path`. query: the part of the URL behind '?', not decoded; "" if

@@ -121,7 +121,9 @@ static void serve(struct asker *a, char *target, bool with_body)
         refuse(a, 404);
         return;
     }
-    struct http_answer answer = { .status = 200, .type = "text/html; charset=utf-8" };
+    struct http_answer answer = { .status = 200,
+                                  .type = "text/html; charset=utf-8",
+                                  .accept = http_find(buf_span(&a->in), "Accept") };
     struct err e = { 0 };
     int rc = page->make(target, query ? query : "", &answer, a->s->arg, &e);
     if (rc == 0 && answer.body.failed)

@@ -537,8 +537,9 @@ void metrics_stop_copies(struct master *m); /* no other master needs the file */
 /* Append `,"metrics":{...}` and so on to the status document. */
 void metrics_job_members(const struct master *m, struct buf *out);
 void metrics_task_members(const struct master *m, uint32_t slot, struct buf *out);
-/* Append the latest values of the running tasks as OpenMetrics text (docs/metrics.md). -ENOMEM. */
-int metrics_text(const struct master *m, struct buf *out);
+/* Append the latest values of the running tasks as text for Prometheus (docs/metrics.md); open: as
+ * OpenMetrics. -ENOMEM. */
+int metrics_text(const struct master *m, bool open, struct buf *out);
 /* The file as it is now, for a client. -ENOENT: there is none. */
 int metrics_file_text(struct master *m, struct buf *out, struct err *e);
 

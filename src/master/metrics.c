@@ -324,6 +324,7 @@ static void thin_done(void *arg, int rc)
     struct thin_job *j = arg;
     struct master_metrics *x = j->owner;
     if (x) {
+        int64_t old_size = x->file.size;
         x->thinning = NULL;
         if (rc == 0)
             rc = metrics_file_replace(&x->file, &j->t, &j->e);
@@ -627,11 +628,11 @@ enum {
     OWN_NAMES_MAX = 64
 }; /* different names of programs that are shown: labels must be bounded */
 
-static void add_family(const struct master *m, const struct family *f, struct buf *out)
+static void add_family(const struct master *m, const struct family *f, bool open, struct buf *out)
 {
     const struct master_metrics *x = m->metrics;
     bool counter = str_eq(f->type, "counter");
-    (void)buf_addf(out, "# TYPE %s %s\n# HELP %s %s\n", f->name, f->type, f->name, f->help);
+    (void)metrics_text_family(out, open, f->name, f->type, f->help);
     for (size_t i = 0; i < x->tasks.n; i++) {
         size_t n;
         const struct metrics_cell *v = metrics_cells(x->table, (uint32_t)i, &n);
@@ -659,12 +660,12 @@ static bool is_own(struct span name)
     return metric_name_check(name, NULL) == 0;
 }
 
-static void add_own(const struct master *m, struct buf *out)
+static void add_own(const struct master *m, bool open, struct buf *out)
 {
     const struct master_metrics *x = m->metrics;
     unsigned n_shown = 0;
-    (void)buf_adds(out, "# TYPE tony_task_value gauge\n"
-                        "# HELP tony_task_value A number that the program of the task reports.\n");
+    (void)metrics_text_family(out, open, "tony_task_value", "gauge",
+                              "A number that the program of the task reports.");
     for (uint32_t name = 0; name < metrics_n_names(x->table) && n_shown < OWN_NAMES_MAX; name++) {
         const char *text = metrics_name_text(x->table, name);
         if (!is_own(span_of(text)))
@@ -682,7 +683,7 @@ static void add_own(const struct master *m, struct buf *out)
     }
 }
 
-int metrics_text(const struct master *m, struct buf *out)
+int metrics_text(const struct master *m, bool open, struct buf *out)
 {
     uint32_t running = 0;
     for (uint32_t i = 0; i < job_n_slots(m->job); i++) {
@@ -690,18 +691,17 @@ int metrics_text(const struct master *m, struct buf *out)
         job_slot(m->job, i, &v);
         running += v.state == SLOT_RUNNING && !v.spare;
     }
-    (void)buf_addf(out,
-                   "# TYPE tony_job_tasks gauge\n# HELP tony_job_tasks Tasks of the job now.\n"
-                   "tony_job_tasks{application_id=\"%s\"} %u\n"
-                   "# TYPE tony_job_tasks_running gauge\n"
-                   "# HELP tony_job_tasks_running Tasks that run.\n"
-                   "tony_job_tasks_running{application_id=\"%s\"} %u\n",
-                   m->application_id, job_n_tasks(m->job), m->application_id, running);
+    (void)metrics_text_family(out, open, "tony_job_tasks", "gauge", "Tasks of the job now.");
+    (void)buf_addf(out, "tony_job_tasks{application_id=\"%s\"} %u\n", m->application_id,
+                   job_n_tasks(m->job));
+    (void)metrics_text_family(out, open, "tony_job_tasks_running", "gauge", "Tasks that run.");
+    (void)buf_addf(out, "tony_job_tasks_running{application_id=\"%s\"} %u\n", m->application_id,
+                   running);
     for (size_t i = 0; m->metrics && i < ARRAY_LEN(families); i++)
-        add_family(m, &families[i], out);
+        add_family(m, &families[i], open, out);
     if (m->metrics)
-        add_own(m, out);
-    return buf_adds(out, "# EOF\n");
+        add_own(m, open, out);
+    return metrics_text_end(out, open);
 }
 
 /* The sums over the running tasks. */

@@ -6,6 +6,7 @@
 #include "base/util.h"
 #include "loop/http.h"
 #include "master/master_int.h"
+#include "metrics/metrics.h"
 
 static int answer_page(const char *path, const char *query, struct http_answer *a, void *arg,
                        struct err *e)
@@ -32,9 +33,11 @@ static int answer_metrics(const char *path, const char *query, struct http_answe
 {
     (void)path;
     (void)query;
-    a->type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    bool open = metrics_text_is_open(a->accept);
+    a->type = metrics_text_type(open);
     a->body.max = JOB_STATUS_MAX;
-    return metrics_text(arg, &a->body) < 0 ? err_set(e, ENOMEM, "no memory for the metrics") : 0;
+    return metrics_text(arg, open, &a->body) < 0 ? err_set(e, ENOMEM, "no memory for the metrics")
+                                                 : 0;
 }
 
 static const struct http_page pages[] = {

@@ -11,6 +11,7 @@
  *   struct metrics_reader  reads a series
  *   metrics_thin()         makes an older series smaller
  *   struct metrics_summary the eight metrics that the original TonY reports at the end of a task
+ *   metrics_text_...()     text for Prometheus
  */
 #ifndef TONY_METRICS_METRICS_H
 #define TONY_METRICS_METRICS_H
@@ -211,5 +212,20 @@ void metrics_summary_pause(struct metrics_summary *s, int64_t t_ms);
 /* As of t_ms. -1 = not known, as in the original. */
 void metrics_summary_get(const struct metrics_summary *s, int64_t t_ms,
                          double out[METRICS_SUMMARY_COUNT]);
+
+/* ---- text for Prometheus ----
+ *
+ * Prometheus asks for OpenMetrics 1.0.0. A client that does not name it in its header Accept gets
+ * the older text format, which promtool reads. They differ in the name of a counter's family, and
+ * in the last line.
+ */
+
+bool metrics_text_is_open(struct span accept); /* accept: the header; is OpenMetrics wanted? */
+const char *metrics_text_type(bool open);      /* the header Content-Type of the answer */
+/* The lines before the samples of a family. The samples of a counter are named <name>_total. type:
+ * "gauge" or "counter". */
+int metrics_text_family(struct buf *out, bool open, const char *name, const char *type,
+                        const char *help);
+int metrics_text_end(struct buf *out, bool open); /* the last line, if there is one */
 
 #endif

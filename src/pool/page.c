@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The page of the pool: an HTTP server on the loopback interface, if tony.pool.page-port is set.
- * /metrics is OpenMetrics text for Prometheus, with bounded labels: one set of samples for the
+ * /metrics is text for Prometheus, with bounded labels: one set of samples for the
  * pool, and one for each live job. The tasks of a job are in `tony metrics` and `tony top`.
  */
 #include <errno.h>
@@ -13,13 +13,14 @@
 #include "base/util.h"
 #include "conf/conf.h"
 #include "loop/http.h"
+#include "metrics/metrics.h"
 #include "pool/pool_int.h"
 
 enum { JOBS_MAX = 1000 }; /* jobs with samples of their own: labels must be bounded */
 
 static void add_family(struct buf *out, const char *name, const char *help)
 {
-    (void)buf_addf(out, "# TYPE %s gauge\n# HELP %s %s\n", name, name, help);
+    (void)metrics_text_family(out, true, name, "gauge", help); /* the same in both formats */
 }
 
 static void add_pool(struct buf *out, const char *name, const char *help, double value)
@@ -109,7 +110,8 @@ static int answer_metrics(const char *path, const char *query, struct http_answe
     struct buf *out = &a->body;
     (void)path;
     (void)query;
-    a->type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    bool open = metrics_text_is_open(a->accept);
+    a->type = metrics_text_type(open);
     add_pool(out, "tony_pool_memory_capacity_bytes", "Memory that the pool gives to jobs.",
              (double)m->memory_mib * 1048576);
     add_pool(out, "tony_pool_memory_held_bytes", "Memory that admitted jobs hold.", h.memory);
@@ -119,7 +121,7 @@ static int answer_metrics(const char *path, const char *query, struct http_answe
     add_pool(out, "tony_pool_gpus_held", "GPUs that admitted jobs hold.", h.gpus);
     add_states(p, out);
     add_jobs(p, out);
-    return buf_adds(out, "# EOF\n") < 0 ? err_set(e, ENOMEM, "no memory for the metrics") : 0;
+    return metrics_text_end(out, open) < 0 ? err_set(e, ENOMEM, "no memory for the metrics") : 0;
 }
 
 static const struct http_page pages[] = { { "/metrics", answer_metrics } };

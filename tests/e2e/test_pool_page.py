@@ -32,8 +32,8 @@ def page(make_lab):
     return found
 
 
-def get(url):
-    with urllib.request.urlopen(url, timeout=30) as answer:
+def get(url, accept="application/openmetrics-text; version=1.0.0"):
+    with urllib.request.urlopen(urllib.request.Request(url, headers={"Accept": accept}), timeout=30) as answer:
         return answer.headers["Content-Type"], answer.read().decode()
 
 
@@ -77,7 +77,7 @@ def test_promtool_and_prometheus_read_it(page, tmp_path):
     assert shutil.which("promtool") and shutil.which("prometheus"), "tools/install-deps check installs prometheus"
     app = page.submit(page.workers("sleep 600", role={"memory": "512m"}))
     wait_until(lambda: page.state(app) == "RUNNING", "the job runs")
-    done = subprocess.run(["promtool", "check", "metrics"], input=get(page.url + "/metrics")[1], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["promtool", "check", "metrics"], input=get(page.url + "/metrics", "*/*")[1], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
     config, port = tmp_path / "prometheus.yml", free_port()
     config.write_text(json.dumps({"scrape_configs": [{"job_name": "tony", "scrape_interval": "1s", "scrape_timeout": "1s",

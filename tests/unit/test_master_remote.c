@@ -566,7 +566,7 @@ static struct {
     int status;
     char type[80];
     struct buf body;
-} got[4];
+} got[5];
 
 static void on_got(struct http_call *c, const struct http_response *r, const struct err *e,
                    void *arg)
@@ -583,7 +583,9 @@ static void on_got(struct http_call *c, const struct http_response *r, const str
 
 static void browse(struct world *w)
 {
-    static const char *const paths[] = { "/", "/status.json", "/journal", "/metrics" };
+    static const char *const paths[] = { "/", "/status.json", "/journal", "/metrics", "/metrics" };
+    static const char *const open[] = { "Accept: application/openmetrics-text; version=1.0.0,*/*",
+                                        NULL };
     struct err e = { 0 };
     web = http_new(w->loop, &e);
     for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
@@ -592,6 +594,8 @@ static void browse(struct world *w)
         struct http_request q = {
             .method = "GET", .url = url, .done = on_got, .arg = (void *)(uintptr_t)i
         };
+        if (i == 3)
+            q.headers = open;
         assert_int_equal(http_send(web, &q, NULL, &e), 0);
     }
 }
@@ -618,6 +622,10 @@ static void the_page_is_served(void **state)
         strstr(buf_cstr(&got[3].body),
                "\ntony_job_tasks{application_id=\"application_1700000000000_0001\"} 2\n"));
     assert_true(str_ends(buf_cstr(&got[3].body), "\n# EOF\n"));
+    assert_non_null(strstr(buf_cstr(&got[3].body), "# TYPE tony_task_cpu_seconds counter\n"));
+    assert_string_equal(got[4].type, "text/plain; version=0.0.4; charset=utf-8");
+    assert_non_null(strstr(buf_cstr(&got[4].body), "# TYPE tony_task_cpu_seconds_total counter\n"));
+    assert_null(strstr(buf_cstr(&got[4].body), "# EOF"));
     for (size_t i = 0; i < ARRAY_LEN(got); i++)
         buf_done(&got[i].body);
     world_done(&w);

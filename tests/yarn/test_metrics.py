@@ -4,18 +4,24 @@
 import json
 import pathlib
 import re
+import shutil
+import subprocess
 import urllib.request
 
 from lib_cluster import wait_until
-from lib_tony import ROOT
+from lib_tony import BUILD, ROOT
 
 
 def check_openmetrics(url, app):
-    """Families are whole and have a type, samples are well-formed, and the text ends with EOF."""
-    with urllib.request.urlopen(url + "metrics", timeout=30) as answer:
-        assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
-        text = answer.read().decode()
-    assert text.endswith("# EOF\n")
+    """Families are whole and have a type, samples are well-formed, the text ends with EOF, and promtool takes it."""
+    def get(accept):
+        with urllib.request.urlopen(urllib.request.Request(url + "metrics", headers={"Accept": accept}), timeout=30) as answer:
+            return answer.headers["Content-Type"], answer.read().decode()
+    kind, text = get("application/openmetrics-text; version=1.0.0, */*")
+    assert kind.startswith("application/openmetrics-text") and text.endswith("# EOF\n")
+    assert shutil.which("promtool"), "tools/install-deps check installs prometheus"
+    done = subprocess.run(["promtool", "check", "metrics"], input=get("*/*")[1], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
     family, seen, values = "", set(), {}
     for line in text.splitlines()[:-1]:
         if line.startswith("# TYPE "):
@@ -29,18 +35,22 @@ def check_openmetrics(url, app):
             values.setdefault(name, []).append(float(value))
     assert values["tony_job_tasks_running"] == [2] and values["tony_task_value"] == [0.25, 0.25]
     assert len(values["tony_task_memory_bytes"]) == len(values["tony_task_cpu_seconds_total"]) == 2
+    assert values["tony_task_gpu_utilization_ratio"] == [0.5, 0.51] * 2
 
 
 def test_metrics_while_it_runs_and_from_the_history(tony, cluster, base):
     command = (f"/usr/bin/python3 {ROOT}/clients/python/tony_task.py metrics loss=0.25; "
                f"while [ ! -e {base}/go ]; do sleep 0.1; done")
-    app = tony.submit(tony.workers(command, n=2, conf={"tony.task.metrics-interval-ms": "500"}))
+    nvml, = (BUILD / "tests" / "fixtures").glob("*fake_nvml*.so")  # a stand-in for NVIDIA's library with two devices
+    app = tony.submit(tony.workers(command, n=2, role={"gpus": 1}, conf={"tony.task.metrics-interval-ms": "500",
+                                                                         "tony.containers.envs": f"TONY_NVML={nvml}"}))
 
     def series(name):
         r = tony.run("metrics", app, "--name", name, "--json")
         return {s["task"]: s["points"] for s in json.loads(r.stdout)["series"]} if r.returncode == 0 else {}
 
-    wait_until(lambda: set(series("loss")) == set(series("memory_bytes")) == {"worker:0", "worker:1"}, "the master has both tasks")
+    both = {"worker:0", "worker:1"}
+    wait_until(lambda: set(series("loss")) == set(series("memory_bytes")) == set(series("gpu1_percent")) == both, "the master has both tasks")
     assert [p[1] for p in series("loss")["worker:1"]] == [0.25]
     check_openmetrics(tony.json("status", app)["tracking_url"], app)
     lines = tony.ok("top", app).splitlines()
@@ -53,4 +63,4 @@ def test_metrics_while_it_runs_and_from_the_history(tony, cluster, base):
     doc = tony.json("status", app)
     for task in doc["tasks"]:
         assert task["metrics"]["loss"] == 0.25 and task["metrics"]["MAX_MEMORY_BYTES"] > 1 << 20
-        assert task["metrics"]["MAX_GPU_UTILIZATION"] == -1
+        assert task["metrics"]["gpu0_percent"] == 50 and task["metrics"]["MAX_GPU_UTILIZATION"] == 51
