@@ -141,6 +141,8 @@ static void finish(struct executor *x)
     task_metrics_end(x);
     if (a->in_cgroup && !a->forced && cgroup_oom_kills(&x->cfg->cgroup) > a->oom_before)
         note_oom(x, cgroup_memory_max(&x->cfg->cgroup));
+    else if (!a->forced && engine_oom_killed(x))
+        note_oom(x, x->cfg->memory_bytes);
     enum end_reason reason = reason_of(a);
     note_rank(x);
     note_driver(x);

@@ -59,31 +59,47 @@ static int add_mounts(const struct executor *x, struct strv *argv)
     return rc;
 }
 
-/* If NVIDIA's CDI file is installed, podman finds devices and driver libraries in it. Otherwise
- * podman gets only the devices, and the image must have the libraries. */
+/* How an engine gives GPUs to a container: by NVIDIA's CDI file (podman) or hook (docker), which
+ * add the driver's libraries; without them by the devices alone, and the image must have the
+ * libraries. */
+enum gpu_way { GPU_BY_CDI, GPU_BY_HOOK, GPU_BY_DEVICE };
+
+static enum gpu_way gpu_way(bool podman, const struct strv *env)
+{
+    if (podman)
+        return access("/etc/cdi/nvidia.yaml", F_OK) == 0 ||
+                       access("/var/run/cdi/nvidia.yaml", F_OK) == 0
+                   ? GPU_BY_CDI
+                   : GPU_BY_DEVICE;
+    AUTO(free_p)
+    char *hook = command_on_path("nvidia-container-runtime-hook", strv_env_get(env, "PATH"));
+    return hook ? GPU_BY_HOOK : GPU_BY_DEVICE;
+}
+
 static int add_gpus(const struct executor *x, bool podman, struct strv *argv, struct strv *env)
 {
     static const char *const common[] = { "/dev/nvidiactl", "/dev/nvidia-uvm",
                                           "/dev/nvidia-uvm-tools" };
-    bool cdi = podman && (access("/etc/cdi/nvidia.yaml", F_OK) == 0 ||
-                          access("/var/run/cdi/nvidia.yaml", F_OK) == 0);
+    enum gpu_way way = gpu_way(podman, env);
     struct span rest = span_of(x->cfg->gpus), one;
     AUTO(buf_done) struct buf seen = { 0 };
     unsigned n = 0;
     int rc = 0;
     if (!rest.len)
         return 0;
-    if (!podman)
+    if (way == GPU_BY_HOOK)
         rc = add(argv, "--gpus=\"device=%s\"", x->cfg->gpus);
     while (rc == 0 && span_split(&rest, ',', &one)) {
-        if (podman)
-            rc = add(argv, cdi ? "--device=nvidia.com/gpu=%.*s" : "--device=/dev/nvidia%.*s",
-                     (int)one.len, one.p);
+        if (way != GPU_BY_HOOK)
+            rc =
+                add(argv,
+                    way == GPU_BY_CDI ? "--device=nvidia.com/gpu=%.*s" : "--device=/dev/nvidia%.*s",
+                    (int)one.len, one.p);
         if (rc == 0) /* in the container, GPUs are numbered from 0 */
             rc = buf_addf(&seen, "%s%u", n ? "," : "", n);
         n++;
     }
-    for (size_t i = 0; rc == 0 && podman && !cdi && i < ARRAY_LEN(common); i++)
+    for (size_t i = 0; rc == 0 && way == GPU_BY_DEVICE && i < ARRAY_LEN(common); i++)
         if (access(common[i], F_OK) == 0)
             rc = add(argv, "--device=%s", common[i]);
     return rc < 0 ? rc : strv_env_set(env, "CUDA_VISIBLE_DEVICES", buf_cstr(&seen));
@@ -134,8 +150,9 @@ static void cap_processes(struct rlimit *procs)
     procs->rlim_max = MIN(procs->rlim_max, (rlim_t)most);
 }
 
-/* A container of podman stays in the control group of the task, which limits it. A container of
- * docker has a group of its own, so docker gets the limits. */
+/* A container of podman stays in the control group of the task, which limits it. If there is no
+ * such group, only podman of root can limit the container; for other users the executor samples the
+ * memory. A container of docker has a group of its own, so docker gets the limits. */
 static int add_limits(const struct executor *x, bool podman, struct strv *argv)
 {
     struct rlimit procs = { RLIM_INFINITY, RLIM_INFINITY };
@@ -148,7 +165,7 @@ static int add_limits(const struct executor *x, bool podman, struct strv *argv)
         rc = add_ulimit("nproc", &procs, argv);
     if (rc < 0)
         return rc;
-    if (podman && (x->a.in_cgroup || !x->cfg->memory_bytes))
+    if (podman && (x->a.in_cgroup || !x->cfg->memory_bytes || geteuid() != 0))
         return strv_push(argv, "--cgroups=disabled");
     if (x->cfg->memory_bytes)
         rc = add(argv, "--memory=%llub", (unsigned long long)x->cfg->memory_bytes);
@@ -175,12 +192,38 @@ static char *command_text(const struct executor *x, const char *text)
     return str_printf("%s%s", here ? "./" : "", text);
 }
 
-/* The first process of a container. The kernel does not deliver a signal to it for which it has no
+/*
+ * The first process of a container. The kernel does not deliver a signal to it for which it has no
  * handler. So it outlives the TERM of engine_signal(), and exits with the exit code of the command.
  * It has no handler, because its child would have the handler, too, until the child is the command.
- * $0 is the name of the container, $1 the command. */
+ *
+ * $0 is the name of the container, $1 the command. $2: with docker, a file that this shell makes if
+ * the kernel has killed a process for its memory. Nobody else can tell: the service of docker makes
+ * the control group, and removes it with the container.
+ */
 static const char first_process[] =
-    "if command -v bash >/dev/null 2>&1; then bash -c \"$1\" & else sh -c \"$1\" & fi; wait $!";
+    "if command -v bash >/dev/null 2>&1; then bash -c \"$1\" & else sh -c \"$1\" & fi\n"
+    "wait $! 2>/dev/null\n"
+    "r=$?\n"
+    "if [ \"$2\" ]; then\n"
+    "for f in /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control; do\n"
+    "while read -r k v; do\n"
+    "case $k,$v in oom_kill,0) ;; oom_kill,*) true >\"$2\" ;; esac\n"
+    "done <$f\n"
+    "done\n"
+    "fi 2>/dev/null\n"
+    "exit $r";
+
+static char *oom_file(const struct executor *x)
+{
+    return str_printf("%s/out-of-memory", x->a.logs.dir);
+}
+
+bool engine_oom_killed(const struct executor *x)
+{
+    AUTO(free_p) char *path = x->engine && x->a.logs.dir ? oom_file(x) : NULL;
+    return path && unlink(path) == 0;
+}
 
 /* The command line of this process as in /proc, up to the name of the container. */
 static int first_arguments(const struct executor *x, uint32_t rank, struct buf *out)
@@ -233,7 +276,8 @@ static int fill(struct executor *x, const char *command, uint32_t rank, bool pod
     char name[NAME_MAX_LEN];
     container_name(x, rank, name);
     AUTO(free_p) char *text = command_text(x, command);
-    int rc = text ? 0 : -ENOMEM;
+    AUTO(free_p) char *oom = podman ? str_dup("") : oom_file(x);
+    int rc = text && oom ? 0 : -ENOMEM;
     /* --ipc=host: data loaders need more shared memory than the 64 MB of a container */
     const char *const fixed[] = { podman ? "podman" : "docker",
                                   "run",
@@ -259,7 +303,7 @@ static int fill(struct executor *x, const char *command, uint32_t rank, bool pod
     if (rc == 0)
         rc = add_variables(env, argv);
     const char *const last[] = {
-        "--entrypoint=", x->role->docker_image, "sh", "-c", first_process, name, text
+        "--entrypoint=", x->role->docker_image, "sh", "-c", first_process, name, text, oom
     };
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(last); i++)
         rc = strv_push(argv, last[i]);

@@ -39,6 +39,8 @@ int engine_exec(const struct executor *x, const struct strv *argv, bool tty, boo
 unsigned engine_signal(const struct executor *x, uint32_t rank, int signal, bool catchers);
 /* Does the container of this rank have a first process? */
 bool engine_has_container(const struct executor *x, uint32_t rank);
+/* With docker: was a process of this attempt killed for its memory? True only once. */
+bool engine_oom_killed(const struct executor *x);
 /* Tell the engine to kill the containers of the task, because the processes of docker are not
  * children of the executor. Does not wait. */
 void engine_kill(struct executor *x);

@@ -42,7 +42,7 @@ def test_arguments_of_the_engine(lab, engine, tmp_path):
     call = run_call(engine)
     end = call.index("library/worker:3")
     options, command = call[1:end], call[end + 1:]
-    assert command[:2] == ["sh", "-c"] and command[4:] == ["./job.sh a"], "a file of the source is found without a path"
+    assert command[:2] == ["sh", "-c"] and command[4:] == ["./job.sh a", ""], "a file of the source is found without a path"
     here = lab.log(app, "worker:0").split()
     assert here[2:] == ["library/worker:3", "a", "b"] and f"--workdir={here[1]}" in options
     value = {o.split("=", 1)[0]: o.split("=", 1)[1] for o in options if "=" in o}
@@ -71,7 +71,7 @@ def test_a_stop_goes_through_the_engine(lab, engine):
     lab.ok("kill", app)
     assert [t["result"] for t in lab.status(app)["tasks"]] == ["FINISHED", "FINISHED"]
     killed = [c[1] for c in lib_images.calls(engine) if c[0] == "kill"]
-    hard = next(c for c in lib_images.calls(engine) if c[0] == "run" and "trap ''" in c[-1])
+    hard = next(c for c in lib_images.calls(engine) if c[0] == "run" and "trap ''" in c[-2])
     assert next(o for o in hard if o.startswith("--name="))[7:] in killed
     lab.settled()
 
@@ -130,6 +130,21 @@ def test_docker_when_there_is_no_podman(lab, engine):
     assert r.returncode == 1 and "failed with exit code 5" in r.stdout, r.stdout + r.stderr
     options = run_call(docker)
     assert f"--memory={64 << 20}b" in options and "--log-driver=none" in options and "library/usual:1" in options
+
+
+def test_the_service_of_docker_kills_a_process_for_its_memory(lab, engine):
+    """It has made the control group, so only the first process of the container can see that (here it reads a stand-in)."""
+    engine.write_text(lib_images.FAKE.replace('exec "$@"', 'exec "${@//\\/sys\\/fs\\/cgroup/$(dirname "$0")}"'))
+    engine.rename(engine.parent / "docker")
+    for program in ("sh", "bash", "env", "dirname"):
+        (engine.parent / program).symlink_to(shutil.which(program))
+    lab.env["PATH"] = f"{engine.parent}:{lab.bin}"
+    for kills, reason in ((1, "out_of_memory"), (0, "exited")):
+        (engine.parent / "memory.events").write_text(f"low 0\nhigh 0\nmax 4\noom 2\noom_kill {kills}\noom_group_kill 0\n")
+        r = lab.run("run", lab.workers("exit 137", conf=CONF))
+        app = app_of(r)
+        assert lab.status(app)["tasks"][0]["reason"] == reason, r.stdout + r.stderr
+        assert not list((lab.home / "history" / app).rglob("out-of-memory"))
 
 
 def test_without_an_engine_or_an_image(lab):
