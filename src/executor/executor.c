@@ -20,6 +20,7 @@
 #include "base/title.h"
 #include "base/util.h"
 #include "executor/ports.h"
+#include "executor/quiet.h"
 #include "storage/paths.h"
 
 enum {
@@ -30,6 +31,7 @@ enum {
     DIAL_AGAIN_MS = 5,        /* pause, if the master listens but is not ready */
     AWAY_DEFAULT_MS = 600000, /* used until the first Welcome */
     BEAT_DEFAULT_MS = 1000,
+    OWN_BEATS_MS = 60000, /* after that, ask the keeper again to send them */
     GRACE_DEFAULT_MS = 5000,
     GREET_MS = 20000,    /* on a cluster: for Welcome on a new connection */
     FLUSH_MAX_MS = 1000, /* at exit: for the last frames, if the master does not read */
@@ -298,6 +300,7 @@ static void on_welcome(struct executor *x, const Tony__Welcome *w)
                   f_int("index", w->index));
     x->epoch = w->epoch;
     x->greeted = true;
+    x->own_until_ms = 0;
     /* Welcome answers the ExecutorHello, so the master has received that frame */
     x->confirmed_ms = x->sent_ms;
     if (x->cfg->remote)
@@ -383,6 +386,10 @@ static void on_frame(struct executor *x, const Tony__Frame *f)
         if (x->greeted)
             log_watches_ask(x, f->tail_logs);
         break;
+    case TONY__FRAME__BODY_OWN_BEATS:
+        x->own_until_ms = clock_mono_ms() + OWN_BEATS_MS;
+        x->beat_at_ms = 0;
+        break;
     case TONY__FRAME__BODY_MORE_LOGS:
         log_watches_more(x, f->more_logs);
         break;
@@ -465,11 +472,13 @@ static void send_beat(struct executor *x, int64_t now)
 {
     Tony__Beat beat = TONY__BEAT__INIT;
     renew_lease(x);
-    x->beat_at_ms = next_beat_ms(x, now);
+    bool quiet = quiet_renew(x, now);
+    if (!quiet)
+        x->beat_at_ms = next_beat_ms(x, now);
     attempt_check_memory(x);
     serve_tick(x, now);
     log_times_tick(x, now);
-    if (!x->greeted || (task_metrics_due_soon(x, now) && task_metrics_tick(x, now)))
+    if (!x->greeted || (task_metrics_due_soon(x, now) && task_metrics_tick(x, now)) || quiet)
         return;
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_BEAT;
@@ -495,7 +504,8 @@ static void on_time(struct executor *x)
     }
     if (x->cfg->remote && x->link.fd >= 0 && !x->greeted && now >= x->greet_by_ms)
         drop(x, -ETIMEDOUT);
-    if (now >= x->beat_at_ms)
+    quiet_check(x, now);
+    if (now >= x->beat_at_ms || (quiet_now(x) && now >= task_metrics_due(x)))
         send_beat(x, now);
     if (now >= task_metrics_due(x))
         (void)task_metrics_tick(x, now);

@@ -103,6 +103,7 @@ struct executor {
     uint32_t epoch;      /* the highest epoch whose Welcome this executor has accepted */
     bool greeted;        /* the master has sent Welcome on this connection */
     bool end_in_hello;   /* the ExecutorHello of this connection had the end of the attempt */
+    int64_t own_until_ms; /* the master wants its own heartbeats until then: quiet.h */
     unsigned tries;      /* attempts to connect since the connection broke */
     char *master_socket; /* where the socket of the master was found later; NULL = as configured */
     int64_t dial_at_ms, away_since_ms, beat_at_ms;

@@ -213,6 +213,7 @@ static void on_time(struct keeper *k)
         reap_all(k);
     containers_tick(k, now);
     groups_tick(k, now);
+    beats_tick(k, now);
     if (now >= k->master_at_ms && k->state == KEEPER_RUNNING)
         master_start(k);
     if (now >= k->pool_at_ms)
@@ -233,7 +234,7 @@ static int timeout_ms(const struct keeper *k)
         return 0;
     int64_t at = MIN(MIN(k->next_kill_ms, k->master_at_ms), k->pool_at_ms), now = clock_mono_ms();
     at = MIN(MIN(at, k->reap_at_ms), node_deadline(k));
-    at = MIN(at, MIN(k->groups.at_ms, run_deadline(k)));
+    at = MIN(MIN(at, k->beats.at_ms), MIN(k->groups.at_ms, run_deadline(k)));
     if (k->state != KEEPER_RUNNING)
         at = MIN(at, k->kill_at_ms);
     if (k->look_for_orphans)

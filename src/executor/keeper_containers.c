@@ -277,6 +277,7 @@ void containers_launch_some(struct keeper *k)
         c->pid = pid;
         c->state = CONTAINER_RUNNING;
         pid_add(k, c);
+        beats_begin(k);
     }
     if (k->to_launch.at == k->to_launch.n)
         k->to_launch.at = k->to_launch.n = 0;

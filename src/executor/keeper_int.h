@@ -15,6 +15,7 @@
  * keeper_exits.c      the file `exits`
  * keeper_sockets.c    makes the sockets again after the system has removed them
  * keeper_ends.c       the list of ended containers, and what is removed when they are forgotten
+ * keeper_beats.c      the heartbeats of executors whose task only runs
  * keeper_node.c       the keeper of a node of a cluster: its connection to the master
  * keeper_run.c        the runs of a job that a cluster starts again
  *
@@ -258,6 +259,11 @@ struct keeper {
     int64_t reaped_ms;    /* when it ran last */
     bool look_for_orphans;
     struct {
+        uint32_t *v; /* slots: memory that keeper_beats.c uses again */
+        size_t n, cap;
+        int64_t at_ms; /* when to send the next Alive; INT64_MAX = no executor runs */
+    } beats;
+    struct {
         struct record_block **v; /* record_take() takes from the last one */
         size_t n, cap;
     } records;
@@ -406,5 +412,9 @@ void ends_add(struct keeper *k, struct container *c);
 /* The journal has the first n of the ends that were reported to the present master. */
 void ends_acked(struct keeper *k, uint64_t n);
 void groups_tick(struct keeper *k, int64_t now_ms); /* remove groups of forgotten containers */
+
+/* keeper_beats.c */
+void beats_begin(struct keeper *k); /* an executor was forked */
+void beats_tick(struct keeper *k, int64_t now_ms);
 
 #endif

@@ -334,6 +334,7 @@ int keeper_start(struct keeper *k, int argc, char **argv, struct err *e)
                           .next_kill_ms = INT64_MAX,
                           .reap_at_ms = INT64_MAX,
                           .groups.at_ms = INT64_MAX,
+                          .beats.at_ms = INT64_MAX,
                           .master_at_ms = INT64_MAX,
                           .pool_at_ms = INT64_MAX };
     if (parse(k, argc, argv, e) < 0)

@@ -329,4 +329,5 @@ void table_free(struct keeper *k)
     vec_done(&k->asks);
     vec_done(&k->to_launch);
     vec_done(&k->draining);
+    vec_done(&k->beats);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The end of a container as its executor knows it, in memory that it shares with the keeper. If the
- * executor is killed before it has reported the end to the master, the keeper reports it. After a
- * clean end the keeper does not have to search for orphans. */
+/* What an executor tells its keeper, in memory that both share: the end of the container, and how
+ * long the keeper may send its heartbeats. If the executor is killed before it has reported the end
+ * to the master, the keeper reports it. After a clean end the keeper does not have to search for
+ * orphans. */
 #ifndef TONY_EXECUTOR_RECORD_H
 #define TONY_EXECUTOR_RECORD_H
 
@@ -16,6 +17,10 @@ struct exit_record {
     int32_t exit_code, signal;
     int64_t at_us; /* monotonic */
     char detail[RECORD_DETAIL_MAX];
+    /* quiet.h: until this time (monotonic) the keeper sends the heartbeats of the executor; 0 = the
+     * executor sends them itself. */
+    volatile int64_t quiet_until_ms;
+    volatile uint32_t beat_ms; /* their interval */
 };
 
 #endif

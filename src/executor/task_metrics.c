@@ -17,6 +17,7 @@
 #include "base/vec.h"
 #include "executor/executor_int.h"
 #include "executor/gpu_watch.h"
+#include "executor/quiet.h"
 #include "metrics/metrics.h"
 #include "storage/paths.h"
 
@@ -336,8 +337,10 @@ int64_t task_metrics_due(const struct executor *x)
 
 bool task_metrics_due_soon(const struct executor *x, int64_t now_ms)
 {
-    int64_t soon = x->metrics.measured ? MIN((int64_t)SOON_MS, (int64_t)x->role->metrics_ms / 2)
-                                       : SOON_FIRST_MS;
+    int64_t half = (int64_t)x->role->metrics_ms / 2;
+    int64_t soon = !x->metrics.measured ? SOON_FIRST_MS
+                   : quiet_now(x)       ? half
+                                        : MIN((int64_t)SOON_MS, half);
     return task_metrics_due(x) != INT64_MAX && now_ms + soon >= x->metrics.due_ms;
 }
 

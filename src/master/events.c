@@ -429,6 +429,17 @@ static void preempting(struct master *m, const struct sched_event *ev)
     }
 }
 
+static void alive(struct master *m, const struct sched_event *ev)
+{
+    for (size_t i = 0; i < ev->n && m->phase == MP_RUNNING; i++) {
+        if (!known_slot(m, ev->slots[i]))
+            continue;
+        uint32_t slot = job_slot_now(m->job, ev->slots[i]);
+        if (m->executors[slot]) /* else it may be a container that the job has given up */
+            (void)master_feed(m, &(struct job_event){ .type = EV_BEAT, .beat = { .slot = slot } });
+    }
+}
+
 void master_on_sched(const struct sched_event *ev, void *arg)
 {
     struct master *m = arg;
@@ -475,6 +486,9 @@ void master_on_sched(const struct sched_event *ev, void *arg)
     case SE_SHRINK:
     case SE_GROW:
         scheduler_wishes(m, ev);
+        break;
+    case SE_ALIVE:
+        alive(m, ev);
         break;
     case SE_NONE:
     case SE_BROKEN:
@@ -540,8 +554,11 @@ static void on_timer(void *arg)
         loop_timer_set(m->deadline_timer, m->blocked_retry_ms);
         return;
     }
-    while (m->phase == MP_RUNNING && job_due(m->job, master_now(m), &ev))
+    while (m->phase == MP_RUNNING && job_due(m->job, master_now(m), &ev)) {
         (void)master_feed(m, &ev);
+        if (ev.type == EV_SUSPECT) /* perhaps only the keeper hangs */
+            executor_ask_beats(m, ev.suspect.slot);
+    }
     if (m->phase == MP_RUNNING && master_now(m) >= mark_due(m))
         write_mark(m);
     master_timer_arm(m);

@@ -340,6 +340,16 @@ void executor_frame(struct peer *p, const Tony__Frame *f)
     }
 }
 
+void executor_ask_beats(struct master *m, uint32_t slot)
+{
+    Tony__OwnBeats ask = TONY__OWN_BEATS__INIT;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_OWN_BEATS;
+    f.own_beats = &ask;
+    if (welcome_allows_quiet(m))
+        send_to(m, slot, &f);
+}
+
 void executor_disconnected(struct peer *p, bool broke)
 {
     struct master *m = p->m;

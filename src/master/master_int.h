@@ -346,6 +346,8 @@ void executor_hello(struct peer *p, const Tony__Frame *f);
 void executor_frame(struct peer *p, const Tony__Frame *f);
 /* broke: the connection broke; false = the executor, or its kernel, has closed it. */
 void executor_disconnected(struct peer *p, bool broke);
+/* Its heartbeats are missing: it shall send them itself. */
+void executor_ask_beats(struct master *m, uint32_t slot);
 void executor_start(struct master *m, const struct act_start *a);
 void executor_stop_attempt(struct master *m, const struct act_stop_attempt *a);
 void executor_ack(struct master *m, const struct act_ack *a);
@@ -358,6 +360,7 @@ bool executor_finish(struct master *m, uint32_t slot, uint32_t grace_ms);
 /* ---- welcome.c ---- */
 int welcome_build(struct master *m, struct err *e);
 void welcome_done(struct master *m);
+bool welcome_allows_quiet(const struct master *m); /* executor/quiet.h */
 struct plan; /* storage/plan.h */
 /* Add what the executors of role i get. */
 void welcome_plan(const struct master *m, size_t i, const char *role, struct plan *p);

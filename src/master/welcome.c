@@ -139,6 +139,21 @@ static char *or_empty(const char *s)
     return MUTABLE(s ? s : "");
 }
 
+/*
+ * How long an executor may be quiet: a fifth of the time after which it counts as dead, since an
+ * executor that hangs is noticed later by so much. Where heartbeats are frequent, they are meant to
+ * find that out soon. On a cluster each executor sends its own.
+ */
+static uint32_t quiet_ms(const struct master *m)
+{
+    enum { BEAT_MIN_MS = 1000, QUIET_MAX_MS = 5000, SHARE = 5 };
+    const struct job_spec *s = m->spec;
+    uint64_t ms = (uint64_t)s->heartbeat_ms * s->max_missed_heartbeats / SHARE;
+    ms = MIN(MAX(ms, (uint64_t)s->heartbeat_ms), (uint64_t)QUIET_MAX_MS);
+    bool few = s->max_missed_heartbeats < SHARE || ms < s->heartbeat_ms;
+    return m->remote || few || s->heartbeat_ms < BEAT_MIN_MS ? 0 : (uint32_t)ms;
+}
+
 static void build_fixed(struct master *m, Tony__Welcome *w, const struct role_spec *role)
 {
     const struct job_spec *s = m->spec;
@@ -146,6 +161,7 @@ static void build_fixed(struct master *m, Tony__Welcome *w, const struct role_sp
     w->epoch = m->epoch;
     w->application_id = m->application_id;
     w->heartbeat_ms = s->heartbeat_ms;
+    w->quiet_ms = quiet_ms(m);
     w->framework = or_empty(s->framework);
     w->distributed_mode = MUTABLE(s->gang ? "GANG" : "FCFS");
     w->command = or_empty(role->command);
@@ -222,6 +238,11 @@ void welcome_done(struct master *m)
     packed_unref(m->start.frame);
     m->start.frame = NULL;
     free(TAKE(m->start.checkpoint));
+}
+
+bool welcome_allows_quiet(const struct master *m)
+{
+    return m->n_welcomes > 0 && m->welcomes[0].w.quiet_ms > 0;
 }
 
 /* A spare may become the task of rank 0, so its executor hosts a server as well. */

@@ -77,6 +77,8 @@ enum sched_event_type {
     /* The cluster ends the whole job deadline_ms from now, and does not start it again; text: why,
      * for people. */
     SE_ENDING,
+    /* slots: a heartbeat of the executor of each of these, which has sent none itself. */
+    SE_ALIVE,
     SE_COUNT,
 };
 
@@ -100,8 +102,10 @@ struct sched_container {
 struct sched_event {
     enum sched_event_type type;
     const struct sched_container *containers;
-    size_t n; /* number of containers; SE_SHRINK, SE_GROW: the number that the job may have */
+    size_t n; /* number of containers; SE_SHRINK, SE_GROW: the number that the job may have;
+                 SE_ALIVE: of slots */
     uint32_t slot;
+    const uint32_t *slots;
     int64_t deadline_ms;
     /* SE_SHRINK, SE_GROW: no work may be lost. If the gang would have to restart, it waits for a
      * newer checkpoint. If none comes within deadline_ms, the job keeps its size, and the scheduler

@@ -64,6 +64,21 @@ def test_an_executor_that_sleeps_is_suspected_and_comes_back(lab):
     untouched(lab, job)
 
 
+@pytest.mark.takes(8)
+def test_a_keeper_that_hangs_costs_no_task(lab):
+    """The keeper sends the heartbeats of quiet executors. When they are missing, the master asks each executor."""
+    conf = {**CONF, "tony.task.heartbeat-interval-ms": 1000, "tony.task.max-missed-heartbeats": 6}
+    job = Gated(lab, 2, conf=conf).running()
+    wait_until(lambda: connected(lab, job), "all are there")
+    keeper = lab.one("keeper", job.app)
+    os.kill(keeper, signal.SIGSTOP)
+    until = time.monotonic() + 8
+    wait_until(lambda: time.monotonic() > until, "that time is over", pause=0.05)
+    assert all(t["connected"] for t in lab.tasks(job.app).values())
+    os.kill(keeper, signal.SIGCONT)
+    untouched(lab, job)
+
+
 @pytest.mark.parametrize("ms", [HOUR_MS, -HOUR_MS])
 def test_the_wall_clock_jumps(make_points_lab, ms):
     """The clock jumps while the job runs, and between two masters."""

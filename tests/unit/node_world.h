@@ -33,7 +33,8 @@ struct world_slot {
     /* of the last AttemptEnded */
     int exit_code, signal;
     Tony__Reason reason;
-    uint64_t age_us, beats;
+    uint64_t age_us;
+    uint64_t beats, alive; /* heartbeats: of the executor, and of the keeper in its place */
     char detail[256], tail[5000];
     /* of ContainersCompleted */
     int exit_status;
@@ -74,7 +75,7 @@ struct world {
     char why[300]; /* reason of the last refusal or wish */
     /* what the tasks are started with */
     const char *command, *framework, *mode, *env; /* env: "K=V" */
-    uint32_t heartbeat_ms, kill_grace_ms, master_away_ms;
+    uint32_t heartbeat_ms, quiet_ms, kill_grace_ms, master_away_ms;
     uint64_t execution_timeout_ms;
     Tony__Mount **mounts;
     size_t n_mounts;
@@ -115,6 +116,7 @@ void world_launch(struct world *w, int n);
 void world_run(struct world *w, int n, const char *command);
 void world_start(struct world *w, int slot, uint32_t attempt);
 void world_stop(struct world *w, int slot, uint32_t grace_ms, Tony__Reason reason);
+void world_want_own_beats(struct world *w, int slot);
 void world_stop_container(struct world *w, int slot, uint32_t grace_ms);
 void world_ack(struct world *w, int slot, uint32_t attempt, bool finish);
 void world_finish(struct world *w, const char *state);

@@ -270,6 +270,12 @@ void world_stop(struct world *w, int slot, uint32_t grace_ms, Tony__Reason reaso
     SEND(&w->slots[slot].link, stop_attempt, STOP_ATTEMPT, &m);
 }
 
+void world_want_own_beats(struct world *w, int slot)
+{
+    Tony__OwnBeats m = TONY__OWN_BEATS__INIT;
+    SEND(&w->slots[slot].link, own_beats, OWN_BEATS, &m);
+}
+
 void world_stop_container(struct world *w, int slot, uint32_t grace_ms)
 {
     Tony__StopContainer m = TONY__STOP_CONTAINER__INIT;
@@ -311,6 +317,7 @@ static void welcome(struct world *w, struct link *l, uint32_t slot)
     m.role = (char *)"worker";
     m.index = slot;
     m.heartbeat_ms = w->heartbeat_ms;
+    m.quiet_ms = w->quiet_ms;
     m.framework = (char *)(uintptr_t)w->framework;
     m.distributed_mode = (char *)(uintptr_t)w->mode;
     m.command = (char *)(uintptr_t)w->command;
@@ -456,6 +463,9 @@ static void on_keeper(struct world *w, const Tony__Frame *f)
     } else if (f->body_case == TONY__FRAME__BODY_CONTAINERS_COMPLETED) {
         for (size_t i = 0; i < f->containers_completed->n_containers; i++)
             on_container(w, f->containers_completed->containers[i], true);
+    } else if (f->body_case == TONY__FRAME__BODY_ALIVE) {
+        for (size_t i = 0; i < f->alive->n_slots; i++)
+            w->slots[f->alive->slots[i]].alive++;
     } else if (f->body_case == TONY__FRAME__BODY_KEEPER_STATE) {
         on_state(w, f->keeper_state);
     } else if (f->body_case == TONY__FRAME__BODY_SIZE_WISH) {

@@ -571,6 +571,70 @@ static void the_report_of_a_master_that_stopped_reading(void **state)
     world_free(w);
 }
 
+/* ---- heartbeats of quiet executors ---- */
+
+static uint64_t mark[2];
+
+static void set_mark(struct world *w)
+{
+    for (int i = 0; i < 2; i++)
+        mark[i] = w->slots[i].alive;
+}
+
+static bool both_are_vouched_for(struct world *w)
+{
+    return w->slots[0].alive >= mark[0] + 3 && w->slots[1].alive >= mark[1] + 3;
+}
+
+/* The first one is missing in ten heartbeats of the keeper. */
+static bool first_is_missing(struct world *w)
+{
+    if (w->slots[0].alive != mark[0])
+        set_mark(w);
+    return w->slots[1].alive >= mark[1] + 10;
+}
+
+static bool first_beats_itself(struct world *w)
+{
+    return w->slots[0].beats > mark[0];
+}
+
+static void one_heartbeat_for_all_quiet_executors(void **state)
+{
+    (void)state;
+    struct world *w = world_new("");
+    w->command = "/bin/sleep 1000";
+    w->heartbeat_ms = 50;
+    w->quiet_ms = 200;
+    world_register(w, 1);
+    world_listen(w);
+    world_ask(w, 2, 0, 0); /* without a limit of memory nothing has to be sampled */
+    world_launch(w, 2);
+    assert_true(world_until(w, all_started, LONG_MS));
+    assert_true(world_until(w, both_are_vouched_for, LONG_MS));
+    uint64_t own = w->slots[0].beats + w->slots[1].beats;
+    set_mark(w);
+    assert_true(world_until(w, both_are_vouched_for, LONG_MS));
+    assert_int_equal(w->slots[0].beats + w->slots[1].beats, own);
+    /* the keeper vouches for no executor that hangs */
+    kill(w->slots[0].executor, SIGSTOP);
+    set_mark(w);
+    assert_true(world_until(w, first_is_missing, LONG_MS));
+    kill(w->slots[0].executor, SIGCONT);
+    set_mark(w);
+    assert_true(world_until(w, both_are_vouched_for, LONG_MS));
+    /* an executor that is asked sends its own */
+    world_want_own_beats(w, 0);
+    mark[0] = w->slots[0].beats + 3;
+    assert_true(world_until(w, first_beats_itself, LONG_MS));
+    set_mark(w);
+    assert_true(world_until(w, first_is_missing, LONG_MS));
+    world_stop_container(w, 0, 0);
+    world_stop_container(w, 1, 0);
+    assert_true(world_until(w, all_completed, LONG_MS));
+    world_end_well(w);
+}
+
 #define TEST(f) cmocka_unit_test_teardown(f, world_teardown)
 
 int main(void)
@@ -592,6 +656,7 @@ int main(void)
         TEST(children_of_a_dead_master_are_killed),
         TEST(the_report_of_a_dead_master_is_read),
         TEST(the_report_of_a_master_that_stopped_reading),
+        TEST(one_heartbeat_for_all_quiet_executors),
     };
     if (getenv("ONLY"))
         cmocka_set_test_filter(getenv("ONLY"));

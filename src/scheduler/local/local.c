@@ -276,6 +276,10 @@ static void on_frame(struct conn *c, const Tony__Frame *f, void *arg)
                                        .saved = f->size_wish->saved,
                                        .text = f->size_wish->why });
         break;
+    case TONY__FRAME__BODY_ALIVE:
+        emit(l, &(struct sched_event){
+                    .type = SE_ALIVE, .slots = f->alive->slots, .n = f->alive->n_slots });
+        break;
     case TONY__FRAME__BODY_SOCKETS_RENEWED:
         if (l->cfg.on_sockets)
             l->cfg.on_sockets(l->cfg.arg);
