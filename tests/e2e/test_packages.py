@@ -4,6 +4,7 @@
 import os
 import pathlib
 import shutil
+import stat
 import subprocess
 
 import pytest
@@ -31,6 +32,22 @@ tony version
 tony run hello.yaml
 tony logs last worker:2
 tony tasks last
+"""
+# The program of docs/libtony.md, compiled as the page says.
+C_PROGRAM = (ROOT / "docs/libtony.md").read_text().partition("```c\n")[2].partition("```")[0]
+COMPILED = f"""\
+set -e
+mkdir c && cd c
+cp ../hello.yaml job.yaml
+cat > jobs.c <<'END'
+{C_PROGRAM}END
+cc jobs.c -o jobs $(pkg-config --cflags --libs tony)
+./jobs
+tony status last | grep SUCCEEDED
+cc jobs.c -o jobs-static $(pkg-config --cflags tony) $(pkg-config --variable=libdir tony)/libtony.a \
+    $(pkg-config --static --libs-only-l --libs-only-other tony | sed s/-ltony//)
+./jobs-static
+cd .. && rm -r c
 """
 COMPANIONS = ["tony-arbiter", "tony-exact", "tony-executor", "tony-gpu", "tony-master", "tony-pack", "tony-pool"]
 
@@ -69,7 +86,7 @@ class Bare:
     """A bare Debian in a directory, with an ordinary user `u`."""
 
     def __init__(self, root, suite):
-        self.root = pathlib.Path(root)
+        self.root, self.suite = pathlib.Path(root), suite
         sites = run("apt-get", "indextargets", "--format", "$(SITE)").split()  # the mirror that this machine uses
         site = next(s for s in sites if s.rstrip("/").endswith("/debian"))
         run("debootstrap", "--variant=minbase", suite, root, site, limit=1800)
@@ -85,6 +102,27 @@ class Bare:
         inside = f"mount -t proc proc /proc; mount -t tmpfs tmpfs /dev/shm 2>/dev/null; exec su - {user} -c \"$SCRIPT\""
         return run("unshare", "--mount", "--pid", "--fork", "--kill-child", "chroot", self.root, "/bin/sh", "-c", inside,
                    env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "SCRIPT": script, "DEBIAN_FRONTEND": "noninteractive"})
+
+
+class WithoutLibc(Bare):
+    """A Linux that has a static busybox and nothing else: no C library, no bash, as a small container image."""
+
+    def __init__(self, root):  # pylint: disable=super-init-not-called
+        self.root, self.suite = pathlib.Path(root), "busybox"
+        for folder in ("bin", "dev", "etc", "home/u", "opt", "proc", "root", "tmp"):
+            (self.root / folder).mkdir(parents=True)
+        (self.root / "tmp").chmod(0o1777)
+        shutil.copy("/bin/busybox", self.root / "bin")
+        for name in run("/bin/busybox", "--list").split():
+            if name != "busybox":
+                (self.root / "bin" / name).symlink_to("busybox")
+        for name, mode in (("null", 3), ("zero", 5), ("urandom", 9)):
+            os.mknod(self.root / "dev" / name, 0o666 | stat.S_IFCHR, os.makedev(1, mode))
+            (self.root / "dev" / name).chmod(0o666)
+        (self.root / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\nu:x:1000:1000::/home/u:/bin/sh\n")
+        (self.root / "etc/group").write_text("root:x:0:\nu:x:1000:\n")
+        (self.root / "home/u/hello.yaml").write_text(HELLO)
+        os.chown(self.root / "home/u", 1000, 1000)
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +165,9 @@ def test_the_debian_package_on_a_bare_debian(debian, deb):
     shutil.copy(deb, debian.root / "tmp/tony.deb")
     debian.sh("apt-get -q update && apt-get -q install -y --no-install-recommends /tmp/tony.deb")
     says_the_right_things(debian.sh(AS_USER, user="u"))
+    if debian.suite == "trixie":  # on Debian 12, where libtony is built, test_libtony.py does it
+        debian.sh("apt-get -q install -y --no-install-recommends gcc libc6-dev pkg-config")
+        debian.sh(COMPILED, user="u")
     debian.sh("apt-get -q remove -y tony")
     assert not list((debian.root / "usr").glob("**/*tony*"))
 
@@ -137,4 +178,19 @@ def test_the_debian_package_on_a_bare_debian(debian, deb):
 def test_the_tarball_on_an_older_and_a_newer_debian(debian, tarball):
     run("tar", "-C", debian.root / "opt", "-xf", tarball)
     [folder] = (debian.root / "opt").iterdir()
-    says_the_right_things(debian.sh(f"PATH=/opt/{folder.name}/bin:$PATH\n" + AS_USER, user="u"))
+    paths = f"export PATH=/opt/{folder.name}/bin:$PATH\n"
+    says_the_right_things(debian.sh(paths + AS_USER, user="u"))
+    if debian.suite == "trixie":  # libtony needs the glibc of Debian 12 or a newer one
+        paths += f"export PKG_CONFIG_PATH=/opt/{folder.name}/lib/pkgconfig LD_LIBRARY_PATH=/opt/{folder.name}/lib\n"
+        debian.sh("apt-get -q update && apt-get -q install -y --no-install-recommends gcc libc6-dev pkg-config")
+        debian.sh(paths + COMPILED, user="u")
+
+
+@pytest.mark.slow
+@pytest.mark.takes(60)
+def test_the_tarball_on_a_linux_without_a_c_library(tarball, tmp_path):
+    """Nothing of the machine is used: so the tarball also runs where the C library is another one (musl, on Alpine)."""
+    system = WithoutLibc(tmp_path / "root")
+    run("tar", "-C", system.root / "opt", "-xf", tarball)
+    [folder] = (system.root / "opt").iterdir()
+    says_the_right_things(system.sh(f"export PATH=/opt/{folder.name}/bin:/bin\n" + AS_USER, user="u"))
