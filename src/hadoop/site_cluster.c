@@ -97,7 +97,7 @@ static int add_by_key(struct site *s, const char *key, uint16_t default_port,
     if (one.n != 1)
         rc = site_bad(s, key, e, "is '%s', which is not one address", v);
     else if (is_any(one.v[0].host) || one.v[0].port == 0)
-        rc = site_bad(s, key, e, "is '%s', which is no address to call", v);
+        rc = site_bad(s, key, e, "is '%s', to which no client can connect", v);
     else
         rc = site_addresses_add(out, one.v[0].host, one.v[0].port) < 0
                  ? err_set(e, ENOMEM, "cannot read an address: %m")
@@ -224,7 +224,7 @@ static int add_nn(struct site *s, const struct web *web, const char *suffix,
                      "the web address of the name node is not known: neither %s nor %s is set", key,
                      rpc);
     else if (rc == 0 && port == 0)
-        rc = site_bad(s, key, e, "is '%s', which is no address to call", v);
+        rc = site_bad(s, key, e, "is '%s', to which no client can connect", v);
     else if (rc == 0 && site_addresses_add(out, host, port) < 0)
         rc = err_set(e, ENOMEM, "cannot read the site files: %m");
     site_addresses_done(&one);
@@ -312,7 +312,7 @@ static int parse_fs(struct site *s, const char *key, const char *v, struct site_
     if (rc < 0)
         return err_wrap(e, rc, "%s: %s", site_origin(s, key), key);
     if (is_any(host) || port == 0)
-        return site_bad(s, key, e, "is '%s', which is no address to call", v);
+        return site_bad(s, key, e, "is '%s', to which no client can connect", v);
     out->host = str_dup(host);
     out->port = port;
     return out->host ? 0 : -ENOMEM;

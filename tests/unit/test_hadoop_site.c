@@ -296,8 +296,9 @@ static void test_rm(void **state)
     static const char ha[] = P(RM "ha.enabled", "true") P(RM "ha.rm-ids", "rm1, rm2")
         P(RM "hostname.rm1", "a") P(RM "address.rm2", "b:1") P(RM "hostname.rm2", "c");
     check_rm("", SITE_RM_CLIENT, "neither yarn.resourcemanager.address");
-    check_rm(P(RM "hostname", "0.0.0.0"), SITE_RM_CLIENT, "no address to call");
-    check_rm(P(RM "hostname", "h") P(RM "address", "0.0.0.0:8032"), SITE_RM_CLIENT, "no address");
+    check_rm(P(RM "hostname", "0.0.0.0"), SITE_RM_CLIENT, "to which no client can connect");
+    check_rm(P(RM "hostname", "h") P(RM "address", "0.0.0.0:8032"), SITE_RM_CLIENT,
+             "to which no client can connect");
     check_rm(P(RM "hostname", "${env.TONY_NOBODY}"), SITE_RM_CLIENT, "variable");
     check_rm(P(RM "hostname", "h"), SITE_RM_CLIENT, "h:8032");
     check_rm(P(RM "hostname", "h"), SITE_RM_SCHEDULER, "h:8030");
