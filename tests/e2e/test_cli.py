@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line: help, wrong use, output. These tests need no pool."""
 
+import contextlib
 import json
-import shutil
+import os
+import pty
+import signal
 import subprocess
+import threading
 
 import pytest
 from conftest import BIN, wait_until
@@ -144,13 +148,57 @@ def test_bash_completion(tony):
     assert complete(program, "resize", app, "worker", "=", "2", "wo") == ["worker="]
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts_have_no_error(tony, shell):
-    """zsh and fish are in no package that the tests need; where they are installed they read the script."""
-    script = tony.ok("completion", shell)
-    assert "completion words --" in script
-    if shutil.which(shell):
-        subprocess.run([shell, "-n"], input=script, text=True, check=True, timeout=20)
+def fish_offers(line, env, _):
+    r = subprocess.run(["fish", "--no-config", "-c", f"tony completion fish | source; complete -C '{line}'"], env=env, capture_output=True,
+                       text=True, timeout=60, check=True)
+    return r.stdout.split()
+
+
+def zsh_offers(line, env, tmp_path):
+    """zsh completes only on a terminal: type the line and the tab key there. compadd gets each word that is offered."""
+    offered, done = tmp_path / "offered", tmp_path / "done"
+    setup = "autoload -Uz compinit; compinit -u -D; source <(tony completion zsh)\n" \
+            f'compadd() {{ local -a o; builtin compadd -O o "$@"; print -r -- $o >> {offered}; builtin compadd "$@" }}\n' \
+            f"complete-it() {{ zle expand-or-complete; print > {done} }}; zle -N complete-it; bindkey '^I' complete-it\n"
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvpe("zsh", ["zsh", "-f", "-i"], env)
+
+    def read_all():
+        with contextlib.suppress(OSError):  # the terminal is closed
+            while os.read(terminal, 65536):
+                pass
+
+    reader = threading.Thread(target=read_all)
+    reader.start()
+    try:
+        os.write(terminal, f"{setup}{line}\t".encode())
+        wait_until(done.exists, "zsh has completed the line")
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        reader.join()
+        os.close(terminal)
+        done.unlink(missing_ok=True)
+    words = offered.read_text().split()
+    offered.unlink()
+    return words
+
+
+@pytest.mark.parametrize("offers", [fish_offers, zsh_offers])
+def test_completion_in_other_shells(tony, tmp_path, offers):
+    app = tony.submit(tony.workers("true", n=2))
+    tony.ok("wait", app)
+    env = {**tony.env, "PATH": f"{tony.bin}:{tony.env.get('PATH', '')}:/usr/bin:/bin"}
+
+    def words_of(line):
+        return set(offers(line, env, tmp_path))
+
+    assert words_of("tony st") == {"status", "stop"}
+    assert {"last", app} <= words_of("tony status ")
+    assert words_of(f"tony logs {app} ") == {"worker:0", "worker:1"}
+    assert words_of(f"tony logs {app} worker:") == {"worker:0", "worker:1"}
+    assert words_of(f"tony resize {app} w") == {"worker="}
 
 
 def test_doctor_json(own_tony):
