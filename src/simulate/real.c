@@ -67,14 +67,24 @@ static void add_completions(const struct trace *t, const struct real *real,
 {
     for (size_t i = 0; i < t->n_jobs; i++) {
         sorted[i] = real->completion_s[i];
-        r->jct_mean_s += sorted[i] / (double)t->n_jobs;
         r->end_s = MAX(r->end_s, t->jobs[i].arrival_s + sorted[i]);
         if (ev && ev->ended)
             ev->ended(ev->ctx, i, sorted[i]);
     }
-    sort_doubles(sorted, t->n_jobs);
-    if (t->n_jobs > 0)
-        r->jct_p95_s = sorted[(size_t)ceil(0.95 * (double)t->n_jobs) - 1];
+    r->jct = sim_times_of(sorted, t->n_jobs);
+}
+
+/* The time of each job without containers. wait: room for all jobs. */
+static void add_waits(const struct trace *t, const struct real *real, double *wait,
+                      struct sim_result *r)
+{
+    for (size_t i = 0; i < t->n_jobs; i++)
+        wait[i] = real->completion_s[i];
+    for (size_t i = 0; i < real->n_bars; i++)
+        wait[real->bars[i].job] -= real->bars[i].to_s - real->bars[i].from_s;
+    for (size_t i = 0; i < t->n_jobs; i++)
+        wait[i] = MAX(wait[i], 0.0);
+    r->wait = sim_times_of(wait, t->n_jobs);
 }
 
 int sim_real(const struct trace *t, const struct real *real, const struct sim_events *events,
@@ -87,6 +97,7 @@ int sim_real(const struct trace *t, const struct real *real, const struct sim_ev
     if (rc == 0) {
         add_bars(t, real, events, changes, &r);
         add_completions(t, real, events, sorted, &r);
+        add_waits(t, real, sorted, &r);
         *out = r;
     }
     free(sorted);

@@ -20,7 +20,7 @@ struct real {
 };
 
 /*
- * Sets util_5h, util, jct_mean_s, jct_p95_s, adjustments and end_s; the other members become 0,
+ * Sets util_5h, util, jct, wait, adjustments and end_s; the other members become 0,
  * because a history does not contain them. Calls `events` (may be NULL) as sim_run() does. 0 or
  * -ENOMEM.
  */

@@ -26,6 +26,7 @@ struct live {
     double attained;   /* integral of the dominant share */
     double stalled_until, ends_at;
     double held_since;
+    double held_s; /* how long it has had containers */
     struct part_place *at;
     uint32_t n_at, cap_at, n;
     uint32_t slot; /* in sim.slots */
@@ -60,6 +61,7 @@ struct sim {
 
     uint32_t *ideal; /* scratch for samples */
     double *completion;
+    double *wait; /* the waiting times of the jobs in completion[] */
     size_t n_completed;
 
     double now;
@@ -154,6 +156,7 @@ static int pass(struct sim *s, double t)
         double stalled = MAX(0.0, MIN(t, j->stalled_until) - s->now);
         j->left -= (passed - stalled) * j->rate;
         j->attained += j->share * j->n * passed;
+        j->held_s += passed;
         s->stalled += j->n * stalled;
         s->held += j->n * passed;
     }
@@ -218,6 +221,7 @@ static void end_jobs(struct sim *s)
         tell_held(s, job);
         if (ev && ev->ended)
             ev->ended(ev->ctx, job, completion);
+        s->wait[s->n_completed] = MAX(0.0, completion - s->live[job].held_s);
         s->completion[s->n_completed++] = completion;
         remove_job(s, job);
     }
@@ -357,6 +361,19 @@ static int decide(struct sim *s, struct err *e)
 
 /* ---- the whole ---- */
 
+struct sim_times sim_times_of(double *times, size_t n)
+{
+    struct sim_times t = { 0 };
+    if (n == 0)
+        return t;
+    sort_doubles(times, n);
+    for (size_t i = 0; i < n; i++)
+        t.mean_s += times[i] / (double)n;
+    t.median_s = times[(n - 1) / 2];
+    t.p95_s = times[(size_t)ceil(0.95 * (double)n) - 1];
+    return t;
+}
+
 static void conclude(struct sim *s)
 {
     struct sim_result *r = s->r;
@@ -368,12 +385,9 @@ static void conclude(struct sim *s)
     r->end_s = s->now;
     if (s->estimates)
         estimates_conclude(s->estimates, s->began_s, &r->estimates);
-    if (n == 0)
-        return;
-    sort_doubles(s->completion, n);
-    for (size_t i = 0; i < n; i++)
-        r->jct_mean_s += s->completion[i] / (double)n;
-    r->jct_p95_s = s->completion[(size_t)ceil(0.95 * (double)n) - 1];
+    r->lost_s = s->stalled;
+    r->jct = sim_times_of(s->completion, n);
+    r->wait = sim_times_of(s->wait, n);
 }
 
 static int run(struct sim *s, struct err *e)
@@ -459,13 +473,14 @@ int sim_run(const struct trace *t, const struct part_policy *policy, const struc
     s.running = calloc(n, sizeof *s.running);
     s.ideal = calloc(n, sizeof *s.ideal);
     s.completion = calloc(n, sizeof *s.completion);
+    s.wait = calloc(n, sizeof *s.wait);
     if (o->estimates && (s.estimates = calloc(1, sizeof *s.estimates)))
         s.estimates->seed = o->estimates_seed;
     s.began_s = calloc(n, sizeof *s.began_s);
     s.left_s = calloc(n, sizeof *s.left_s);
     int rc;
     if ((s.estimates || !o->estimates) && s.began_s && s.left_s && s.live && s.slots && s.job_of &&
-        s.caps && s.running && s.ideal && s.completion) {
+        s.caps && s.running && s.ideal && s.completion && s.wait) {
         prepare(&s);
         rc = run(&s, e);
     } else {
@@ -488,5 +503,6 @@ int sim_run(const struct trace *t, const struct part_policy *policy, const struc
     free(s.running);
     free(s.ideal);
     free(s.completion);
+    free(s.wait);
     return rc;
 }

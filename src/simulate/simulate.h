@@ -21,14 +21,22 @@
 
 struct err;
 
+/* Of one time of each job. */
+struct sim_times {
+    double mean_s, median_s;
+    double p95_s; /* the 95th percentile, by the nearest rank, as the median */
+};
+
 struct sim_result {
     double util_5h;       /* mean utilization in the first 5 hours: 0 .. number of types */
     double util;          /* ... until horizon_s */
-    double jct_mean_s;    /* job completion time: from arrival to end */
-    double jct_p95_s;     /* its 95th percentile, by the nearest rank */
+    struct sim_times jct; /* job completion time: from arrival to end */
+    /* the time in which a job has no containers, from its arrival to its end */
+    struct sim_times wait;
     double loss;          /* of fairness, over all jobs present: mean of samples every 10 minutes */
     uint64_t adjustments; /* changes of running jobs; stopping one counts, too */
     double overhead_percent; /* part of the held container-seconds that were without progress */
+    double lost_s;           /* these container-seconds */
     uint64_t decisions;
     double decide_s;  /* time of all decisions, if a clock was given */
     double longest_s; /* time of the longest decision */
@@ -55,6 +63,9 @@ struct sim_options {
     /* NULL: none. Else it improves each decision of `dorm` (partition/solver.h). */
     const struct part_solver *solver;
 };
+
+/* The mean, median and 95th percentile of n times. Sorts them. */
+struct sim_times sim_times_of(double *times, size_t n);
 
 /* Run all jobs to their end. 0; -EINVAL: the policy cannot run this trace; -ENOMEM. */
 int sim_run(const struct trace *t, const struct part_policy *policy, const struct sim_options *o,

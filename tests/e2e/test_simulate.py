@@ -2,6 +2,7 @@
 """`tony simulate` on two traces with known results (by another program, with the same rules), and on traces that it must refuse."""
 
 import json
+import statistics
 import subprocess
 import xml.etree.ElementTree
 
@@ -48,6 +49,13 @@ def test_known_results(trace, policy):
     for column in COLUMNS:
         assert row[column] == pytest.approx(known[column], rel=0.01 if column == "adjustments" else 1e-3, abs=1e-6), column
     assert row["never_run"] == 0
+    # Whatever a job does not wait, it runs: without resizes for its duration, else at least for a part of it.
+    [head, *jobs] = [x for x in (TRACES / f"{trace}.csv").read_text().splitlines() if x[0] != "#"]
+    ran = statistics.mean(float(job.split(",")[head.split(",").index("duration_s")]) for job in jobs)
+    assert row["wait_mean_s"] <= row["jct_mean_s"] and row["wait_median_s"] <= row["wait_p95_s"] <= row["jct_p95_s"]
+    assert row["jct_median_s"] <= row["jct_p95_s"]
+    if policy in ("static", "fifo"):
+        assert row["wait_mean_s"] == pytest.approx(row["jct_mean_s"] - ran, rel=1e-3, abs=0.1) and row["lost_container_s"] == 0
 
 
 @pytest.mark.parametrize("trace", DORM)
@@ -66,9 +74,9 @@ def test_table():
     rc, out, errors = simulate(TRACES / "dorm50.csv", "--policy", "backfill,static")
     lines = out.splitlines()
     assert (rc, errors) == (0, "")
-    assert lines[0].split() == ["policy", *COLUMNS[:-1], "overhead_%"]
+    assert lines[0].split() == ["policy", *COLUMNS[:-1], "overhead_%", "jct_median_s", "wait_mean_s", "wait_median_s", "wait_p95_s"]
     assert [line.split()[0] for line in lines[1:]] == ["backfill", "static"]
-    assert lines[2].split()[1:] == ["0.741583", "1.384101", "29066.773", "47670.886", "0.993866", "0", "0.00000"]
+    assert lines[2].split()[1:8] == ["0.741583", "1.384101", "29066.773", "47670.886", "0.993866", "0", "0.00000"]
 
 
 def test_other_nodes(tmp_path):

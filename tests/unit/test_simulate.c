@@ -29,7 +29,7 @@ static double mean(const char *text, const char *policy, struct sim_result *r)
     if (trace_parse("t", span_of(text), &t, &e) < 0 ||
         sim_run(&t, part_policy_find(policy), &o, r, &e) < 0)
         fail_msg("%s", e.msg);
-    return r->jct_mean_s;
+    return r->jct.mean_s;
 }
 
 static void by_hand(void **state)
@@ -41,9 +41,13 @@ static void by_hand(void **state)
                       "a,0,1,1,1,4,4,100,1\nb,0,1,1,1,4,4,100,1\n";
     assert_true(fabs(mean(two, "static", &r) - 150) < 1e-9);
     assert_int_equal(r.adjustments, 0);
+    assert_true(fabs(r.jct.median_s - 100) < 1e-9 && fabs(r.jct.p95_s - 200) < 1e-9);
+    assert_true(fabs(r.wait.mean_s - 50) < 1e-9 && fabs(r.wait.median_s) < 1e-9);
+    assert_true(fabs(r.wait.p95_s - 100) < 1e-9);
     assert_true(fabs(mean(two, "drf", &r) - 200) < 1e-9);
     assert_int_equal(r.adjustments, 0);
     assert_true(fabs(r.util_5h - 200.0 / 18000) < 1e-12);
+    assert_true(fabs(r.wait.p95_s) < 1e-9);
 
     /* a shrinks when b arrives, and both stall or not as they should: a stalls for 10 s. */
     const char *later = "# resources cores\n# nodes 1 4\n# resize_s 10\n" COLUMNS
@@ -53,6 +57,7 @@ static void by_hand(void **state)
     /* a: 200 of 400 left at 50; stalls to 60, 80 done until 100, stalls to 110, 120 left: 140. */
     assert_true(fabs(r.end_s - 140) < 1e-9);
     assert_true(fabs(r.overhead_percent - 100 * (2 * 10 + 4 * 10) / (4 * 140.0)) < 1e-9);
+    assert_true(fabs(r.lost_s - (2 * 10 + 4 * 10)) < 1e-9);
 
     /* Decisions are 100 s apart: b starts at 100. */
     const char *slow = "# resources cores\n# nodes 1 4\n# interval_s 100\n" COLUMNS
@@ -172,7 +177,7 @@ static void what_really_ran(void **state)
     plot_policy(plot, "real");
     assert_int_equal(sim_real(&t, &real, plot_events(plot), &r), 0);
     assert_true(fabs(r.util - (10 * 1 + 20 * 3 + 10 * 2) / 4.0 / 40) < 1e-12);
-    assert_true(fabs(r.jct_mean_s - 24) < 1e-12);
+    assert_true(fabs(r.jct.mean_s - 24) < 1e-12);
     assert_true(fabs(r.end_s - 33) < 1e-12);
     assert_int_equal(r.adjustments, 1);
 

@@ -111,14 +111,34 @@ static int load_history(struct client *c, struct trace *t, struct replayed *past
     return rc;
 }
 
+/* Add the completion and waiting times. On failure, the members are missing. */
+static json_t *add_times(json_t *row, const struct sim_result *r)
+{
+    json_t *times =
+        json_pack("{s:f,s:f,s:f,s:f,s:f,s:f}", "jct_mean_s", r->jct.mean_s, "jct_median_s",
+                  r->jct.median_s, "jct_p95_s", r->jct.p95_s, "wait_mean_s", r->wait.mean_s,
+                  "wait_median_s", r->wait.median_s, "wait_p95_s", r->wait.p95_s);
+    (void)json_object_update(row, times);
+    json_decref(times);
+    return row;
+}
+
+/* The last columns of a line of the table. */
+static void print_times(const struct sim_result *r)
+{
+    (void)printf(" %12.3f %11.3f %13.3f %11.3f\n", r->jct.median_s, r->wait.mean_s,
+                 r->wait.median_s, r->wait.p95_s);
+}
+
 static json_t *result_json(const char *policy, const struct sim_result *r)
 {
-    return json_pack(
-        "{s:s,s:f,s:f,s:f,s:f,s:f,s:I,s:f,s:I,s:f,s:f,s:I,s:f}", "policy", policy, "util_5h",
-        r->util_5h, "util", r->util, "jct_mean_s", r->jct_mean_s, "jct_p95_s", r->jct_p95_s, "loss",
-        r->loss, "adjustments", (json_int_t)r->adjustments, "overhead_percent", r->overhead_percent,
-        "decisions", (json_int_t)r->decisions, "decide_s", r->decide_s, "longest_decision_s",
-        r->longest_s, "never_run", (json_int_t)r->never, "end_s", r->end_s);
+    json_t *row = json_pack("{s:s,s:f,s:f,s:f,s:I,s:f,s:f,s:I,s:f,s:f,s:I,s:f}", "policy", policy,
+                            "util_5h", r->util_5h, "util", r->util, "loss", r->loss, "adjustments",
+                            (json_int_t)r->adjustments, "overhead_percent", r->overhead_percent,
+                            "lost_container_s", r->lost_s, "decisions", (json_int_t)r->decisions,
+                            "decide_s", r->decide_s, "longest_decision_s", r->longest_s,
+                            "never_run", (json_int_t)r->never, "end_s", r->end_s);
+    return add_times(row, r);
 }
 
 /* Add the errors of the estimated starts. */
@@ -144,9 +164,10 @@ static void print_estimates(const struct estimates_result *x)
 
 static void print_row(const char *policy, const struct sim_result *r)
 {
-    (void)printf("%-8s %9.6f %9.6f %11.3f %11.3f %9.6f %12llu %11.5f\n", policy, r->util_5h,
-                 r->util, r->jct_mean_s, r->jct_p95_s, r->loss, (unsigned long long)r->adjustments,
+    (void)printf("%-8s %9.6f %9.6f %11.3f %11.3f %9.6f %12llu %11.5f", policy, r->util_5h, r->util,
+                 r->jct.mean_s, r->jct.p95_s, r->loss, (unsigned long long)r->adjustments,
                  r->overhead_percent);
+    print_times(r);
     (void)fflush(stdout); /* the next policy may take minutes; a failure is reported at the end */
     if (r->never > 0)
         client_note("%s: %zu job%s can never run and %s left out", policy, r->never,
@@ -163,15 +184,17 @@ static int add_real(const struct trace *t, const struct replayed *past, json_t *
         plot_policy(plot, "real");
     if (sim_real(t, &past->real, plot ? plot_events(plot) : NULL, &r) < 0)
         return err_set(e, ENOMEM, "cannot simulate: %m");
-    if (rows &&
-        json_array_append_new(rows, json_pack("{s:s,s:f,s:f,s:f,s:f,s:I,s:f}", "policy", "real",
-                                              "util_5h", r.util_5h, "util", r.util, "jct_mean_s",
-                                              r.jct_mean_s, "jct_p95_s", r.jct_p95_s, "adjustments",
-                                              (json_int_t)r.adjustments, "end_s", r.end_s)) < 0)
+    if (rows && json_array_append_new(
+                    rows, add_times(json_pack("{s:s,s:f,s:f,s:I,s:f}", "policy", "real", "util_5h",
+                                              r.util_5h, "util", r.util, "adjustments",
+                                              (json_int_t)r.adjustments, "end_s", r.end_s),
+                                    &r)) < 0)
         return err_set(e, ENOMEM, "cannot print the result: %m");
-    if (!rows)
-        (void)printf("%-8s %9.6f %9.6f %11.3f %11.3f %9s %12llu %11s\n", "real", r.util_5h, r.util,
-                     r.jct_mean_s, r.jct_p95_s, "-", (unsigned long long)r.adjustments, "-");
+    if (!rows) {
+        (void)printf("%-8s %9.6f %9.6f %11.3f %11.3f %9s %12llu %11s", "real", r.util_5h, r.util,
+                     r.jct.mean_s, r.jct.p95_s, "-", (unsigned long long)r.adjustments, "-");
+        print_times(&r);
+    }
     return 0;
 }
 
@@ -290,8 +313,9 @@ int cmd_simulate(struct client *c)
         return client_fail(EXIT_CLUSTER, &e);
     }
     if (!json)
-        (void)printf("%-8s %9s %9s %11s %11s %9s %12s %11s\n", "policy", "util_5h", "util",
-                     "jct_mean_s", "jct_p95_s", "loss", "adjustments", "overhead_%");
+        (void)printf("%-8s %9s %9s %11s %11s %9s %12s %11s %12s %11s %13s %11s\n", "policy",
+                     "util_5h", "util", "jct_mean_s", "jct_p95_s", "loss", "adjustments",
+                     "overhead_%", "jct_median_s", "wait_mean_s", "wait_median_s", "wait_p95_s");
     if (history && add_real(&t, &past, rows, plot, &e) < 0)
         return client_fail(EXIT_CLUSTER, &e);
     for (size_t i = 0; i < policies.n; i++) {
