@@ -171,6 +171,15 @@ def test_the_queue_is_served_by_the_policy(make_lab):  # noqa: F811
     lab.run("kill", fixed)
     lab.await_state(large, "RUNNING")
     end_all(lab, large)
+    # Both jobs are over. The last decision about each is still known, also without a pool.
+    for pool in ("it runs", "it was stopped"):
+        doc = lab.json("pool", "why", large)
+        [job] = doc["decision"]["jobs"]
+        assert (job["application_id"], job["verdict"]) in ((large, "starts"), (large, "keeps")), (pool, doc)
+        assert f"  {fixed}\n" in lab.ok("pool", "why", fixed) and large not in lab.ok("pool", "why", fixed), pool
+        lab.ok("pool", "stop")
+    r = lab.run("pool", "why", "application_1_0001")
+    assert "no decision" in r.stdout or r.returncode == 2, r.stdout + r.stderr
     lines = [json.loads(line) for line in (lab.home / "pool" / "decisions").read_text().splitlines()]
     assert lines and lines[0]["policy"] == "dorm" and lines[0]["jobs"][0]["verdict"] == "starts", lines
     assert "policy.decided" in (lab.home / "pool" / "pool.log").read_text()

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pool set, pool why: the policy by which the pool divides the machine, and its last decision.
+ * pool set, pool why: the policy by which the pool divides the machine, and its decisions.
  */
 #include "client/pool/pool_policy.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -127,26 +128,97 @@ static void print_why(const json_t *doc)
     json_array_foreach(json_object_get(d, "jobs"), i, job) print_job(job, now_ms);
 }
 
+/* ---- older decisions ---- */
+
+/* Remove all other jobs from the decision. Returns the number of entries that are left: a job and
+ * its extension. */
+static size_t keep_one_job(json_t *decision, const char *id)
+{
+    json_t *jobs = json_object_get(decision, "jobs");
+    for (size_t i = json_array_size(jobs); i-- > 0;)
+        if (!str_eq(doc_str(json_array_get(jobs, i), "application_id"), id))
+            (void)json_array_remove(jobs, i);
+    return json_array_size(jobs);
+}
+
+/* The last decision in a file of the pool that is about the job. NULL = there is none, or the file
+ * cannot be read. */
+static json_t *find_in_file(const struct client *c, const char *name, const char *id)
+{
+    enum { FILE_MAX = 64 << 20 };
+    AUTO(free_p) char *path = fs_join(c->host.paths.pool, name);
+    AUTO(free_p) char *quoted = str_printf("\"%s\"", id);
+    AUTO(buf_done) struct buf text = { .max = FILE_MAX };
+    struct span rest, line;
+    json_t *found = NULL;
+    if (!path || !quoted || fs_read(AT_FDCWD, path, &text, NULL) < 0)
+        return NULL;
+    rest = buf_span(&text);
+    while (span_split(&rest, '\n', &line)) {
+        if (!line.len || !memmem(line.p, line.len, quoted, strlen(quoted)))
+            continue;
+        json_t *d = json_loadb(line.p, line.len, JSON_REJECT_DUPLICATES, NULL);
+        if (keep_one_job(d, id) > 0) {
+            json_decref(found);
+            found = TAKE(d);
+        }
+        json_decref(d); /* a line that the pool did not write to its end is skipped */
+    }
+    return found;
+}
+
+/* The last decision of the running pool is not about the job, for example because it is over: show
+ * the last one that was. Changes doc. false: there is none. */
+static bool take_older(const struct client *c, const char *id, json_t *doc)
+{
+    json_t *decision = json_object_get(doc, "decision");
+    if (json_array_size(json_object_get(decision, "jobs")) > 0)
+        return true;
+    if (!(decision = find_in_file(c, "decisions", id)) &&
+        !(decision = find_in_file(c, "decisions.1", id)))
+        return false;
+    (void)json_object_set_new(doc, "decision", decision); /* on failure: "no decision" */
+    return true;
+}
+
+/* The id of the job that the command names; "" = it names none. An exit code; errors were printed.
+ */
+static int find_id(struct client *c, char out[APP_ID_MAX])
+{
+    struct cluster *k = NULL;
+    struct err e = { 0 };
+    out[0] = '\0';
+    int rc = c->o.n_args > 1 ? client_find(c, c->o.args[1], &k, out, &e) : 0;
+    return rc < 0 ? client_fail(-rc, &e) : EXIT_DONE;
+}
+
 int pool_why(struct client *c)
 {
     struct err e = { 0 };
     json_t *doc = NULL;
     bool refused = false;
+    char id[APP_ID_MAX];
+    int code = find_id(c, id);
+    if (code != EXIT_DONE)
+        return code;
     const struct cluster_question q = { .what = TONY__CLIENT_ASK__WHAT__POLICY_WHY,
-                                        .id = c->o.n_args > 1 ? c->o.args[1] : NULL };
+                                        .id = id[0] ? id : NULL };
     int rc = pool_ask(c, &q, &doc, &refused, &e);
     bool absent = rc == 0;
     if (rc < 0)
         return fail(refused, &e);
     if (absent)
-        doc = json_pack("{s:s, s:n}", "policy", "fifo", "decision");
+        doc = json_pack("{s:s, s:n, s:I}", "policy", "fifo", "decision", "now_ms",
+                        (json_int_t)clock_wall_ms());
     struct forecast *f = absent ? NULL : forecast_load(c);
-    if (f)
+    bool is_new = json_array_size(json_object_get(json_object_get(doc, "decision"), "jobs")) > 0;
+    bool is_known = id[0] && take_older(c, id, doc);
+    if (f && (is_new || !is_known))
         add_expected(doc, f);
     forecast_free(f);
     if (options_has(&c->o, OPT_JSON))
         return client_print_json(doc);
-    if (absent)
+    if (absent && !is_known)
         (void)printf("the pool does not run, so no job waits and none is resized\n");
     else
         print_why(doc);
