@@ -185,6 +185,18 @@ def test_the_queue_is_served_by_the_policy(make_lab):  # noqa: F811
     assert "policy.decided" in (lab.home / "pool" / "pool.log").read_text()
 
 
+def test_decisions_are_an_interval_apart(make_lab):  # noqa: F811
+    """Jobs come faster than that: one decision covers several of them."""
+    lab = policy_lab(make_lab, "drf", interval=1500)
+    jobs = [sleepers(lab, 1) for _ in range(6)]
+    for app in jobs:
+        lab.await_state(app, "RUNNING")
+    end_all(lab, *jobs)
+    lines = [json.loads(line) for line in (lab.home / "pool" / "decisions").read_text().splitlines()]
+    begun = [d["at_ms"] - d["took_ms"] for d in lines]
+    assert len(begun) >= 2 and min(b - a for a, b in zip(begun, begun[1:])) >= 1300, lines
+
+
 def test_a_fixed_part_counts(make_lab):  # noqa: F811
     """ps: one task of 60 MiB besides the workers."""
     lab = policy_lab(make_lab, "drf")
