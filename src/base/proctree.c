@@ -109,12 +109,36 @@ void proctree_children(pid_t pid, struct pids *out)
         children_by_scan(pid, out);
 }
 
-void proctree_below(pid_t pid, struct pids *out)
+static bool has(const struct pids *list, pid_t pid)
+{
+    for (size_t i = 0; i < list->n; i++)
+        if (list->v[i] == pid)
+            return true;
+    return false;
+}
+
+/* Append the children of pid that are not in the list `except`. */
+static void children_except(pid_t pid, const struct pids *except, struct pids *out)
+{
+    size_t kept = out->n;
+    proctree_children(pid, out);
+    for (size_t i = kept; except->n && i < out->n; i++)
+        if (!has(except, out->v[i]))
+            out->v[kept++] = out->v[i];
+    out->n = except->n ? kept : out->n;
+}
+
+void proctree_below_except(pid_t pid, const struct pids *except, struct pids *out)
 {
     size_t i = out->n;
-    proctree_children(pid, out);
+    children_except(pid, except, out);
     for (; i < out->n && out->n < WALK_MAX; i++)
-        proctree_children(out->v[i], out);
+        children_except(out->v[i], except, out);
+}
+
+void proctree_below(pid_t pid, struct pids *out)
+{
+    proctree_below_except(pid, &(struct pids){ 0 }, out);
 }
 
 unsigned proctree_signal(int sig, bool stop_first)
@@ -182,11 +206,11 @@ static uint64_t pss_of(pid_t pid)
     return at ? strtoull(at + 5, NULL, 10) * 1024 : 0;
 }
 
-uint64_t proctree_rss(bool pss)
+uint64_t proctree_rss(const struct pids *except, bool pss)
 {
     struct pids list = { 0 };
     uint64_t sum = 0;
-    proctree_below(getpid(), &list);
+    proctree_below_except(getpid(), except, &list);
     for (size_t i = 0; i < list.n; i++)
         sum += pss ? pss_of(list.v[i]) : rss_of(list.v[i]);
     vec_done(&list);

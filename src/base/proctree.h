@@ -24,6 +24,8 @@ struct pids {
 void proctree_children(pid_t pid, struct pids *out);
 /* Append all descendants of pid, without pid itself; a parent comes before its children. */
 void proctree_below(pid_t pid, struct pids *out);
+/* The same without the processes `except`, and without what is below them. */
+void proctree_below_except(pid_t pid, const struct pids *except, struct pids *out);
 /* Send sig to all descendants of this process. Returns their number. stop_first: send SIGSTOP to
  * all of them first, again and again until no new ones appear, so that a tree that forks faster
  * than this function walks cannot escape. */
@@ -35,9 +37,9 @@ unsigned proctree_signal_below(pid_t pid, int sig, _Bool catchers);
  * a NUL. If a process has forked and the child still has this command line, the parent is returned.
  * 0 = there is no such process. */
 pid_t proctree_find(const char *start, size_t len);
-/* Resident memory of all descendants in bytes. pss: count a page that processes share once, not
- * once for each process; this is slow. */
-uint64_t proctree_rss(_Bool pss);
+/* Resident memory of all descendants in bytes, as far as proctree_below_except() finds them. pss:
+ * count a page that processes share once, not once for each process; this is slow. */
+uint64_t proctree_rss(const struct pids *except, _Bool pss);
 /* Does the environment of process pid contain entry ("KEY=VALUE")? During an execve() a process has
  * no environment, so this function waits up to 1 s for its end. Without memory the answer is no. */
 _Bool proctree_has_variable(pid_t pid, const char *entry);

@@ -213,7 +213,11 @@ void attempt_on_child(struct executor *x)
             left = pid == 0;
             break;
         }
-        if (task_metrics_reaped(x, pid, &used) || streams_exited(x, pid, status))
+        if (streams_exited(x, pid, status)) {
+            task_metrics_leave_out(x, &used);
+            continue;
+        }
+        if (task_metrics_reaped(x, pid, &used))
             continue;
         a->cpu_ms += (uint64_t)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1000 +
                      (uint64_t)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1000;
@@ -557,9 +561,12 @@ void attempt_node_stops(struct executor *x, uint32_t grace_ms)
  * the limit, measure again in a way that counts shared pages only once. */
 static uint64_t sample_tree(struct executor *x)
 {
-    uint64_t rss = proctree_rss(false);
+    struct pids others = { 0 };
+    task_metrics_others(x, &others);
+    uint64_t rss = proctree_rss(&others, false);
     if (x->cfg->memory_bytes && rss > x->cfg->memory_bytes)
-        rss = proctree_rss(true);
+        rss = proctree_rss(&others, true);
+    vec_done(&others);
     return rss;
 }
 

@@ -110,6 +110,13 @@ bool streams_exited(struct executor *x, pid_t pid, int status)
     return false;
 }
 
+void streams_list(const struct executor *x, struct pids *out)
+{
+    for (unsigned i = 0; i < x->streams.n; i++)
+        (void)vec_push(out,
+                       x->streams.v[i].pid); /* without memory, it counts as a part of the task */
+}
+
 static bool is_stream(const struct executor *x, pid_t pid)
 {
     for (unsigned i = 0; i < x->streams.n; i++)

@@ -43,6 +43,8 @@ struct streams {
 void streams_dial(struct executor *x, const Tony__DialStream *d);
 /* A child was reaped. true: it was the process of a stream, not of the task. */
 bool streams_exited(struct executor *x, pid_t pid, int status);
+/* Append the processes of streams. What they have started is below them. */
+void streams_list(const struct executor *x, struct pids *out);
 /* Are all children of the executor processes of streams (or tony-gpu)? */
 bool streams_only(const struct executor *x);
 /* The attempt has ended, or the executor ends: kill all processes that are left, and reap them. */

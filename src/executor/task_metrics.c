@@ -95,6 +95,18 @@ static const struct cgroup *group_of(const struct executor *x)
     return x->a.in_cgroup && !x->engine ? &x->cfg->cgroup : NULL;
 }
 
+void task_metrics_others(const struct executor *x, struct pids *out)
+{
+    if (x->metrics.gpu_pid)
+        (void)vec_push(out, x->metrics.gpu_pid); /* without memory, it counts as part of the task */
+    streams_list(x, out);
+}
+
+void task_metrics_leave_out(struct executor *x, const struct rusage *used)
+{
+    usage_leave_out(group_of(x), &x->metrics.base, used);
+}
+
 /* Would a measurement find nothing new? Only a control group shows that no process was started. */
 static bool is_idle(struct executor *x)
 {
@@ -115,10 +127,14 @@ static void measure(struct executor *x, bool over)
         set_value(&t->v[METRIC_STEP], (double)x->task.step);
     if (!over && is_idle(x))
         return;
-    if (over)
+    if (over) {
         usage_at_end(group_of(x), &t->base, &u);
-    else
-        usage_now(group_of(x), &t->base, t->gpu_pid, &u);
+    } else {
+        struct pids others = { 0 };
+        task_metrics_others(x, &others);
+        usage_now(group_of(x), &t->base, &others, &u);
+        vec_done(&others);
+    }
     t->n_processes = u.processes;
     t->max_bytes = MAX(t->max_bytes, u.memory_bytes);
     x->a.max_rss = MAX(x->a.max_rss, u.memory_bytes);
@@ -206,8 +222,7 @@ bool task_metrics_reaped(struct executor *x, pid_t pid, const struct rusage *use
         return false;
     }
     t->gpu_pid = 0;
-    t->base.cpu_ms += (uint64_t)(used->ru_utime.tv_sec + used->ru_stime.tv_sec) * 1000 +
-                      (uint64_t)(used->ru_utime.tv_usec + used->ru_stime.tv_usec) / 1000;
+    task_metrics_leave_out(x, used);
     if (t->gpus) {
         gpu_watch_note_end(t->gpus);
         (void)gpu_watch_read(t->gpus, on_figure, x);

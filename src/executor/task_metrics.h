@@ -62,8 +62,14 @@ bool task_metrics_due_soon(const struct executor *x, int64_t now_ms);
 /* The descriptor of tony-gpu's output; -1 = none. */
 int task_metrics_fd(const struct executor *x);
 void task_metrics_ready(struct executor *x);
-/* The executor has reaped this child. true: it was tony-gpu, which is no part of the task. */
 struct rusage;
+/* Append the children of the executor that are no part of the task: tony-gpu, and the processes of
+ * streams. */
+struct pids;
+void task_metrics_others(const struct executor *x, struct pids *out);
+/* The executor has reaped one of these: what it and its descendants have used does not count. */
+void task_metrics_leave_out(struct executor *x, const struct rusage *used);
+/* The executor has reaped this child. true: it was tony-gpu, which is no part of the task. */
 bool task_metrics_reaped(struct executor *x, pid_t pid, const struct rusage *used);
 /* Has the executor a child besides tony-gpu? Call it when there is at least one child. */
 bool task_metrics_others_left(const struct executor *x);

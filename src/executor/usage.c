@@ -207,19 +207,41 @@ bool usage_is_idle(struct usage_trace *t, pid_t pid, uint64_t memory)
     return idle;
 }
 
-void usage_now(const struct cgroup *g, const struct usage_base *base, pid_t except,
+void usage_leave_out(const struct cgroup *g, struct usage_base *base, const struct rusage *used)
+{
+    if (!group_counts_cpu(
+            g)) /* else what was in the group counts, and the rest was never counted */
+        base->cpu_ms += ms_of(&used->ru_utime) + ms_of(&used->ru_stime);
+    /* The kernel counts whole blocks of 512 bytes, whatever the disk has. */
+    base->read_bytes += (uint64_t)used->ru_inblock * 512;
+    base->written_bytes += (uint64_t)used->ru_oublock * 512;
+}
+
+static bool is_in(const struct pids *list, pid_t pid)
+{
+    for (size_t i = 0; i < list->n; i++)
+        if (list->v[i] == pid)
+            return true;
+    return false;
+}
+
+void usage_now(const struct cgroup *g, const struct usage_base *base, const struct pids *except,
                struct usage *out)
 {
-    struct pids list = { 0 };
+    struct pids list = { 0 }, apart = { 0 };
     struct process sum, one;
     uint32_t n = 0;
     reaped(&sum);
     if (g)
         list_group(g, &list);
     else
-        proctree_below(getpid(), &list);
+        proctree_below_except(getpid(), except, &list);
+    for (size_t i = 0; g && i < except->n; i++) { /* what they have started is in the group */
+        (void)vec_push(&apart, except->v[i]);
+        proctree_below(except->v[i], &apart);
+    }
     for (size_t i = 0; i < list.n; i++) {
-        if (list.v[i] == except || !read_process(list.v[i], &one))
+        if (is_in(&apart, list.v[i]) || !read_process(list.v[i], &one))
             continue;
         sum.rss += one.rss;
         sum.cpu_ms += one.cpu_ms;
@@ -229,6 +251,7 @@ void usage_now(const struct cgroup *g, const struct usage_base *base, pid_t exce
         sum.written_bytes += one.written_bytes;
     }
     vec_done(&list);
+    vec_done(&apart);
     add_up(g, base, &sum, out);
     out->processes = n;
     out->memory_bytes = g ? group_memory(g) : sum.rss;

@@ -18,6 +18,8 @@
 #include <sys/types.h>
 
 struct cgroup;
+struct pids;
+struct rusage;
 
 struct usage {
     uint64_t memory_bytes; /* without the part of the page cache that the kernel would drop first */
@@ -46,9 +48,12 @@ struct usage_trace {
 bool usage_is_idle(struct usage_trace *t, pid_t pid, uint64_t memory);
 void usage_trace_done(struct usage_trace *t);
 
-/* except: a child of the executor that is not part of the task; 0 = none. */
-void usage_now(const struct cgroup *g, const struct usage_base *base, pid_t except,
+/* except: children of the executor that, with all that they have started, are not part of the task.
+ * The memory of a group has them nevertheless if they are in it. */
+void usage_now(const struct cgroup *g, const struct usage_base *base, const struct pids *except,
                struct usage *out);
+/* The executor has reaped such a child, which has used this much: it does not count. */
+void usage_leave_out(const struct cgroup *g, struct usage_base *base, const struct rusage *used);
 /* The same when no process of the task is alive: memory_bytes and threads are 0. */
 void usage_at_end(const struct cgroup *g, const struct usage_base *base, struct usage *out);
 

@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+import subprocess
 import time
 
 import pytest
@@ -80,6 +81,38 @@ def test_a_short_task_is_measured_at_its_end(make_lab, groups):
         assert m["cpu_ms"] > 0 and m["memory_peak_bytes"] > 1 << 20
         assert EIGHT <= m.keys()
         assert m["MAX_GPU_UTILIZATION"] == -1
+    lab.settled()
+
+
+def test_what_exec_starts_does_not_count(make_lab, tmp_path):
+    """Without a control group: neither its memory, which is more than the task may use, nor its CPU time."""
+    lab = make_lab(TONY_CGROUPS="none")
+    t = Talk(lab, tmp_path, """
+        step = 0
+        while not os.path.exists(os.environ["GATE"] + ".go"):
+            step += 1
+            say(json.dumps({"step": step}))
+            time.sleep(0.05)
+        """, role={"memory": "120m"}, conf=FAST)
+    t.until(lambda d: metrics(d).get("step"), "the task is measured")
+
+    def after_a_measurement():  # it has the step of the task
+        now = metrics(lab.status(t.app))["step"]
+        return t.until(lambda d: metrics(d)["step"] > now + 10 and d, "the task was measured again")
+    hungry = "b = bytearray(300 << 20)\nfor i in range(20000000): pass\nprint('full', flush=True)\ninput()"
+    p = subprocess.Popen([lab.bin / "tony", "exec", "-i", t.app, "worker:0", "--", "/usr/bin/python3", "-c", hungry], env=lab.env,
+                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert p.stdout.readline() == b"full\n"
+    for ends in (False, True):
+        doc = after_a_measurement()
+        assert metrics(doc)["memory_bytes"] < 100 << 20 and metrics(doc)["memory_peak_bytes"] < 100 << 20
+        assert metrics(doc)["cpu_ms"] <= cpu_ms(doc["tasks"][0]["pid"]) + 200 and metrics(doc)["threads"] == 1
+        if not ends:
+            p.communicate(b"\n", timeout=60)
+            assert p.returncode == 0
+    (tmp_path / "gate.go").touch()
+    m = metrics(t.over())
+    assert m["MAX_MEMORY_BYTES"] < 100 << 20
     lab.settled()
 
 

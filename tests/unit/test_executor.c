@@ -315,9 +315,15 @@ static void walking_and_killing(void **state)
     list.n = 0;
     proctree_below(getpid(), &list);
     assert_int_equal(list.n, 5);
-    assert_true(proctree_rss(false) > 0);
-    assert_true(proctree_rss(true) > 0);
-    assert_true(proctree_rss(true) <= proctree_rss(false));
+    struct pids none = { 0 }, without = { .v = &a, .n = 1 }, rest = { 0 };
+    proctree_below_except(getpid(), &without, &rest); /* and without the children of a */
+    assert_int_equal(rest.n, 1);
+    assert_int_equal(rest.v[0], b);
+    vec_done(&rest);
+    assert_true(proctree_rss(&without, false) < proctree_rss(&none, false));
+    assert_true(proctree_rss(&none, false) > 0);
+    assert_true(proctree_rss(&none, true) > 0);
+    assert_true(proctree_rss(&none, true) <= proctree_rss(&none, false));
     assert_int_equal(proctree_signal(SIGKILL, true), 5);
     int n = 0;
     while (waitpid(-1, NULL, 0) > 0)
