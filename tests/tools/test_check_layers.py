@@ -56,3 +56,12 @@ def test_one_edge(tmp_path, name, line, words):
 
 def test_a_tree_without_sources_is_an_error(tmp_path):
     assert subprocess.run([TOOL, tmp_path], capture_output=True, timeout=30).returncode == 2
+
+
+@pytest.mark.parametrize("n, words", [(25, None), (26, "src/cluster/yarn:1: 26 files; the limit is 25")])
+def test_a_directory_of_the_client_has_few_files(tmp_path, n, words):
+    (tmp_path / "src" / "cluster" / "yarn").mkdir(parents=True)
+    for i in range(n):
+        (tmp_path / "src" / "cluster" / "yarn" / f"a{i}.c").write_text("int x;\n")
+    result = subprocess.run([TOOL, tmp_path], capture_output=True, text=True, timeout=30)
+    assert (result.returncode, result.stdout.strip()) == ((1, words) if words else (0, ""))
