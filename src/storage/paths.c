@@ -181,12 +181,16 @@ static int runtime_choose(const char *hash, char **out, struct err *e)
         if (parent && runtime_make(parent, hash, out, &unused) == 0)
             return 0;
     }
-    char parent[40];
+    char parent[48];
     (void)snprintf(parent, sizeof parent, "/tmp/tony-%u", (unsigned)geteuid());
     int rc = runtime_make(parent, hash, out, e);
-    if (rc == -EPERM)
-        return err_hint(e, "set XDG_RUNTIME_DIR to a directory of your own with a short path");
-    return rc;
+    if (rc != -EPERM && rc != -ENOTDIR)
+        return rc;
+    /* Another user has taken the name. Nobody can take this one before: mkdtemp() chooses it. */
+    (void)snprintf(parent, sizeof parent, "/tmp/tony-%u-XXXXXX", (unsigned)geteuid());
+    if (mkdtemp(parent))
+        return runtime_make(parent, hash, out, e);
+    return err_hint(e, "set XDG_RUNTIME_DIR to a directory of your own with a short path");
 }
 
 /* The path recorded in pool/runtime; the caller frees it. NULL: no path is recorded, or it has the

@@ -220,3 +220,21 @@ def test_a_forwarded_port(victim):
     job.release_all()
     job.over()
     victim.settled()
+
+
+# Another user owns the directory below /tmp in which sockets are usually made. $1: the home's surroundings, $2: user, $3: other
+TAKEN = """set -e
+mount --bind "$1" /mnt; mount -t tmpfs -o mode=1777 none /tmp; mkdir -p "$1"; mount --bind /mnt "$1"
+mkdir -m 755 /tmp/tony-$2; chown $3 /tmp/tony-$2
+exec setpriv --reuid=$2 --regid=$2 --clear-groups -- env -u XDG_RUNTIME_DIR sh -ec '
+tony run -q "$0"; tony list; ls -ld /tmp/tony-*-*; rm -r /tmp/tony-*-*; tony run -q "$0"; tony pool stop' "$4"
+"""
+
+
+def test_the_name_of_the_runtime_directory_is_taken(victim):
+    """Then the sockets are in a directory whose name nobody can guess, also after a cleaner has removed that one."""
+    job = victim.workers("echo hello")
+    r = subprocess.run(["unshare", "-m", "sh", "-c", TAKEN, "sh", victim.base, str(NOBODY), str(OTHER), job],
+                       env=victim.env, capture_output=True, text=True, timeout=120, cwd="/")
+    assert r.returncode == 0, r.stdout + r.stderr
+    assert r.stdout.count("SUCCEEDED") >= 2 and f"/tmp/tony-{NOBODY}-" in r.stdout, r.stdout
