@@ -325,6 +325,9 @@ static int run(struct stream_job *j, const char *task, size_t n, const char *con
     struct forward *all[FORWARDS_MAX] = { 0 };
     struct loop_signal *signals[ARRAY_LEN(signos)] = { 0 };
     int rc = probe(j, task, e);
+    /* Before the ports are shown: who has read them may send a signal. */
+    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(signos); i++)
+        signals[i] = loop_signal_new(j->loop, signos[i], on_signal, j->loop);
     for (size_t i = 0; rc == 0 && i < n; i++) {
         uint16_t local = 0, port = 0;
         rc = parse(ports[i], &local, &port, e) < 0 ? -EXIT_MISUSE
@@ -334,8 +337,6 @@ static int run(struct stream_job *j, const char *task, size_t n, const char *con
     }
     if (rc == 0 && client_flush_stdout() != EXIT_DONE)
         rc = (err_set(e, EPIPE, "cannot write to standard output: %m"), -EXIT_CLUSTER);
-    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(signos); i++)
-        signals[i] = loop_signal_new(j->loop, signos[i], on_signal, j->loop);
     if (rc == 0)
         (void)loop_run(j->loop);
     for (size_t i = 0; i < ARRAY_LEN(signos); i++)

@@ -115,14 +115,15 @@ static int serve(struct client *c, struct stream_job *j, const struct page *page
     AUTO(free_p)
     char *url = str_printf("%s://127.0.0.1:%u%s", page->tls ? "https" : "http", forward_port(f),
                            *page->path ? page->path : "/");
+    /* Before the URL is shown: who has read it may send a signal. */
+    for (size_t i = 0; i < ARRAY_LEN(signos); i++)
+        signals[i] = loop_signal_new(j->loop, signos[i], on_signal, j->loop);
     (void)printf("%s\n", url ? url : "");
     rc = client_flush_stdout() == EXIT_DONE ? 0 : -EXIT_CLUSTER;
     if (rc < 0)
         (void)err_set(e, EPIPE, "cannot write to standard output: %m");
     if (rc == 0 && url && !options_has(&c->o, OPT_NO_BROWSER))
         show(url);
-    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(signos); i++)
-        signals[i] = loop_signal_new(j->loop, signos[i], on_signal, j->loop);
     if (rc == 0)
         (void)loop_run(j->loop);
     for (size_t i = 0; i < ARRAY_LEN(signos); i++)
