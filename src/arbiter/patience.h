@@ -20,7 +20,7 @@ enum { PATIENCE_MOST = 8 };
 struct patience {
     int64_t since_ms;  /* the others have waited for the job since then; 0 = they do not wait */
     int64_t until_ms;  /* the job is left alone until this time */
-    uint32_t failures; /* since the job last did what it should */
+    uint32_t failures; /* since the last patience_succeed() */
 };
 
 /* The others wait for the job now. false: they have waited for longer than limit_ms, and the job is
@@ -30,7 +30,7 @@ bool patience_wait(struct patience *p, int64_t now_ms, int64_t limit_ms);
 void patience_pause(struct patience *p);
 /* Leave the job alone: for limit_ms after its first failure, then for twice as long each time. */
 void patience_fail(struct patience *p, int64_t now_ms, int64_t limit_ms);
-/* The job has done what it should. */
+/* The job has followed a request in time: forget its failures. */
 void patience_succeed(struct patience *p);
 bool patience_is_over(const struct patience *p, int64_t now_ms); /* is the job left alone now? */
 

@@ -171,7 +171,7 @@ static void offer_argument(struct client *c, const struct typed *t, const char *
         (void)buf_adds(out, ":files\n");
 }
 
-/* What stands before the last of the words. */
+/* Read the words before the one to complete, which is the last. */
 static struct typed read_words(const char *const *words, size_t n)
 {
     struct typed t = { 0 };

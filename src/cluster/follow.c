@@ -410,7 +410,8 @@ static void on_lost(int code, const struct err *why, void *arg)
     end(f, -code);
 }
 
-/* The attempt to connect goes on. */
+/* The master has not answered for UNREACHED_MS: tell the user. The client still tries to connect.
+ */
 static void note_silent(struct follow *f)
 {
     struct err why;

@@ -534,7 +534,7 @@ static void take_piece(struct logs *l, const Tony__LogPiece *m)
         end_waiting(l);
 }
 
-/* Ask the master for new text. What kept_log() has shown is not sent again. */
+/* Ask the master for the text behind that which kept_log() has shown. */
 static int watch(struct logs *l)
 {
     const struct log_watch_wish w = { .which = l->w->n_tasks ? CLUSTER_OUTPUT_CHOSEN
@@ -553,7 +553,7 @@ static int watch(struct logs *l)
     return rc == -ENOMEM ? rc : 0; /* if the connection is broken, refresh() makes another one */
 }
 
-/* A task has ended, and its executor has sent what it could before that: show the rest. */
+/* A task has ended. Show the part of its logs that its executor had not sent before its end. */
 static int show_end(struct logs *l, const json_t *task, struct place *p)
 {
     int rc = 0;

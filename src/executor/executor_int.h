@@ -154,7 +154,8 @@ void executor_show_title(const struct executor *x); /* ps shows its task and job
 void executor_warn(struct executor *x, const char *event, const struct err *e);
 /* Send a frame. A failure closes the connection; the executor reconnects. */
 int executor_send(struct executor *x, Tony__Frame *f);
-int executor_queue(struct executor *x, Tony__Frame *f); /* it is sent together with the next one */
+/* The same, but the frame is sent only together with the next one. */
+int executor_queue(struct executor *x, Tony__Frame *f);
 
 /* attempt.c */
 void attempt_start(struct executor *x, const Tony__Start *s);

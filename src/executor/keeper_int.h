@@ -205,7 +205,7 @@ struct keeper {
     unsigned n_short;  /* consecutive masters that died soon after their start */
 
     /* the pool */
-    bool sockets_renewed; /* a master that registers is told to look at its socket */
+    bool sockets_renewed; /* tell each master that registers to check that its socket exists */
     bool had_pool;        /* a pool has started this keeper, or has connected to it */
     int64_t pool_at_ms;   /* when to restart it; INT64_MAX = do not */
     unsigned pool_tries;

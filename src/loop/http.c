@@ -32,7 +32,7 @@ struct hconn {
     bool used;             /* it has carried a call before the current one */
     bool has_answer_bytes; /* a byte of the current answer has arrived */
     bool busy;    /* a callback of the caller runs: the connection must not be freed in it */
-    bool dropped; /* it was dropped in such a callback: free it afterwards */
+    bool dropped; /* the caller has dropped it in a callback: free it after the callback */
     struct hconn *next;
 };
 

@@ -73,7 +73,8 @@ static void *as_value(size_t index)
     return (void *)(uintptr_t)(index + 1);
 }
 
-/* 1: it is there already; 0: *out_copy is a copy of the text, for a new one; -ENOMEM. */
+/* Look for a text in the map. 1: *out is its value. 0: it is missing, and *out_copy is a copy of it
+ * for a new entry. -ENOMEM. */
 static int look_up(const struct map *map, struct span text, uint32_t *out, char **out_copy)
 {
     AUTO(free_p) char *copy = span_dup(text);

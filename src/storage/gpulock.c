@@ -25,8 +25,8 @@
 
 enum {
     NAME_SIZE = 64,
-    TRIES = 4, /* of two processes that claim a device at the same time */
-    PAUSE_MS = 4,
+    TRIES = 4,            /* to claim a device, if another process claims it at the same time */
+    PAUSE_MS = 4,         /* between two tries: a random time up to this */
     LOCKS_MAX = 16 << 20, /* the text of /proc/locks */
     LOCK_WORDS = 6,       /* of its lines, up to the inode */
 };
@@ -182,7 +182,7 @@ int gpulock_take(const char *dir, uint32_t index, struct err *e)
         return err_set(e, errno, "cannot claim GPU %u in '%s': %m", index, dir);
     for (int i = 0; i < TRIES; i++) {
         char name[NAME_SIZE];
-        if (i > 0) /* for a random time, so that the two do not meet again */
+        if (i > 0) /* a random pause, so that the two do not collide again */
             (void)poll(NULL, 0, (int)(random_u32() % PAUSE_MS) + 1);
         if (find_claim(dir, index, NULL, &other))
             continue;
@@ -206,11 +206,12 @@ void gpulock_release(int *fd)
     ssize_t n = readlink(link, path, sizeof path - 1);
     path[n > 0 ? n : 0] = '\0';
     const char *slash = strrchr(path, '/');
-    /* If the file was removed, the path is another one, or names no file. */
+    /* Remove the file only if the path still names it: another process may have removed it. */
     if (slash && str_starts(slash + 1, PREFIX) && fstat(*fd, &held) == 0 &&
         lstat(path, &named) == 0 && held.st_ino == named.st_ino && held.st_dev == named.st_dev)
         (void)unlink(path);
-    (void)flock(*fd, LOCK_UN); /* also for the copies of children */
+    (void)flock(*fd,
+                LOCK_UN); /* a child may have a copy of the descriptor, which would keep the lock */
     close_p(fd);
 }
 

@@ -40,8 +40,8 @@ struct metrics_records {
     int64_t end;      /* bytes up to the end of the last valid record */
     bool torn;        /* valid at the end: more bytes follow */
 };
-/* text: of a file. -EINVAL: the format is newer than ours; -EBADMSG: it is no such file. An empty
- * text has no records. */
+/* text: the content of a metrics file; an empty one has no records. -EINVAL: a newer version of
+ * tony wrote the file; -EBADMSG: it is not a metrics file. */
 int metrics_records_begin(struct metrics_records *r, struct span text, struct err *e);
 bool metrics_records_next(struct metrics_records *r, struct span *out); /* false: the end */
 /* Append the whole file to out. -ENOENT: there is none. */

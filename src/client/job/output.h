@@ -50,7 +50,8 @@ void output_add(struct output *o, const struct cluster_log_text *t);
  * doc: a status document, which may have no tasks; may be NULL. */
 void output_rest(struct output *o, struct cluster *k, const char *id, const struct output_wish *w,
                  const json_t *doc);
-void output_close(struct output *o); /* writes what is left; waits for the readers */
+/* Write the lines that are still queued, wait until they are read, and free o. */
+void output_close(struct output *o);
 
 /* Parse "worker:0" or "worker"; borrows the text. */
 int log_choice_parse(const char *text, size_t len, struct cluster_log_choice *out, struct err *e);
