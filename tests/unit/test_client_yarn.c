@@ -345,9 +345,22 @@ static void test_page_tail(void **state)
     }
 }
 
+/* A client whose job waits in the queue: many of them must not load the ResourceManager. */
+static void a_waiting_client_asks_less_often(void **state)
+{
+    (void)state;
+    int64_t n = 0;
+    for (int64_t t = 0; t < 60000; t += yarn_watch_pause_ms(t))
+        n++;
+    assert_int_equal(yarn_watch_pause_ms(0), 20); /* the launch of a job is not slowed down */
+    assert_int_equal(yarn_watch_pause_ms(10000), 1000);
+    assert_int_equal(n, 5000 / 20 + 5000 / 250 + 50);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_waiting_client_asks_less_often),
         cmocka_unit_test(test_check),        cmocka_unit_test(test_queue),
         cmocka_unit_test(test_notes),        cmocka_unit_test(test_master),
         cmocka_unit_test(test_waiting_text), cmocka_unit_test(test_page_text),

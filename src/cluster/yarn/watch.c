@@ -39,8 +39,8 @@ static const struct {
     int64_t until_ms, pause_ms;
 } polls[] = {
     { 5000, 20 }, /* the state changes often */
-    { 60000, 100 },
-    { INT64_MAX, 1000 },
+    { 10000, 250 },
+    { INT64_MAX, 1000 }, /* the job waits in the queue, perhaps with hundreds of others */
 };
 
 enum stop { NO_STOP, ASKED, FORCED, CONFIRMED };
@@ -57,15 +57,19 @@ struct cluster_watch {
     int64_t began_ms, silent_ms, stop_ms, startup_limit_ms;
 };
 
+int64_t yarn_watch_pause_ms(int64_t watched_ms)
+{
+    size_t i = 0;
+    while (watched_ms >= polls[i].until_ms)
+        i++;
+    return polls[i].pause_ms;
+}
+
 static void poll_again(struct cluster_watch *w)
 {
-    int64_t now = clock_mono_ms(), pause = WATCH_MS;
-    for (size_t i = 0; !w->attended && i < ARRAY_LEN(polls); i++)
-        if (now - w->began_ms < polls[i].until_ms) {
-            pause = polls[i].pause_ms;
-            break;
-        }
-    loop_timer_set(w->poll, now + pause);
+    int64_t now = clock_mono_ms();
+    loop_timer_set(
+        w->poll, now + (w->attended ? (int64_t)WATCH_MS : yarn_watch_pause_ms(now - w->began_ms)));
 }
 
 static void lost(struct cluster_watch *w, const struct err *why)
