@@ -7,6 +7,24 @@ from conftest import Jobs
 HOG = "cat /proc/self/cgroup; python3 -c 'bytearray(300 << 20)'"
 LOOK = "G=/sys/fs/cgroup$(cut -d: -f3 /proc/self/cgroup); cat $G/memory.max $G/cpu.weight $G/memory.oom.group"
 
+# Holds 80 MB, uses CPU time itself and in a child that ends, and writes 20 MB. Then it prints what the kernel has counted:
+# CPU time of the group in microseconds, the most memory of the group, and the bytes that it has written to the disk.
+BUSY = """
+import os, subprocess, sys
+held = bytearray(80 << 20)
+subprocess.run([sys.executable, "-c", "for i in range(5000000): pass"], check=True)
+for i in range(5000000): pass
+with open("/var/tmp/busy", "wb") as f:
+    f.write(os.urandom(20 << 20))
+    os.fsync(f.fileno())
+os.remove("/var/tmp/busy")
+group = "/sys/fs/cgroup" + open("/proc/self/cgroup").read().strip().split(":", 2)[2]
+cpu = dict(line.split() for line in open(group + "/cpu.stat"))["usage_usec"]
+peak = open(group + "/memory.peak").read().strip()
+io = dict(line.split(": ") for line in open("/proc/self/io").read().splitlines())
+print(cpu, peak, io["write_bytes"])
+"""
+
 # At the root of a cgroup namespace, as in a container; systemd cannot be seen.
 CONTAINER = """
 mkdir -p /sys/fs/cgroup/box; echo $$ > /sys/fs/cgroup/box/cgroup.procs
@@ -53,11 +71,25 @@ def test_a_user_without_lingering(user):
     assert "memory" in user.tony("status", app)
 
 
+def measured(jobs):
+    """The metrics at the end of a task are what the kernel has counted."""
+    jobs.machine.write(jobs.user, "busy.py", BUSY)
+    app = jobs.submit("python3 $HOME/busy.py", memory="256m", conf={"tony.task.metrics-interval-ms": 200})
+    doc = jobs.over(app)
+    assert doc["state"] == "SUCCEEDED", jobs.tony("logs", app)
+    cpu_us, peak, written = map(int, jobs.tony("logs", app, "--stdout").split())
+    found = doc["tasks"][0]["metrics"]
+    assert cpu_us / 1000 - 20 <= found["cpu_ms"] <= cpu_us / 1000 + 500  # the program ends after its last look
+    assert 80 << 20 < found["memory_peak_bytes"] <= peak * 1.05
+    assert 20 << 20 <= written <= found["written_bytes"] <= written + (4 << 20)
+
+
 def test_root(machine):
     root = Jobs(machine, "root")
     try:
         assert cgroups(root)["state"] == "ok"
         enforced(root)
+        measured(root)
     finally:
         root.sh("tony pool stop; rm -rf ~/.tony")
 
