@@ -28,7 +28,7 @@ configure = $(NINJA) -C $(BUILD) build.ninja > $(BUILD)/configure.log 2>&1 || { 
 build = out=$$($(NINJA) -C $(BUILD) --quiet 2>&1); rc=$$?; \
   printf '%s\n' "$$out" | grep -v -e '^ninja: no work to do' -e '^$$' >&2; exit $$rc
 
-.PHONY: all help build check deb demo bench bench-arbiter bench-dorm bench-dorm-live bench-long bench-recovery bench-scale bench-slurm bench-streams bench-yarn fuzz soak install clean format sanitize coverage docs tarball tidy
+.PHONY: all help build check deb demo bench bench-arbiter bench-crowd bench-dorm bench-dorm-live bench-long bench-recovery bench-scale bench-slurm bench-streams bench-yarn fuzz soak install clean format sanitize coverage docs tarball tidy
 all: build
 
 help: ## this list
@@ -66,6 +66,12 @@ bench: ## install MPICH, build, and print the table of ratios
 	@tools/install-deps bench
 	@$(MAKE) --no-print-directory compile
 	@bench/run
+
+bench-crowd: ## install Java and Maven, build, and measure 200 waiting jobs and 1,000 watched tasks on a real Hadoop
+	@tools/install-deps check
+	@$(MAKE) --no-print-directory compile
+	@bench/crowd waiting
+	@bench/crowd watched
 
 bench-dorm: ## build, and simulate a day of 50 jobs with 20 seeds under static, drf and dorm
 	@$(MAKE) --no-print-directory build
