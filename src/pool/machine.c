@@ -93,7 +93,8 @@ static uint64_t survey_memory(const struct conf *conf)
         return (uint64_t)conf_int(conf, "tony.pool.memory");
     AUTO(buf_done) struct buf text = { .max = 1 << 20 };
     uint64_t total = 0;
-    if (fs_read(AT_FDCWD, "/proc/meminfo", &text, NULL) < 0 ||
+    const char *fake = getenv("TONY_TEST_MEMINFO"); /* for tests: another file */
+    if (fs_read(AT_FDCWD, fake ? fake : "/proc/meminfo", &text, NULL) < 0 ||
         !machine_meminfo(buf_span(&text), &total))
         log_event(LOG_WARN, "machine.memory",
                   f_str("problem", "/proc/meminfo does not say how much there is"));
@@ -225,4 +226,16 @@ void machine_survey(const struct conf *conf, struct machine *out)
     m.vcores = survey_cores(conf);
     survey_gpus(conf, &m);
     *out = m;
+}
+
+bool machine_look_again(const struct conf *conf, struct machine *m)
+{
+    uint64_t memory_mib = survey_memory(conf);
+    uint32_t vcores = survey_cores(conf);
+    if (memory_mib == 0)
+        memory_mib = m->memory_mib;
+    bool changed = memory_mib != m->memory_mib || vcores != m->vcores;
+    m->memory_mib = memory_mib;
+    m->vcores = vcores;
+    return changed;
 }

@@ -32,6 +32,10 @@ struct machine {
  * machine with GPUs this may block for up to 6 s. */
 void machine_survey(const struct conf *conf, struct machine *out);
 
+/* Look again at memory and cores. GPUs are found only by machine_survey(), because asking the
+ * driver may block. true: *m has changed. What cannot be read now stays as it was. */
+bool machine_look_again(const struct conf *conf, struct machine *m);
+
 /* The parts that read text, for the tests. */
 /* MemTotal of the text of /proc/meminfo, in MiB. */
 bool machine_meminfo(struct span text, uint64_t *out_mib);

@@ -186,7 +186,7 @@ struct pool {
     struct sharing sharing;
     int lock_fd;
     struct listener *listener;
-    struct loop_timer *idle, *gpu_retry, *tidy, *patience, *hear;
+    struct loop_timer *idle, *gpu_retry, *tidy, *patience, *hear, *look;
     /* The pool admits no job before all keepers of adopted jobs have reported what they hold and
      * want, or before this time. 0 = all have reported. */
     int64_t hear_until_ms;

@@ -27,7 +27,8 @@ enum {
     RENEW_FIRST_MS = 50, /* then the holder of the lock is asked to make its socket again; and */
     RENEW_AGAIN_MS = 1000,
     LOG_MAX = 8 << 20,
-    HEAR_MS = 5000, /* for the keepers of adopted jobs to report what they hold and want */
+    LOOK_MS = 30000, /* between two looks at the machine */
+    HEAR_MS = 5000,  /* for the keepers of adopted jobs to report what they hold and want */
 };
 
 struct options {
@@ -346,12 +347,29 @@ static void renew_job(struct pool_job *j)
         (void)alive_keeper_renew(j->id);
 }
 
+/* Callback of the timer `look`: a virtual machine may get more memory, and a group another limit.
+ * Jobs that run keep what they have; a policy decides again, and waiting jobs may start. */
+static void look_at_machine(void *arg)
+{
+    struct pool *p = arg;
+    loop_timer_set(p->look, clock_mono_ms() + LOOK_MS);
+    if (p->ended || !machine_look_again(p->conf, &p->machine))
+        return;
+    log_event(LOG_INFO, "machine.changed", f_int("memory_mib", (int64_t)p->machine.memory_mib),
+              f_int("vcores", p->machine.vcores));
+    p->sharing.decided_on = 0;
+    sharing_changed(p);
+    if (p->hear_until_ms == 0) /* else on_hear() admits */
+        pool_admit(p);
+}
+
 /* Sockets are missing: make that of the pool again, and pass the request on to all keepers. */
 static void on_hangup(int signo, void *arg)
 {
     struct pool *p = arg;
     struct err e = { 0 };
     (void)signo;
+    look_at_machine(p);
     int rc = paths_renew_runtime(&p->paths, &e);
     AUTO(free_p) char *socket = paths_pool_socket(&p->paths);
     if (rc == 0 && socket && access(socket, F_OK) == 0)
@@ -384,6 +402,7 @@ static int open_all(struct pool *p, struct err *e)
     p->idle = loop_timer_new(p->loop, on_idle, p);
     p->gpu_retry = loop_timer_new(p->loop, on_gpu_retry, p);
     p->tidy = loop_timer_new(p->loop, tidy, p);
+    p->look = loop_timer_new(p->loop, look_at_machine, p);
     p->patience = loop_timer_new(p->loop, clients_patience, p);
     p->hear = loop_timer_new(p->loop, on_hear, p);
     p->sigchld = loop_signal_new(p->loop, SIGCHLD, children_reap, p);
@@ -391,8 +410,8 @@ static int open_all(struct pool *p, struct err *e)
     p->sigint = loop_signal_new(p->loop, SIGINT, on_term, p);
     if (getsid(0) == getpid()) /* else the signal comes from a terminal, and should end the pool */
         p->sighup = loop_signal_new(p->loop, SIGHUP, on_hangup, p);
-    if (!p->idle || !p->gpu_retry || !p->tidy || !p->patience || !p->hear || !p->sigchld ||
-        !p->sigterm || !p->sigint)
+    if (!p->idle || !p->gpu_retry || !p->tidy || !p->look || !p->patience || !p->hear ||
+        !p->sigchld || !p->sigterm || !p->sigint)
         return err_set(e, ENOMEM, "cannot start the pool: %m");
     p->idle_ms = conf_int(p->conf, "tony.pool.idle-timeout");
     p->started_wall_ms = clock_wall_ms();
@@ -403,6 +422,7 @@ static int open_all(struct pool *p, struct err *e)
               f_int("memory_mib", (int64_t)p->machine.memory_mib),
               f_int("vcores", p->machine.vcores), f_int("gpus", p->machine.n_gpus),
               f_str("cgroup", p->machine.cgroup));
+    loop_timer_set(p->look, clock_mono_ms() + LOOK_MS);
     boot_read(p);
     int rc = sharing_init(p, e);
     if (rc == 0)

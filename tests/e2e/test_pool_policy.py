@@ -2,6 +2,8 @@
 """A policy divides the pool among jobs that run: they shrink and grow, and the queue is served as the policy decides."""
 
 import json
+import os
+import signal
 
 import pytest
 from conftest import wait_until
@@ -195,6 +197,32 @@ def test_decisions_are_an_interval_apart(make_lab):  # noqa: F811
     lines = [json.loads(line) for line in (lab.home / "pool" / "decisions").read_text().splitlines()]
     begun = [d["at_ms"] - d["took_ms"] for d in lines]
     assert len(begun) >= 2 and min(b - a for a, b in zip(begun, begun[1:])) >= 1300, lines
+
+
+@pytest.mark.parametrize("policy", ["fifo", "drf"])
+def test_the_machine_changes(make_lab, tmp_path, policy):  # noqa: F811
+    """It gets more memory: a job that waits starts, and under a policy the first one grows. Then it has less: nothing ends."""
+    meminfo = tmp_path / "meminfo"
+    def machine(mib):
+        new = tmp_path / "new"
+        new.write_text(f"MemTotal: {mib * 1024} kB\n")
+        new.replace(meminfo)
+        for pid in lab.pids("pool"):
+            os.kill(pid, signal.SIGHUP)  # it looks at once, not only every 30 s
+    lab = make_lab(site={"pool.memory-reserve": "0", "pool.policy": policy, "pool.policy.interval": 100}, TONY_TEST_MEMINFO=str(meminfo))
+    machine(4 * EACH_MIB)
+    first = sleepers(lab, 4)
+    lab.await_state(first, "RUNNING")
+    assert lab.json("pool", "status")["capacity"]["memory_mib"] == 4 * EACH_MIB
+    second = lab.submit(lab.workers("sleep 1000", n=4, role={"memory": f"{EACH_MIB}m", "max-instances": 4}))
+    wait_until(lambda: lab.status(second)["state"] == "WAITING", "the second job waits")
+    machine(10 * EACH_MIB)
+    lab.await_state(second, "RUNNING")
+    await_sizes(lab, {first: 4 if policy == "fifo" else 6, second: 4})
+    machine(2 * EACH_MIB)
+    wait_until(lambda: lab.json("pool", "status")["capacity"]["memory_mib"] == 2 * EACH_MIB, "the pool has seen it")
+    await_sizes(lab, {first: 4 if policy == "fifo" else 6, second: 4})
+    end_all(lab, first, second)
 
 
 def test_a_fixed_part_counts(make_lab):  # noqa: F811
