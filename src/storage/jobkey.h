@@ -8,6 +8,7 @@
  *   the client's key    "tony client"             "client"
  *   a container's key   "tony container <id>"     "executor <id>"
  *   a keeper's key      "tony keeper <node>"      "keeper <node>"
+ *   for secrets         "tony secrets"            none: it encrypts a file (storage/sealed.h)
  *
  * Where the keys are:
  *
@@ -58,6 +59,7 @@ int job_key_read(struct span secret, struct job_key *out, struct err *e);
 void job_key_client(const struct job_key *k, struct tls_key *out);
 void job_key_container(const struct job_key *k, const char *container_id, struct tls_key *out);
 void job_key_keeper(const struct job_key *k, uint32_t node, struct tls_key *out);
+void job_key_secrets(const struct job_key *k, struct tls_key *out);
 
 /* The ports at which a container's executor listens for a new master, in the order in which it
  * tries to bind them. The executor and the master both compute them from the container's key, so no

@@ -7,7 +7,7 @@
  *
  *   on one machine and on Slurm   in the file SECRETS_FILE of the job's directory, mode 0600, until
  *                                 the job goes to the history
- *   on YARN                       in the token storage of the master's container, as SECRETS_ALIAS
+ *   on YARN                       in a file of the staging directory, encrypted (storage/sealed.h)
  *
  * The master adds the values to the environment of the tasks. Executors get that over the
  * connection to their master, and keep it in memory.
@@ -21,11 +21,9 @@
 struct err;
 
 #define SECRETS_FILE "secrets"
-#define SECRETS_ALIAS "tony.secrets"
 
 enum {
-    /* Of a whole text. YARN's ResourceManager keeps it in its state store, whose entries may have
-     * 1 MiB with everything else of the job. */
+    /* Of a whole text. Linux gives a program little more room for its whole environment. */
     SECRETS_TEXT_MAX = 64 << 10,
 };
 

@@ -21,6 +21,8 @@
 #include "master/yarn/yarn.h"
 #include "scheduler/yarn/yarnfile.h"
 #include "storage/jobkey.h"
+#include "storage/sealed.h"
+#include "storage/secrets.h"
 
 static char dir[64], before[4096];
 
@@ -166,6 +168,26 @@ static void a_history_shared_by_users(void **state)
     master_home_done(&h);
 }
 
+static void secrets_are_decrypted(void **state)
+{
+    (void)state;
+    AUTO(buf_done) struct buf text = { 0 };
+    struct job_key key;
+    struct master_home h;
+    struct err e = { 0 };
+    memset(&key, 'k', sizeof key);
+    assert_int_equal(master_home_open(&h, &e), 0);
+    assert_int_equal(h.secrets.len, 0);
+    master_home_done(&h);
+    assert_int_equal(
+        sealed_write(&key, "application_1700000000000_0007", SPAN("A=1\0B=2\0"), &text, &e), 0);
+    put(SEALED_FILE, buf_span(&text));
+    if (master_home_open(&h, &e) < 0)
+        fail_msg("%s", e.msg);
+    assert_true(span_eq(buf_span(&h.secrets), SPAN("A=1\0B=2\0")));
+    master_home_done(&h);
+}
+
 static void expect_refused(const char *part)
 {
     struct master_home h;
@@ -199,6 +221,9 @@ static void missing_variables_and_tokens_are_named(void **state)
 static void missing_files_are_named(void **state)
 {
     (void)state;
+    put(SEALED_FILE, SPAN("TSE1 and not enough"));
+    expect_refused("file 'secrets.sealed': the encrypted secrets are damaged");
+    (void)unlink(SEALED_FILE);
     (void)unlink("job.conf");
     expect_refused("cannot read 'job.conf' in the container's directory");
     put("yarn.json", SPAN("{"));
@@ -212,6 +237,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(files_and_variables_are_read, setup, teardown),
         cmocka_unit_test_setup_teardown(files_come_with_the_tokens, setup, teardown),
+        cmocka_unit_test_setup_teardown(secrets_are_decrypted, setup, teardown),
         cmocka_unit_test_setup_teardown(a_history_shared_by_users, setup, teardown),
         cmocka_unit_test_setup_teardown(missing_variables_and_tokens_are_named, setup, teardown),
         cmocka_unit_test_setup_teardown(missing_files_are_named, setup, teardown),

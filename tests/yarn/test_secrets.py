@@ -10,34 +10,40 @@ import signal
 import threading
 
 import pytest
-from lib_cluster import wait_until
+from lib_cluster import daemons, wait_until
 
 VALUE = "Zk3-from-a-variable-7713"
 CHECK = f'test "$A" = "$(echo {base64.b64encode(VALUE.encode()).decode()} | base64 -d)" || exit 8; '
+PASSWORD = "Yx9-in-the-job-file-4402"  # of a variable whose name says what it is
 
 
-# Here the daemons of YARN store applications and containers, to know them after a restart of their own.
-STORES = ("yarn-nm-state", "FSRMStateRoot")
-
-
-def found_in_files(root):
+def found_in_files(root, value=VALUE):
+    """The files that have the value: HDFS, the stores of the daemons, their logs, and the directories of containers."""
     found = []
     for top, _, names in os.walk(root):
         for name in names:
             path = pathlib.Path(top, name)
             try:
-                if not set(STORES) & set(path.parts) and path.is_file() and VALUE.encode() in path.read_bytes():
+                if path.is_file() and value.encode() in path.read_bytes():
                     found.append(path)
             except OSError:  # it was removed meanwhile
                 continue
     return found
 
 
-def is_private(path, top):
-    """Other users can read the file neither by its own mode nor through its directories."""
-    if path.stat().st_mode & 0o077 == 0:
-        return True
-    return any(p.stat().st_mode & 0o007 == 0 for p in path.parents if p != top and top in p.parents)
+def staged(cluster, app, name):
+    """The mode of this file in the staging directory of an application; None: it is not there."""
+    found = [cluster.ls(f"/user/{user}/.tony/{app}").get(name) for user in cluster.ls("/user")]
+    return next((f["permission"] for f in found if f), None)
+
+
+def pages(cluster, app):
+    """What the daemons and the master show of the application."""
+    rm = daemons.rm_web(cluster.state)
+    yield from (cluster.get(f"{rm}/{path}/{app}") for path in ("ws/v1/cluster/apps", "cluster/app", "proxy"))
+    yield json.dumps(cluster.attempts(app))
+    for nm in cluster.names()[3:]:
+        yield json.dumps([cluster.nm(nm, "apps"), cluster.nm(nm, "containers")])
 
 
 def masters(cluster):
@@ -46,21 +52,20 @@ def masters(cluster):
 
 def test_secrets_reach_the_tasks_and_nothing_else(tony, cluster, base):
     """
-    But for the stores of the daemons, the only files that have them are the token files of the master's container,
-    which its user alone can read.
+    No file of the cluster has them, those of the stores of the daemons included. A password in the environment of a
+    job reaches no store either, and its file has the mode 0600.
     """
     job = tony.workers(CHECK + f"echo $TONY_ATTEMPT >> {base}/ran-$TASK_INDEX; while [ ! -e {base}/go ]; do sleep 0.1; done", n=2,
-                       secrets={"A": {"env": "SOURCE"}}, role={"restart": "on-failure", "max-restarts": 3, "restart-scope": "task"})
+                       secrets={"A": {"env": "SOURCE"}}, env={"MY_PASSWORD": PASSWORD}, role={"restart": "on-failure", "max-restarts": 3, "restart-scope": "task"})
     app = tony.ok("submit", job, env={"SOURCE": VALUE}).strip()
     ran = lambda i: (base / f"ran-{i}").read_text().split() if (base / f"ran-{i}").exists() else []  # noqa: E731
     wait_until(lambda: ran(0) and ran(1), "both tasks have checked their secrets")
 
     def look():
-        for path in found_in_files(cluster.dir):
-            # the DataNode has no block with them; a NodeManager writes the tokens for itself and for the container
-            assert path.suffix == ".tokens" or path.name.startswith("container_tokens"), path
-            assert path.name != "container_tokens" or path.stat().st_mode & 0o077 == 0, path
-            assert is_private(path, cluster.dir), path
+        assert not found_in_files(cluster.dir)
+        for path in found_in_files(cluster.dir, PASSWORD):
+            assert path.name == "job.conf" or path.relative_to(cluster.dir).parts[:2] == ("hdfs", "data"), path
+        assert staged(cluster, app, "secrets.sealed") == staged(cluster, app, "job.conf") == "600"
         for pid, line in cluster.processes().items():
             for name in ("cmdline", "environ"):
                 try:
@@ -71,7 +76,8 @@ def test_secrets_reach_the_tasks_and_nothing_else(tony, cluster, base):
         for args in (("status", app, "--json"), ("tasks", app), ("list", "--json"), ("why", app), ("logs", app), ("events", app)):
             r = tony.run(*args)
             assert VALUE not in r.stdout + r.stderr, args
-        assert VALUE not in cluster.get(cluster.app(app)["trackingUrl"])
+        for page in (cluster.get(cluster.app(app)["trackingUrl"]), *pages(cluster, app)):
+            assert VALUE not in page and PASSWORD not in page
 
     look()
     pid, = masters(cluster)
@@ -84,7 +90,8 @@ def test_secrets_reach_the_tasks_and_nothing_else(tony, cluster, base):
     (base / "go").touch()
     assert tony.run("wait", app).returncode == 0
     cluster.await_app(app, "FINISHED")
-    wait_until(lambda: not found_in_files(cluster.dir), "nothing is left", 60)
+    assert not found_in_files(cluster.dir)
+    wait_until(lambda: not staged(cluster, app, "secrets.sealed"), "the staging directory is removed", 60)
     said = [json.loads(line) for line in tony.ok("events", app).splitlines()]
     assert said[-1]["event"] == "job" and said[-1]["state"] == "SUCCEEDED" and {"epoch": 2} in [
         {"epoch": e["epoch"]} for e in said if e["event"] == "master"]

@@ -12,7 +12,6 @@
 #include "hadoop/launch.h"
 #include "hadoop/token.h"
 #include "hadoop/yarn.h"
-#include "storage/secrets.h"
 
 enum {
     TYPE_MAX = 20, /* YARN cuts longer application types */
@@ -190,10 +189,12 @@ static struct launch_file hdfs_file(const struct submission *s, const char *name
 
 static int fill_files(struct submission *s, struct context *k, struct err *e)
 {
-    size_t n_own = s->carried ? 0 : ARRAY_LEN(s->files), n = 0;
+    size_t n_own = ARRAY_LEN(s->files), n = 0;
     struct launch_file *v = arena_alloc(&k->arena, (n_own + s->staging.v.n + 1) * sizeof *v);
     (void)e;
     for (size_t i = 0; v && i < n_own; i++) {
+        if (!s->files[i].staged)
+            continue;
         AUTO(free_p) char *path = fs_join(s->dir, s->files[i].name);
         const char *kept = path ? arena_dup(&k->arena, path, strlen(path)) : NULL;
         if (!kept)
@@ -225,8 +226,6 @@ static int fill_tokens(struct submission *s, struct context *k, struct err *e)
     if (rc == 0 && s->resize_key.len)
         rc = credentials_add_secret(&c, RESIZE_KEY_SECRET,
                                     span_mem(s->resize_key.bytes, s->resize_key.len));
-    if (rc == 0 && s->j->secrets.len)
-        rc = credentials_add_secret(&c, SECRETS_ALIAS, buf_span(&s->j->secrets));
     const struct span files[] = { buf_span(&s->job_conf), buf_span(&s->yarn_json) };
     for (size_t i = 0; rc == 0 && s->carried && i < ARRAY_LEN(files); i++) {
         AUTO(free_p) char *alias = str_printf(YARN_CARRIED_PREFIX "%s", s->files[i].name);

@@ -13,6 +13,7 @@
 #include "hadoop/yarn.h"
 #include "scheduler/yarn/resizefile.h"
 #include "scheduler/yarn/yarnfile.h"
+#include "storage/sealed.h"
 
 static int no_memory(struct err *e)
 {
@@ -110,13 +111,21 @@ static int make_dir(struct submission *s, struct err *e)
  * master. */
 static int write_dir(struct submission *s, struct err *e)
 {
-    const struct span texts[] = { buf_span(&s->job_conf), buf_span(&s->yarn_json) };
+    const struct span texts[] = { buf_span(&s->job_conf), buf_span(&s->yarn_json),
+                                  buf_span(&s->sealed) };
     struct job_put puts[ARRAY_LEN(s->files)] = { 0 };
     int rc = make_dir(s, e);
     if (rc < 0)
         return rc;
-    s->carried = s->job_conf.len + s->yarn_json.len <= YARN_CARRIED_MAX;
-    for (size_t i = 0; !s->carried && i < ARRAY_LEN(puts); i++) {
+    /* The daemons of YARN store what the launch context carries. So a job.conf with passwords is
+     * staged. */
+    s->carried =
+        s->job_conf.len + s->yarn_json.len <= YARN_CARRIED_MAX && !conf_has_secrets(s->j->conf);
+    s->files[0].staged = s->files[1].staged = !s->carried;
+    s->files[2].staged = s->sealed.len > 0;
+    for (size_t i = 0; i < ARRAY_LEN(puts); i++) {
+        if (!s->files[i].staged)
+            continue;
         puts[i] = (struct job_put){ s, &s->files[i], fs_join(s->dir, s->files[i].name) };
         if (begin_put(s, puts[i].path, texts[i], file_put, &puts[i], &s->join, e) < 0)
             rc = -EXIT_CLUSTER;
@@ -140,6 +149,7 @@ static int write_dir(struct submission *s, struct err *e)
         free(puts[i].path);
     if (!s->carried)
         s->staging.bytes_sent += s->job_conf.len + s->yarn_json.len;
+    s->staging.bytes_sent += s->sealed.len;
     return rc < 0 ? rc : ended;
 }
 
@@ -220,6 +230,9 @@ static int write_files(struct submission *s, struct err *e)
         return rc;
     if (job_conf_text(s->y->host, s->j, &s->job_conf, e) < 0)
         return e->num == EILSEQ ? -EXIT_MISUSE : -EXIT_CLUSTER;
+    if (s->j->secrets.len &&
+        sealed_write(&s->key, s->id, buf_span(&s->j->secrets), &s->sealed, e) < 0)
+        return -EXIT_CLUSTER;
     rc = submission_yarn_json(s, e);
     return rc == 0 ? write_dir(s, e) : rc;
 }
@@ -233,6 +246,7 @@ void yarn_submission_free(struct submission *s)
     free(s->dir);
     buf_done(&s->job_conf);
     buf_done(&s->yarn_json);
+    buf_done(&s->sealed);
     buf_done(&s->uses);
     job_key_wipe(s, sizeof *s);
     free(s);
@@ -244,11 +258,13 @@ int yarn_stage(struct cluster *k, struct cluster_job *j, struct err *e)
     struct submission *s = calloc(1, sizeof *s);
     if (!s)
         return no_memory(e);
-    *s = (struct submission){ .y = y,
-                              .j = j,
-                              .join = { .loop = y->loop },
-                              .key_join = { .loop = y->loop },
-                              .files = { { .name = "job.conf" }, { .name = "yarn.json" } } };
+    *s = (struct submission){
+        .y = y,
+        .j = j,
+        .join = { .loop = y->loop },
+        .key_join = { .loop = y->loop },
+        .files = { { .name = "job.conf" }, { .name = "yarn.json" }, { .name = SEALED_FILE } }
+    };
     s->staging.y = y;
     s->staging.j = j;
     s->staging.join.loop = y->loop;

@@ -24,12 +24,14 @@ struct submission {
     struct tls_key resize_key; /* len 0 = no arbiter of another user may resize the job */
     char resize_tag[RESIZE_TAG_MAX], size_tag[SHARE_TAG_MAX];
     struct buf job_conf, yarn_json;
-    struct buf uses; /* the list for sweep.c */
-    bool carried;    /* both are in the launch context, and not staged */
+    struct buf sealed; /* the secrets, encrypted; empty = the job has none */
+    struct buf uses;   /* the list for sweep.c */
+    bool carried;      /* job.conf and yarn.json are in the launch context, and not staged */
     struct job_file_at {
         const char *name;
+        bool staged;
         int64_t size, mtime_ms;
-    } files[2]; /* job.conf and yarn.json, for the master's container */
+    } files[3]; /* job.conf, yarn.json and SEALED_FILE, for the master's container */
     struct yarn_join join, key_join;
     char key_text[JOB_KEY_HEX]; /* the client's key, until it is written to HDFS */
 };

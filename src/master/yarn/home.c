@@ -22,6 +22,7 @@
 #include "storage/jobkey.h"
 #include "storage/paths.h"
 #include "storage/resizekey.h"
+#include "storage/sealed.h"
 #include "storage/secrets.h"
 
 enum { YARN_JSON_MAX = 32 << 20 };
@@ -88,19 +89,6 @@ static int read_resize_key(struct span tokens, struct tls_key *out, struct err *
     return 0;
 }
 
-static int read_secrets(struct span tokens, struct buf *out, struct err *e)
-{
-    struct span text;
-    struct err why = { 0 };
-    int rc = hdts_secret(tokens, SECRETS_ALIAS, &text, &why);
-    out->max = SECRETS_TEXT_MAX;
-    if (rc == 0 && buf_add(out, text.p, text.len) < 0)
-        rc = err_set(&why, ENOMEM, "no memory for the secrets of the job");
-    if (rc < 0 && rc != -ENOENT)
-        *e = why;
-    return rc == -ENOENT ? 0 : rc;
-}
-
 static int read_tokens(struct master_home *h, struct err *e)
 {
     const char *path;
@@ -118,12 +106,28 @@ static int read_tokens(struct master_home *h, struct err *e)
         rc = job_key_read(secret, &h->key, e);
     if (rc == 0)
         rc = read_resize_key(buf_span(&text), &h->resize_key, e);
-    if (rc == 0)
-        rc = read_secrets(buf_span(&text), &h->secrets, e);
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(job_files); i++)
         rc = write_carried_file(buf_span(&text), job_files[i], e);
     job_key_wipe(text.p, text.len);
     return rc < 0 ? err_wrap(e, rc, "token file '%s'", path) : 0;
+}
+
+/* The NodeManager has localized the file, if the job has secrets. */
+static int read_secrets(struct master_home *h, struct err *e)
+{
+    AUTO(buf_done) struct buf sealed = { .max = SECRETS_TEXT_MAX + SEALED_EXTRA };
+    struct err why = { 0 };
+    int rc = fs_read(AT_FDCWD, SEALED_FILE, &sealed, &why);
+    if (rc == -ENOENT)
+        return 0;
+    h->secrets.max = SECRETS_TEXT_MAX;
+    if (rc == 0)
+        rc = sealed_read(&h->key, h->application_id, buf_span(&sealed), &h->secrets, &why);
+    if (rc < 0) {
+        *e = why;
+        return err_wrap(e, rc, "file '" SEALED_FILE "'");
+    }
+    return 0;
 }
 
 static int read_yarn_file(struct master_home *h, struct err *e)
@@ -200,6 +204,8 @@ int master_home_open(struct master_home *h, struct err *e)
     int rc = read_ids(h, e);
     if (rc == 0)
         rc = read_tokens(h, e);
+    if (rc == 0)
+        rc = read_secrets(h, e);
     if (rc == 0)
         rc = read_yarn_file(h, e);
     if (rc == 0)

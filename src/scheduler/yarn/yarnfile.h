@@ -28,7 +28,8 @@ struct err;
  * each secret is this prefix and the file's name. Storing them in HDFS would take longer: a
  * DataNode often needs 0.4 s to close a file. If both files together are larger than
  * YARN_CARRIED_MAX, they are staged in HDFS nevertheless: the ResourceManager stores the token
- * storage with the application, and accepts about 100 KiB.
+ * storage with the application, and accepts about 100 KiB. Files with a password are staged, too:
+ * the ResourceManager may keep what it stores for a long time.
  */
 #define YARN_CARRIED_PREFIX "tony.file."
 enum { YARN_CARRIED_MAX = 64 << 10 }; /* of both files together */
