@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <malloc.h>
+#include <time.h>
 
 #include "base/base.h"
 #include "drive.h"
@@ -457,6 +458,15 @@ static void feed(struct job *j, struct job_actions *acts, struct job_event ev, u
     assert_int_equal(job_feed(j, &ev, 5, acts, NULL), 0);
 }
 
+/* The time that this process has computed; unlike the time of day, other processes add little to
+ * it. */
+static int64_t cpu_us(void)
+{
+    struct timespec t;
+    assert_int_equal(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t), 0);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
 /* n tasks from the first event to the last; returns the microseconds of the core alone. */
 static int64_t whole_life(unsigned n, size_t *out_bytes)
 {
@@ -465,7 +475,7 @@ static int64_t whole_life(unsigned n, size_t *out_bytes)
     struct job_spec *spec = drive_spec(text);
     struct job_actions acts = { 0 };
     size_t before = mallinfo2().uordblks;
-    int64_t from = clock_mono_us();
+    int64_t from = cpu_us();
     struct job *j = job_new(spec, NULL);
 
     feed(j, &acts, (struct job_event){ .type = EV_SUBMITTED }, 0);
@@ -490,7 +500,7 @@ static int64_t whole_life(unsigned n, size_t *out_bytes)
                  .attempt_ended = { .generation = 1, .attempt = 1, .reason = END_EXITED } },
              i);
     assert_int_equal(job_state(j), JOB_SUCCEEDED);
-    int64_t took = clock_mono_us() - from;
+    int64_t took = cpu_us() - from;
     job_free(j);
     vec_done(&acts);
     drive_spec_free(spec);
@@ -507,7 +517,7 @@ static void test_costs(void **state)
         small = MIN(small, whole_life(1000, &bytes));
         large = MIN(large, whole_life(16000, &bytes_large));
         AUTO(buf_done) struct buf out = { 0 };
-        int64_t from = clock_mono_us();
+        int64_t from = cpu_us();
         for (uint32_t k = 0; k < 4000; k++) {
             struct job_event ev = { .type = EV_REGISTERED,
                                     .registered = {
@@ -518,14 +528,14 @@ static void test_costs(void **state)
             (void)job_event_encode(&ev, k, &out);
         }
         assert_false(out.failed);
-        encode = MIN(encode, clock_mono_us() - from);
+        encode = MIN(encode, cpu_us() - from);
     }
     print_message("# 1000 tasks: %lld us, %zu KiB; 16000 tasks: %lld us; 4000 records: %lld us\n",
                   (long long)small, bytes / 1024, (long long)large, (long long)encode);
 #ifndef TONY_SANITIZED /* sanitizers' allocators do not support this measure, and are slow */
     assert_true(bytes < (size_t)1 << 20);
-    assert_true(encode < 10000);
-    /* Linear growth, with a margin for a busy machine and cold caches. */
+    assert_true(encode < 100000); /* 25 us a record: about ten times what it takes */
+    /* Linear growth, with a margin for cold caches. */
     assert_true(large < small * 16 * 6 + 100000);
 #endif
 }
