@@ -11,7 +11,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 import dorm_figures  # noqa: E402
 
 DAY_MS = 1700000000000
-ROW = {"id": "a", "units": 2, "weight": 1, "max": 4, "steps": 10}
+ROW = {"id": "a", "units": 2, "gpus": 0, "weight": 1, "max": 4, "steps": 10}
 RESULT = {"accuracy": 0.9, "loss": 0.3}
 
 
@@ -50,7 +50,7 @@ def test_lost_time_is_divided_by_its_reason(tmp_path):
     # c0: 2 to 3 is the start, 10 to 13 the resize, 18 to 19 the end. c1: 9 to 13 the resize, 18 to 18.5 the end.
     assert job.lost == pytest.approx({"start": 1, "resizes": 3 + 4, "end": 1.5})
     assert job.held == pytest.approx(17 + 9.5)
-    figures = dorm_figures.figures([job], 4, 10, 5, lambda rows: [1] * len(rows))
+    figures = dorm_figures.figures([job], {"units": 4}, 10, 5, lambda rows: [1] * len(rows))
     assert figures["overhead %"] == pytest.approx(100 * 7 / 26.5)
     assert figures["utilization, first part"] == pytest.approx((8 * 2 + 1 * 2) / 10 / 4)
     assert figures["utilization"] == pytest.approx(26.5 * 2 / 20 / 4)
@@ -65,7 +65,7 @@ def test_steps_that_are_trained_again_are_overhead(tmp_path):
 
 
 def faults(jobs, units=4, seen=0, rows=(ROW,), alone=RESULT):
-    return dorm_figures.faults(jobs, rows, units, {row["id"]: alone for row in rows}, seen, 0.25)
+    return dorm_figures.faults(jobs, rows, {"units": units}, {row["id"]: alone for row in rows}, seen, 0.25)
 
 
 def test_faults_are_found(tmp_path):
