@@ -172,7 +172,7 @@ class Slurm:
     # ---- questions ----
 
     def run(self, *argv, user=None, **kw):
-        kw = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": 60, **kw}
+        kw = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": 120, **kw}
         return subprocess.run([*as_user(user), *map(str, argv)], env={**self.environment(), **kw.pop("env", {})}, **kw)
 
     def states(self):
