@@ -97,6 +97,19 @@ static bool admit(struct dorm_search *s, uint32_t queued)
     return !(s->best.score.bad > 0);
 }
 
+/* Continue with this allocation for the first `queued` jobs of the queue. It was found before, so
+ * only the prices have to be found again. */
+static bool admit_again(struct dorm_search *s, uint32_t queued, const struct dorm_plan *found)
+{
+    if (s->p->failed || dorm_problem_admit(s->p, queued) < 0) {
+        s->p->failed = true;
+        return false;
+    }
+    dorm_search_prices(s);
+    s->best = *found;
+    return true;
+}
+
 /* Find the longest prefix of the queue that can be admitted; s->best is an allocation for it.
  * False: not even the empty prefix is possible. The function first tries the longest prefix, then
  * shorter ones with growing steps until one is possible. Then it searches between that one and the
@@ -104,6 +117,7 @@ static bool admit(struct dorm_search *s, uint32_t queued)
 static bool climb(struct dorm_search *s, uint32_t *admitted)
 {
     uint32_t impossible = longest_prefix(s->p) + 1, step = 1, n = impossible - 1;
+    struct dorm_plan best = { 0 }; /* for n jobs of the queue, if the last try failed */
     bool loaded;
     while (!(loaded = admit(s, n)) && n > 0 && !s->p->failed) {
         impossible = n;
@@ -114,6 +128,10 @@ static bool climb(struct dorm_search *s, uint32_t *admitted)
         return false;
     while (impossible - n > 1 && !s->p->work.over && !s->p->failed) {
         uint32_t middle = n + (impossible - n) / 2;
+        if (loaded) {
+            best = s->best;
+            s->best = (struct dorm_plan){ 0 };
+        }
         loaded = admit(s, middle);
         if (loaded)
             n = middle;
@@ -121,7 +139,7 @@ static bool climb(struct dorm_search *s, uint32_t *admitted)
             impossible = middle;
     }
     *admitted = n;
-    return loaded || admit(s, n);
+    return loaded || admit_again(s, n, &best);
 }
 
 /* Let the solver try the prefixes that the search could not admit, the longest first. found: the

@@ -4,7 +4,8 @@
  * explains the algorithm.
  *
  * dorm.c           which jobs take part, how many of the queue are admitted, the answer
- * dorm_problem.c   node classes, limits of the jobs, the count of work
+ * dorm_problem.c   types, limits of the jobs, the bounds, the count of work
+ * dorm_class.c     classes of nodes
  * dorm_order.c     the order of the nodes, which does not depend on their numbers
  * dorm_bound.c     prices, and the upper bound of the utilization that follows from them
  * dorm_reach.c     the room on nodes that no container can use, which lowers that bound
@@ -19,16 +20,20 @@
  *
  * The symbols of docs/partition.md, and their names here (job: a struct dorm_job, p: the struct
  * dorm_problem, s: a struct dorm_state, which is one division):
- *   u_i, D_i, ideal_i, min, max  job->u, job->D, job->ideal, job->lo, job->hi
- *   d_ik, d_ik / C_k, 1 / C_k    job->d[k], job->dn[k], p->inv[k]
- *   n_i, U, F, R, M              s->n[i], s->util, s->loss, s->adjusted, s->changed
- *   B, Q, m                      p->loss_bound, p->adjust_bound, p->m
- *   mu, price_gk                 prices->loss, prices->node[g * m + k]
+ *   c_jk, 1 / C_k, m                  p->cap[j * m + k], p->inv[k], p->m
+ *   d_ik, d_ik / C_k                  job->d[k], job->dn[k]
+ *   u_i, D_i, ideal_i                 job->u, job->D, job->ideal
+ *   min, max                          job->lo, job->hi (hi: not above what fits into the cluster)
+ *   p_ij, sum over j of p_ij          job->at[] and entry->was, job->now
+ *   x_ij, n_i                         entry->n of a struct dorm_entry, s->n[i]
+ *   r_i                               s->moved[i] > 0
+ *   U, F, R, M                        s->util, s->loss, s->adjusted, s->changed
+ *   B, Q                              p->loss_bound, p->adjust_bound
+ *   mu, price_gk (g: a class)         prices->loss, prices->node[g * m + k]
  *
- * Words. A job is `fixed` if it is pinned. It is `counted` if it runs and a change of it is an
- * adjustment. Otherwise it is `loose`: it is new, or it lost containers. u: the utilization of one
- * container. D: the dominant share of one container. short: containers that jobs lack for their
- * min.
+ * Words. A job is `fixed` if it is pinned: x_ij = p_ij. It is `counted` if it runs and a change of
+ * it is an adjustment, so that R counts it. Otherwise it is `loose`: it is new, or it lost
+ * containers.
  */
 #ifndef TONY_PARTITION_DORM_H
 #define TONY_PARTITION_DORM_H
@@ -71,11 +76,17 @@ struct dorm_job {
     uint32_t n_at;
 };
 
-/* A class: nodes of equal capacity. If the cluster has more than DORM_CLASSES_MAX capacities,
- * nodes of similar capacity. */
+/* A class: nodes of equal capacity. If the cluster has more than DORM_CLASSES_MAX capacities, nodes
+ * that offer their types in about the same proportions (dorm_class.c). */
 struct dorm_class {
     uint32_t size;
     double share[PART_TYPES_MAX]; /* capacity of the class divided by that of the cluster */
+};
+
+/* Nodes of equal capacity in the same class. */
+struct dorm_kind_of_node {
+    uint32_t node; /* one with this capacity */
+    uint32_t n, class;
 };
 
 /* The room that no container can use while the running jobs on a node do not change
@@ -108,6 +119,8 @@ struct dorm_problem {
     int64_t *cap; /* [node][m] */
     uint32_t *class_of;
     struct dorm_class *classes;
+    struct dorm_kind_of_node *kinds;
+    uint32_t n_kinds;
 
     uint32_t n_running, n_all; /* first the running jobs, then the queue in its order */
     uint32_t n;                /* the first n jobs take part now */
@@ -194,6 +207,11 @@ static inline double dorm_uniform(uint64_t *seed)
 {
     return (double)(dorm_random(seed) >> 11) * 0x1p-53;
 }
+
+/* ---- dorm_class.c */
+
+/* Set class_of, classes and kinds. Needs the nodes and the bounds. 0 or -ENOMEM. */
+int dorm_classify(struct dorm_problem *p, const struct part_job *jobs, size_t n);
 
 /* ---- dorm_order.c */
 
@@ -407,6 +425,8 @@ void dorm_sort(struct dorm_search *s, uint32_t n);
 
 /* ---- dorm_search.c */
 
+/* Find prices for the jobs that take part. */
+void dorm_search_prices(struct dorm_search *s);
 /* Find prices, and first allocations for the jobs that take part; the best one is s->best. False:
  * none of them is feasible. */
 bool dorm_search_start(struct dorm_search *s);

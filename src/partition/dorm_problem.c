@@ -24,7 +24,6 @@
 enum {
     ASK_EVERY = 1024, /* steps between two calls of `stop`: a few microseconds */
     FEW_UNITS = 16,
-    LEVELS = 5, /* see shorten() */
 };
 
 void *dorm_alloc(struct dorm_problem *p, size_t n, size_t size)
@@ -47,104 +46,6 @@ void dorm_work_ask(struct dorm_work *w)
         w->over = true;
         w->ask_at = UINT64_MAX;
     }
-}
-
-/* ---- classes of nodes */
-
-/* One distinct capacity: that of the nodes order[first .. first + n). */
-struct kind {
-    uint32_t first, n, class;
-};
-
-struct sorting {
-    const int64_t *key; /* [node][m] */
-    uint32_t m;
-};
-
-static int by_key(const void *a, const void *b, void *ctx)
-{
-    const struct sorting *s = ctx;
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    for (uint32_t k = 0; k < s->m; k++) {
-        int64_t v = s->key[(size_t)x * s->m + k], w = s->key[(size_t)y * s->m + k];
-        if (v != w)
-            return v < w ? -1 : 1;
-    }
-    return x < y ? -1 : x > y;
-}
-
-/* Round an amount down, so that similar nodes fall into one class. Level 0 keeps the amount, level
- * 1 its three leading bits, level 2 two of them. Level 3 keeps only whether the amount is above 0,
- * and higher levels keep nothing. */
-static int64_t shorten(int64_t v, unsigned level)
-{
-    if (level == 0 || v == 0)
-        return v;
-    if (level >= 3)
-        return level == 3;
-    int bits = 64 - __builtin_clzll((unsigned long long)v);
-    int keep = level == 1 ? 3 : 2;
-    return bits > keep ? v >> (bits - keep) << (bits - keep) : v;
-}
-
-static uint32_t sort_nodes(const struct dorm_problem *p, const int64_t *key, uint32_t *order,
-                           struct kind *kinds)
-{
-    struct sorting s = { key, p->m };
-    for (uint32_t j = 0; j < p->n_nodes; j++)
-        order[j] = j;
-    qsort_r(order, p->n_nodes, sizeof(*order), by_key, &s);
-    uint32_t n = 0;
-    for (uint32_t j = 0; j < p->n_nodes; j++) {
-        if (j == 0 || memcmp(key + (size_t)order[j] * p->m, key + (size_t)order[j - 1] * p->m,
-                             sizeof(*key) * p->m) != 0)
-            kinds[n++] = (struct kind){ .first = j };
-        kinds[n - 1].n++;
-    }
-    return n;
-}
-
-static void add_classes(struct dorm_problem *p, const uint32_t *order, const struct kind *kinds,
-                        uint32_t n)
-{
-    p->n_classes = n;
-    p->classes = dorm_alloc(p, n, sizeof(*p->classes));
-    for (uint32_t g = 0; g < n && p->classes; g++) {
-        struct dorm_class *class = &p->classes[g];
-        class->size = kinds[g].n;
-        for (uint32_t j = kinds[g].first; j < kinds[g].first + kinds[g].n; j++) {
-            p->class_of[order[j]] = g;
-            for (uint32_t k = 0; k < p->m; k++)
-                class->share[k] += (double)p->cap[(size_t)order[j] * p->m + k] * p->inv[k];
-        }
-    }
-}
-
-/* List the distinct capacities in *kinds. Returns their number; 0: no memory. */
-static uint32_t classify(struct dorm_problem *p, struct kind **kinds, uint32_t *order)
-{
-    size_t n = p->n_nodes;
-    int64_t *key = dorm_alloc(p, n * p->m, sizeof(*key));
-    struct kind *similar = dorm_alloc(p, n, sizeof(*similar));
-    uint32_t *similar_order = dorm_alloc(p, n, sizeof(*similar_order));
-    *kinds = dorm_alloc(p, n, sizeof(**kinds));
-    p->class_of = dorm_alloc(p, n, sizeof(*p->class_of));
-    if (p->failed)
-        return 0;
-    uint32_t n_kinds = sort_nodes(p, p->cap, order, *kinds), n_similar = n_kinds;
-    if (n_kinds <= DORM_CLASSES_MAX) {
-        add_classes(p, order, *kinds, n_kinds);
-    } else {
-        for (unsigned level = 1; level < LEVELS && n_similar > DORM_CLASSES_MAX; level++) {
-            for (size_t i = 0; i < n * p->m; i++)
-                key[i] = shorten(p->cap[i], level);
-            n_similar = sort_nodes(p, key, similar_order, similar);
-        }
-        add_classes(p, similar_order, similar, n_similar);
-    }
-    for (uint32_t i = 0; i < n_kinds; i++)
-        (*kinds)[i].class = p->class_of[order[(*kinds)[i].first]];
-    return n_kinds;
 }
 
 /* ---- types, nodes, jobs */
@@ -190,8 +91,7 @@ static void init_job(struct dorm_problem *p, struct dorm_job *job, const struct 
 }
 
 /* Set hi, fit_class and at_class. False: the min of the job does not fit into the empty cluster. */
-static bool limit_job(struct dorm_problem *p, uint32_t i, const struct part_job *from,
-                      const struct kind *kinds, uint32_t n_kinds, const uint32_t *order)
+static bool limit_job(struct dorm_problem *p, uint32_t i, const struct part_job *from)
 {
     struct dorm_job *job = &p->jobs[i];
     uint32_t *fit = p->fit_class + (size_t)i * p->n_classes;
@@ -205,12 +105,12 @@ static bool limit_job(struct dorm_problem *p, uint32_t i, const struct part_job 
         else if (from->demand.v[k] > 0)
             return false;
     }
-    for (uint32_t k = 0; k < n_kinds; k++) {
-        const int64_t *cap = p->cap + (size_t)order[kinds[k].first] * p->m;
-        uint64_t n = (uint64_t)dorm_fit(cap, job->d, p->m) * kinds[k].n;
-        n = MIN(n + fit[kinds[k].class], (uint64_t)job->hi);
-        sum += n - fit[kinds[k].class];
-        fit[kinds[k].class] = (uint32_t)n;
+    for (uint32_t k = 0; k < p->n_kinds; k++) {
+        const int64_t *cap = p->cap + (size_t)p->kinds[k].node * p->m;
+        uint64_t n = (uint64_t)dorm_fit(cap, job->d, p->m) * p->kinds[k].n;
+        n = MIN(n + fit[p->kinds[k].class], (uint64_t)job->hi);
+        sum += n - fit[p->kinds[k].class];
+        fit[p->kinds[k].class] = (uint32_t)n;
     }
     for (uint32_t a = 0; a < job->n_at; a++)
         at[p->class_of[job->at[a].node]] += job->at[a].n;
@@ -218,14 +118,13 @@ static bool limit_job(struct dorm_problem *p, uint32_t i, const struct part_job 
     return job->hi >= job->lo;
 }
 
-static void add_jobs(struct dorm_problem *p, const struct part_job *jobs, size_t n, bool running,
-                     const struct kind *kinds, uint32_t n_kinds, const uint32_t *order)
+static void add_jobs(struct dorm_problem *p, const struct part_job *jobs, size_t n, bool running)
 {
     for (size_t i = 0; i < n; i++) {
         if ((jobs[i].n_at > 0) != running)
             continue;
         init_job(p, &p->jobs[p->n_all], &jobs[i], (uint32_t)i);
-        if (!limit_job(p, p->n_all, &jobs[i], kinds, n_kinds, order) && !running)
+        if (!limit_job(p, p->n_all, &jobs[i]) && !running)
             continue;
         p->drf_jobs[p->n_all] = jobs[i];
         p->drf_caps[p->n_all] = p->jobs[p->n_all].hi;
@@ -241,13 +140,15 @@ static int by_size(const void *a, const void *b, void *ctx)
     return v > w ? -1 : v < w ? 1 : x < y ? -1 : x > y;
 }
 
-static void init_bounds(struct dorm_problem *p, const struct part_options *o)
+static void init_bounds(struct dorm_problem *p, const struct part_job *jobs, size_t n,
+                        const struct part_options *o)
 {
-    uint32_t counted = 0;
-    for (uint32_t i = 0; i < p->n_running; i++)
-        counted += !p->drf_jobs[i].lost;
+    size_t counted = 0;
+    for (size_t i = 0; i < n; i++)
+        counted += jobs[i].n_at > 0 && !jobs[i].lost;
     p->loss_bound = o->loss_max >= 0 ? o->loss_max : ceil(o->theta1 * 2 * p->m - 1e-9);
-    double adjust = o->adjust_max >= 0 ? (double)o->adjust_max : ceil(o->theta2 * counted - 1e-9);
+    double adjust =
+        o->adjust_max >= 0 ? (double)o->adjust_max : ceil(o->theta2 * (double)counted - 1e-9);
     p->adjust_bound = (uint32_t)MIN(MAX(adjust, 0.0), (double)PART_JOBS_MAX);
     p->seed = o->seed;
     p->work = (struct dorm_work){
@@ -266,11 +167,11 @@ int dorm_problem_init(struct dorm_problem *p, const struct part_cluster *c,
     if (dorm_order_nodes(p, jobs, n) < 0)
         return -ENOMEM;
     init_nodes(p);
-    uint32_t *order = dorm_alloc(p, c->n_nodes, sizeof(*order));
     if (p->failed)
         return -ENOMEM;
-    struct kind *kinds;
-    uint32_t n_kinds = classify(p, &kinds, order);
+    init_bounds(p, jobs, n, o);
+    if (dorm_classify(p, jobs, n) < 0)
+        return -ENOMEM;
     p->jobs = dorm_alloc(p, n + 1, sizeof(*p->jobs));
     p->drf_jobs = dorm_alloc(p, n + 1, sizeof(*p->drf_jobs));
     p->drf_caps = dorm_alloc(p, n + 1, sizeof(*p->drf_caps));
@@ -280,10 +181,9 @@ int dorm_problem_init(struct dorm_problem *p, const struct part_cluster *c,
     p->at_class = dorm_alloc(p, (n + 1) * p->n_classes, sizeof(*p->at_class));
     if (p->failed)
         return -ENOMEM;
-    add_jobs(p, jobs, n, true, kinds, n_kinds, order);
+    add_jobs(p, jobs, n, true);
     p->n_running = p->n_all;
-    add_jobs(p, jobs, n, false, kinds, n_kinds, order);
-    init_bounds(p, o);
+    add_jobs(p, jobs, n, false);
     return p->failed ? -ENOMEM : dorm_waste_init(p);
 }
 

@@ -441,17 +441,22 @@ void dorm_polish(struct dorm_search *s, uint64_t steps)
     }
 }
 
-bool dorm_search_start(struct dorm_search *s)
+void dorm_search_prices(struct dorm_search *s)
 {
     s->seed = s->p->seed;
-    s->best.any = false;
     s->n_sets = 0;
     dorm_waste_find(s->p);
     s->prices.waste = true;
     dorm_prices_find(s->p, &s->prices, ROUNDS);
+    dorm_price_places(s, &s->prices);
+}
+
+bool dorm_search_start(struct dorm_search *s)
+{
+    s->best.any = false;
+    dorm_search_prices(s);
     if (s->prices.impossible)
         return false;
-    dorm_price_places(s, &s->prices);
     first_builds(s);
     return !(s->best.score.bad > 0);
 }

@@ -668,6 +668,32 @@ static void many_jobs_for_each_node(void **state)
             assert_true(nodes[v].v[k] >= 0);
 }
 
+/* Many capacities: half of the nodes have little memory for each core, the others have much. No
+ * class may hold both kinds: the bound would be as if the cores of the former could be used with
+ * the memory of the latter. */
+static void classes_of_equal_proportions(void **state)
+{
+    (void)state;
+    AUTO(part_decision_done) struct part_decision d = { 0 };
+    enum { NODES = 200, JOBS = 40 };
+    static struct part_amount nodes[NODES];
+    static struct part_job jobs[JOBS];
+    const struct part_cluster c = { 2, types, NODES, nodes };
+    struct part_options o = part_defaults;
+    seed = 1;
+    o.loss_max = 2;
+    for (size_t v = 0; v < NODES; v++) {
+        int64_t cores = 8 + below(120);
+        nodes[v] = (struct part_amount){ { cores, v % 2 ? cores : 16 * cores } };
+    }
+    for (size_t i = 0; i < JOBS; i++) {
+        int64_t cores = 1 + below(2);
+        jobs[i] = job("x", cores, 4 * cores, 1, 1000);
+    }
+    decide(&c, jobs, JOBS, &o, &d);
+    assert_true(d.metrics.utilization > 0.99 * d.metrics.upper_bound);
+}
+
 static int without_memory(void *ctx)
 {
     (void)ctx;
@@ -705,6 +731,7 @@ int main(void)
         cmocka_unit_test(asked_to_stop),
         cmocka_unit_test(many_kinds_of_nodes),
         cmocka_unit_test(many_jobs_for_each_node),
+        cmocka_unit_test(classes_of_equal_proportions),
         cmocka_unit_test(memory_runs_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
