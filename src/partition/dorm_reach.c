@@ -5,7 +5,7 @@
  * If no running job on node j changes, the node keeps their containers. Only the rest can be given
  * to other jobs:
  *
- *   rest[j][k] = c[j][k] - sum over the running jobs i of x_now[i][j] * d[i][k]
+ *   rest[j][k] = c[j][k] - sum over the running jobs i of p[i][j] * d[i][k]
  *
  * (A job that lost containers may always change, so the rest includes what it holds.) Often only
  * few combinations of containers fit into the rest, and a part of it stays unused for certain:
@@ -24,7 +24,7 @@
  *
  *   used[g][k] / C_k <= share[g][k] - lost[g][k] + sum over the changed jobs i of freed[i][g][k]
  *   lost[g][k]     = sum over j in g of t[j] * waste[j][k]
- *   freed[i][g][k] = sum over j in g with x_now[i][j] > 0 of t[j] * waste[j][k]
+ *   freed[i][g][k] = sum over j in g with p[i][j] > 0 of t[j] * waste[j][k]
  *
  * t[j] is chosen like a price: it falls where more than one job changes, else it rises.
  */

@@ -95,9 +95,10 @@ struct part_limit {
 };
 
 struct part_options {
-    /* dorm. The bound on the loss of fairness is loss_max if that is >= 0, else
-     * ceil(theta1 * 2 * number of types). The bound on the number of adjusted jobs is adjust_max if
-     * that is >= 0, else ceil(theta2 * number of running jobs that are not lost). */
+    /* dorm. The bound B on the loss of fairness is loss_max if that is >= 0, else
+     * ceil(theta1 * 2 * number of types). The bound Q on the number of adjusted jobs is adjust_max
+     * if that is >= 0, else ceil(theta2 * number of running jobs that are not lost). The letters
+     * here and in struct part_metrics are those of docs/partition.md. */
     double theta1, theta2; /* 0 .. 1 */
     double loss_max;
     int64_t adjust_max;
@@ -183,14 +184,15 @@ struct part_share {
 
 struct part_metrics {
     double used[PART_TYPES_MAX]; /* amounts */
-    double utilization;          /* sum over the types of used / capacity: 0 .. number of types */
-    double loss;       /* of fairness: sum over the jobs that run of |share - ideal share| */
-    uint32_t adjusted; /* running jobs, not lost, whose places change */
-    uint64_t changed;  /* containers that appear or vanish on a node, of running jobs */
-    uint32_t admitted; /* jobs that start */
-    bool relaxed;      /* dorm: even without any change, the loss is above the bound; so the bound
-                        * is that loss */
-    double loss_bound; /* dorm; else INFINITY */
+    double utilization; /* U: sum over the types of used / capacity: 0 .. number of types */
+    double loss;        /* F, of fairness: sum over the jobs that run of |share - ideal share|, both
+                         * dominant */
+    uint32_t adjusted;  /* R: running jobs, not lost, whose places change */
+    uint64_t changed;   /* M: containers that appear or vanish on a node, of running jobs */
+    uint32_t admitted;  /* jobs that start */
+    bool relaxed;       /* dorm: even without any change, the loss is above the bound; so the bound
+                         * is that loss */
+    double loss_bound;  /* dorm; else INFINITY */
     int64_t adjust_bound; /* dorm; else -1 */
     double upper_bound; /* dorm: no allocation that admits as many has more utilization; else NAN */
     bool proved;        /* dorm: utilization is the best possible */
