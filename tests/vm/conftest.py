@@ -60,20 +60,25 @@ class Jobs:
         return self.json("status", app)
 
 
-@pytest.fixture(scope="module")
-def machine():
+def machine_with(**kw):
+    """A generator for fixtures: a machine that is removed afterwards."""
     lacks = missing()
     if lacks:
         pytest.skip(f"optional: {lacks}")
     directory = pathlib.Path(tempfile.mkdtemp(prefix="tony-vm-"))
     found = None
     try:
-        found = Machine(directory, BIN)
+        found = Machine(directory, BIN, **kw)
         yield found
     finally:
         if found:
             found.stop()
         shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="module")
+def machine():
+    yield from machine_with()
 
 
 @pytest.fixture

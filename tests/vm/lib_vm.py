@@ -8,6 +8,7 @@ users, `user` and `other`. The machine reaches no network; ssh comes in through 
 """
 
 import hashlib
+import inspect
 import os
 import pathlib
 import shlex
@@ -22,10 +23,12 @@ CACHE = pathlib.Path(os.environ.get("TONY_VM_CACHE") or pathlib.Path.home() / ".
 NEEDED = ("debootstrap", "qemu-system-x86_64", "qemu-img", "mke2fs", "ssh", "ssh-keygen")
 PACKAGES = ("systemd-sysv", "dbus", "libpam-systemd", "openssh-server", "iproute2", "procps", "python3-minimal",
             "linux-image-cloud-amd64", "kmod", "netbase")
+# podman and docker, also of ordinary users; dockerd does not start at boot
+ENGINES = ("podman", "crun", "uidmap", "fuse-overlayfs", "dbus-user-session", "docker.io", "iptables", "rootlesskit", "slirp4netns")
 USERS = {"root": 0, "user": 1000, "other": 1001}
 PROGRAMS = ("tony", "tony-pool", "tony-master", "tony-executor", "tony-pack", "tony-gpu")
 DISK = "6G"
-BOOT_S = 240
+BOOT_S = 900  # for a machine that hangs, beside other tests on a busy one
 
 # Runs at each boot: the address that QEMU's network expects.
 NETWORK = """[Unit]
@@ -55,16 +58,17 @@ def missing():
     lacks = [name for name in NEEDED if not shutil.which(name)]
     if lacks:
         return f"not installed: {', '.join(lacks)} (tools/install-deps vm)"
-    if os.geteuid() != 0 and not (image_dir() / "ready").exists():
+    if os.geteuid() != 0 and not (image_dir(()) / "ready").exists():
         return "only root can make the image"
     return ""
 
 
 # ---- the image ----
 
-def image_dir():
-    own = pathlib.Path(__file__).read_bytes()
-    return CACHE / f"{SUITE}-{hashlib.sha256(own).hexdigest()[:12]}"
+def image_dir(packages):
+    """Another one if what makes the image changes."""
+    made_of = [NETWORK, DISK, *PACKAGES, *packages, *USERS, *map(inspect.getsource, (add_users, install, make_image))]
+    return CACHE / f"{SUITE}-{hashlib.sha256(' '.join(made_of).encode()).hexdigest()[:12]}"
 
 
 def mirror():
@@ -88,15 +92,39 @@ def add_users(root, directory):
             os.chown(path, uid, uid)
 
 
-def make_image():
+def install(root, packages):
+    """With apt, since debootstrap does not understand all dependencies. The settings of apt are this machine's."""
+    where = mirror() or ["http://deb.debian.org/debian"]
+    (root / "etc/apt/sources.list").write_text(f"deb {where[0]} {SUITE} main\n")
+    run("cp", "-r", "/etc/apt/apt.conf.d/.", root / "etc/apt/apt.conf.d/")
+    run("cp", "-r", "/etc/ssl/certs", root / "etc/ssl/")
+    for name in ("resolv.conf", "hosts"):
+        shutil.copy(f"/etc/{name}", root / "etc" / name)
+    policy = root / "usr/sbin/policy-rc.d"
+    policy.write_text("#!/bin/sh\nexit 101\n")  # start no service
+    policy.chmod(0o755)
+    run("mount", "--bind", "/proc", root / "proc")
+    try:
+        env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        run("chroot", root, "apt-get", "update", env=env)
+        run("chroot", root, "apt-get", "install", "-y", "--no-install-recommends", *packages, env=env)
+    finally:
+        run("umount", root / "proc")
+    policy.unlink()
+    run("chroot", root, "systemctl", "disable", "docker.service", "docker.socket", "containerd.service")
+
+
+def make_image(packages=()):
     """The directory of the image: kernel, initrd, root.img and the key for ssh."""
-    directory = image_dir()
+    directory = image_dir(packages)
     if (directory / "ready").exists():
         return directory
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     root = directory / "root"
     run("debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, root, *mirror())
+    if packages:
+        install(root, packages)
     add_users(root, directory)
     (root / "etc/fstab").write_text("/dev/vda / ext4 defaults 0 1\n/dev/vdb /tony ext4 ro,nofail 0 0\n")
     (root / "tony").mkdir()
@@ -125,9 +153,10 @@ def free_port():
 class Machine:
     """One machine. Its disk lives as long as `directory`, also when it loses its power."""
 
-    def __init__(self, directory, programs, memory_mib=1024):
+    def __init__(self, directory, programs, memory_mib=1024, packages=(), files=()):
+        """packages: Debian's, in addition. files: these are in /tony beside the programs."""
         self.directory = pathlib.Path(directory)
-        self.image = make_image()
+        self.image = make_image(packages)
         self.port = free_port()
         self.memory_mib = memory_mib
         self.process = None
@@ -135,9 +164,15 @@ class Machine:
         share.mkdir()
         for name in PROGRAMS:
             run("strip", "-o", share / name, pathlib.Path(programs) / name)
+        for path in files:
+            shutil.copy(path, share)
         run("mke2fs", "-q", "-F", "-t", "ext4", "-d", share, self.directory / "programs.img", "256M")
         run("qemu-img", "create", "-q", "-f", "qcow2", "-b", self.image / "root.img", "-F", "raw", self.directory / "disk.qcow2")
-        self.boot()
+        try:
+            self.boot()
+        except BaseException:
+            self.stop()
+            raise
 
     def boot(self):
         """Start the machine, and wait until it accepts logins."""
