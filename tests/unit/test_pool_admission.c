@@ -5,9 +5,14 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
 
+#include "base/err.h"
 #include "base/util.h"
+#include "partition/partition.h"
 #include "pool/admission.h"
+#include "pool/share.h"
 
 enum { JOBS_MAX = 6, NOBODY = -1 };
 
@@ -193,11 +198,63 @@ static void test_random(void **state)
     }
 }
 
+/* `tony simulate` knows the pool's queue as the policy `static`. Both codes must start the same
+ * jobs. */
+static void test_the_simulated_queue_is_the_same(void **state)
+{
+    static const struct admission_amount capacity = { 100, 8 };
+    unsigned seed = 7;
+    (void)state;
+    for (int round = 0; round < 3000; round++) {
+        struct admission_job jobs[JOBS_MAX] = { { { 0 } } };
+        struct share_job shared[JOBS_MAX] = { { .id = NULL } };
+        struct admission_amount held = { 0 }, left;
+        struct part_division d = { 0 };
+        struct err e = { 0 };
+        size_t order[JOBS_MAX], n = 1 + (size_t)rand_r(&seed) % JOBS_MAX;
+        for (size_t i = 0; i < n; i++) {
+            struct admission_amount needs = { 1 + (uint64_t)rand_r(&seed) % 60,
+                                              (uint32_t)rand_r(&seed) % 5 };
+            bool runs = rand_r(&seed) % 3 == 0 &&
+                        held.memory_mib + needs.memory_mib <= capacity.memory_mib &&
+                        held.gpus + needs.gpus <= capacity.gpus;
+            if (runs) {
+                held.memory_mib += needs.memory_mib;
+                held.gpus += needs.gpus;
+            }
+            jobs[i] = (struct admission_job){ .needs = needs,
+                                              .priority = rand_r(&seed) % 3,
+                                              .number = (uint32_t)i + 1,
+                                              .admitted = runs };
+            shared[i] = (struct share_job){ .id = "job",
+                                            .kind = runs ? SHARE_RUNS : SHARE_WAITS,
+                                            .pinned = runs,
+                                            .each = needs,
+                                            .n = 1,
+                                            .min = 1,
+                                            .max = 1,
+                                            .weight = 1,
+                                            .priority = jobs[i].priority,
+                                            .number = jobs[i].number,
+                                            .remaining_s = INFINITY,
+                                            .ends_in_s = INFINITY };
+        }
+        admission_decide(&capacity, jobs, n, order, &left);
+        if (share_decide(part_policy_find("static"), &part_defaults, &capacity, shared, n, &d, &e) <
+            0)
+            fail_msg("%s", e.msg);
+        for (size_t i = 0; i < n; i++)
+            assert_int_equal(d.jobs[i].verdict == PART_STARTS, jobs[i].start);
+        part_division_done(&d);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_table),
         cmocka_unit_test(test_random),
+        cmocka_unit_test(test_the_simulated_queue_is_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
