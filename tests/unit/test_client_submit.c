@@ -220,7 +220,8 @@ static int hand_over(void *arg)
                             .dir = dir,
                             .join = { .loop = y.loop },
                             .carried = h->carried,
-                            .files = { { "job.conf", 10, 1001 }, { "yarn.json", 20, 1002 } } };
+                            .files = { { "job.conf", !h->carried, 10, 1001 },
+                                       { "yarn.json", !h->carried, 20, 1002 } } };
     (void)buf_adds(&s.job_conf, "the job");
     (void)buf_adds(&s.yarn_json, "the cluster");
     (void)str_copy(s.id, sizeof s.id, id);
