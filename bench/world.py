@@ -86,9 +86,10 @@ class World:
         if not self.mpiexec:
             raise Missing("there is no mpiexec; Debian's package is mpich")
         self.base = Path(tempfile.mkdtemp(prefix="tony-bench-"))
-        (self.base / "run").mkdir(mode=0o700)
+        # Sockets: in a tmpfs, as the runtime directory of a user is. mpiexec makes none.
+        self.run = Path(tempfile.mkdtemp(prefix="tony-bench-", dir="/dev/shm"))
         self.env = {"PATH": f"{self.bin}:/usr/bin:/bin", "HOME": str(self.base), "LANG": "C.UTF-8",
-                    "TONY_HOME": str(self.base / "home"), "XDG_RUNTIME_DIR": str(self.base / "run")}
+                    "TONY_HOME": str(self.base / "home"), "XDG_RUNTIME_DIR": str(self.run)}
         self.srun = self.start_slurm() if self.with_slurm else None
         self.start_pool()
         return self
@@ -102,6 +103,7 @@ class World:
                 self.slurm("stop")
         finally:
             shutil.rmtree(self.base, ignore_errors=True)
+            shutil.rmtree(self.run, ignore_errors=True)
 
     @staticmethod
     def program(path, hint):

@@ -211,11 +211,14 @@ int fs_mkdirs(const char *path, mode_t mode, struct err *e)
 
 int fs_private_dir(const char *path, struct err *e)
 {
+    struct stat st;
+    if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
+        (st.st_mode & 07777) == 0700)
+        return 0; /* it is there in nearly all cases: each program of a job asks for six */
     if (mkdir(path, 0700) == -1 && errno != EEXIST && errno != EROFS && errno != EACCES)
         return err_set(e, errno, "cannot make directory '%s': %m", path);
     int mkdir_errno = errno;
     AUTO(close_p) int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY);
-    struct stat st;
     if (fd == -1) {
         int num = errno;
         /* Another user's directory usually cannot be opened either. So check the owner before

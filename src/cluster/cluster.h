@@ -223,6 +223,7 @@ struct cluster_log_wish {
     int64_t since_ms;              /* only text that was written after this time; 0 = all */
     bool want_stdout, want_stderr; /* at least one */
     bool follow;                   /* go on until the wished tasks have ended */
+    bool over;                     /* `tasks` exist and have ended: the caller knows it already */
     /* For logs of which a part was shown before: where to begin in each; -1: nothing was shown.
      * NULL: read whole logs. With it, at most the last `most` bytes of each log are read. It cannot
      * be combined with `lines`, `follow` or `attempt`. */

@@ -11,15 +11,23 @@
 
 _Static_assert((int)CLUSTER_PLACE_MAX == (int)SUBMITTED_WORD_MAX, "sizes of a place");
 
-static int sync_record(void *home)
+struct record {
+    char *home;
+    bool is_new;
+};
+
+static int sync_record(void *arg)
 {
-    return submitted_sync(home);
+    const struct record *r = arg;
+    return submitted_sync(r->home, r->is_new);
 }
 
-static void synced(void *home, int rc)
+static void synced(void *arg, int rc)
 {
+    struct record *r = arg;
     (void)rc; /* after a power cut, `last` may mean an older job */
-    free(home);
+    free(r->home);
+    free(r);
 }
 
 void cluster_remember(struct cluster *k, const char *id, bool later)
@@ -28,14 +36,22 @@ void cluster_remember(struct cluster *k, const char *id, bool later)
     const struct cluster_ops *ops = cluster_head(k)->ops;
     struct err e = { 0 };
     AUTO(free_p) char *place = ops->where ? ops->where(k) : NULL;
-    if (host_open_paths(h, &e) < 0 || submitted_add(&h->paths, ops->name, id, place, &e) < 0) {
+    int rc = host_open_paths(h, &e);
+    if (rc < 0 || (rc = submitted_add(&h->paths, ops->name, id, place, &e)) < 0) {
         host_note(h, "job %s runs, but 'last' will not mean it: %s", id, e.msg);
         return;
     }
-    char *home = str_dup(h->paths.home);
-    if (home && later && h->loop && loop_work(h->loop, sync_record, synced, home) == 0)
+    struct record *r = calloc(1, sizeof *r);
+    char *home = r ? str_dup(h->paths.home) : NULL;
+    if (!home) {
+        free(r);
         return;
-    synced(home, home ? submitted_sync(home) : 0);
+    }
+    *r = (struct record){ .home = home, .is_new = rc == 1 };
+    if (later && h->loop && !ops->remote)
+        loop_one_thread(h->loop); /* this is all that it needs a thread for */
+    if (!later || !h->loop || loop_work(h->loop, sync_record, synced, r) < 0)
+        synced(r, sync_record(r));
 }
 
 void cluster_remember_end(struct cluster *k, const char *id, const char *state)

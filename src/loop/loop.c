@@ -350,6 +350,23 @@ static void on_work_done(uv_work_t *req, int status)
     free(w);
 }
 
+void loop_one_thread(struct loop *l)
+{
+    l->one_thread = true;
+}
+
+/* libuv reads the variable when it starts the threads, in the first call. It must not stay in the
+ * environment for programs that this one starts. */
+static int queue(struct loop *l, uv_work_t *req)
+{
+    static const char name[] = "UV_THREADPOOL_SIZE";
+    bool set = l->one_thread && !getenv(name) && setenv(name, "1", 1) == 0;
+    int rc = uv_queue_work(&l->uv, req, on_work, on_work_done);
+    if (set)
+        unsetenv(name);
+    return rc;
+}
+
 int loop_work(struct loop *l, int (*fn)(void *arg), void (*done)(void *arg, int rc), void *arg)
 {
     struct work *w = calloc(1, sizeof *w);
@@ -358,7 +375,7 @@ int loop_work(struct loop *l, int (*fn)(void *arg), void (*done)(void *arg, int 
     w->fn = fn;
     w->done = done;
     w->arg = arg;
-    int rc = uv_queue_work(&l->uv, &w->uv, on_work, on_work_done);
+    int rc = queue(l, &w->uv);
     if (rc < 0)
         free(w);
     return rc;

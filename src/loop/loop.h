@@ -60,6 +60,8 @@ void loop_fd_free(struct loop_fd *f);
 /* Run fn(arg) on a thread of the thread pool, then done(arg, its result) on the loop thread. From
  * this call until done(), only fn may use what arg points to. 0 or -errno. */
 int loop_work(struct loop *l, int (*fn)(void *arg), void (*done)(void *arg, int rc), void *arg);
+/* The first loop_work() of this process starts one thread. By default it starts four. */
+void loop_one_thread(struct loop *l);
 
 /* ---- framed connections ---- */
 

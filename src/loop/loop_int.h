@@ -49,7 +49,7 @@ struct loop {
     void *flush_arg;
     struct dirty *dirty, *dirty_last; /* a list, in the order in which objects became dirty */
     struct loop_timer *timer;         /* the timer whose callback is running */
-    bool stopped;
+    bool stopped, one_thread;
     bool ending; /* loop_free() runs: only callbacks of loop_work() are still called */
     char *read_buf;
     struct buf plain; /* the decrypted bytes of one read */

@@ -74,7 +74,8 @@ static int append(const struct paths *p, const struct buf *line, struct err *e)
         return lock;
     if (!path || line->failed)
         return err_set(e, ENOMEM, "cannot write '%s/" FILE_NAME "': %m", p->home);
-    if (stat(path, &st) == 0 && st.st_size > SUBMITTED_MAX && drop_older_half(p, path, e) < 0)
+    bool is_new = stat(path, &st) == -1;
+    if (!is_new && st.st_size > SUBMITTED_MAX && drop_older_half(p, path, e) < 0)
         return -e->num;
     AUTO(close_p)
     int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -86,7 +87,7 @@ static int append(const struct paths *p, const struct buf *line, struct err *e)
     int rc = torn ? fs_write_all(fd, "\n", 1) : 0;
     if (rc == 0)
         rc = fs_write_all(fd, line->p, line->len);
-    return rc < 0 ? err_set(e, -rc, "cannot write '%s': %m", path) : 0;
+    return rc < 0 ? err_set(e, -rc, "cannot write '%s': %m", path) : is_new;
 }
 
 int submitted_add(const struct paths *p, const char *cluster, const char *id, const char *place,
@@ -104,17 +105,18 @@ int submitted_end(const struct paths *p, const char *id, const char *state, stru
 {
     AUTO(buf_done) struct buf line = { 0 };
     (void)buf_addf(&line, "ended %lld %s %s\n", (long long)clock_wall_ms(), id, state);
-    return append(p, &line, e);
+    int rc = append(p, &line, e);
+    return rc < 0 ? rc : 0;
 }
 
-int submitted_sync(const char *home)
+int submitted_sync(const char *home, bool is_new)
 {
     AUTO(free_p) char *path = str_printf("%s/" FILE_NAME, home);
     AUTO(close_p) int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
-    AUTO(close_p) int dir = open(home, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd == -1 || dir == -1 || fdatasync(fd) == -1 || fsync(dir) == -1)
+    if (fd == -1 || fdatasync(fd) == -1)
         return -errno;
-    return 0;
+    AUTO(close_p) int dir = is_new ? open(home, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    return is_new && (dir == -1 || fsync(dir) == -1) ? -errno : 0;
 }
 
 /* ---- reading ---- */

@@ -19,6 +19,7 @@
 #ifndef TONY_STORAGE_SUBMITTED_H
 #define TONY_STORAGE_SUBMITTED_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "storage/paths.h"
@@ -32,12 +33,14 @@ struct submitted {
     char cluster[32], id[APP_ID_MAX], place[SUBMITTED_WORD_MAX];
 };
 
-/* Append a job. It is not on disk before submitted_sync(). place: NULL = "-". 0 or -errno. */
+/* Append a job. It is not on disk before submitted_sync(). place: NULL = "-". 0; 1: the file is
+ * new; -errno. */
 int submitted_add(const struct paths *p, const char *cluster, const char *id, const char *place,
                   struct err *e);
-int submitted_end(const struct paths *p, const char *id, const char *state, struct err *e);
-/* home: TONY_HOME. It may be called on another thread. */
-int submitted_sync(const char *home);
+int submitted_end(const struct paths *p, const char *id, const char *state,
+                  struct err *e); /* 0 or -errno */
+/* home: TONY_HOME. is_new: as submitted_add() says. It may be called on another thread. */
+int submitted_sync(const char *home, bool is_new);
 
 /* Find a job by its id, its number, or "last": the newest one that was submitted from this machine.
  * cluster: only of this one; NULL = of any. 0, -ENOENT, or another -errno. */

@@ -186,11 +186,12 @@ static void the_last_job_of_any_cluster(void **state)
     struct submitted s;
     struct err e = { 0 };
     assert_int_equal(submitted_find(&p, NULL, "last", &s), -ENOENT);
-    assert_int_equal(submitted_add(&p, "local", "application_1_0007", NULL, &e), 0);
+    assert_int_equal(submitted_add(&p, "local", "application_1_0007", NULL, &e), 1);
     assert_int_equal(submitted_add(&p, "yarn", "application_2_0007", "rm:8032", &e), 0);
     assert_int_equal(submitted_add(&p, "local", "application_1_0008", NULL, &e), 0);
     assert_int_equal(submitted_end(&p, "application_2_0007", "SUCCEEDED", &e), 0);
-    assert_int_equal(submitted_sync(dir), 0);
+    assert_int_equal(submitted_sync(dir, true), 0);
+    assert_int_equal(submitted_sync(dir, false), 0);
     assert_int_equal(submitted_find(&p, NULL, "last", &s), 0);
     assert_string_equal(s.id, "application_1_0008");
     assert_int_equal(submitted_find(&p, NULL, "7", &s), 0);

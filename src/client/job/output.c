@@ -216,6 +216,7 @@ static void rest_of_tasks(struct output *o, struct cluster *k, const char *id,
     }
     const struct cluster_log_wish wish = { .tasks = rest,
                                            .n_tasks = n,
+                                           .over = true,
                                            .rank = -1,
                                            .lines = -1,
                                            .want_stdout = true,

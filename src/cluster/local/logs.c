@@ -448,10 +448,18 @@ static int no_files(struct logs *l, uint32_t n_tasks, struct err *e)
     return EXIT_MISUSE;
 }
 
+/* The same if the caller knows it already: the journal, which may be long, need not be read. */
+static int known_ended(struct logs *l, uint32_t *out_n, struct err *e)
+{
+    *out_n = (uint32_t)l->w->n_tasks;
+    int rc = paths_find_job(&l->h->paths, l->id, &l->dir, &l->live, e);
+    return rc < 0 ? rc : 1;
+}
+
 static int show(struct logs *l, struct err *e)
 {
     uint32_t n_tasks = 0;
-    int rc = all_ended(l, &n_tasks, e);
+    int rc = l->w->over ? known_ended(l, &n_tasks, e) : all_ended(l, &n_tasks, e);
     if (rc < 0 && !l->dir)
         return rc;
     bool ended = rc != 0, damaged = rc < 0;

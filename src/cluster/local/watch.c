@@ -206,7 +206,10 @@ static void look(void *arg)
     w->go_master = w->go_master && !first;
     if (!w->lost_since)
         w->lost_since = clock_mono_ms();
-    if (w->over || from_history(w))
+    /* The pool tells when the job is over. Look in its directory only if that takes long, or there
+     * is no pool: a look costs more than the attempt to connect. */
+    bool pool_tells = w->pool && w->tries < QUICK_TRIES;
+    if (w->over || (!pool_tells && from_history(w)))
         return;
     if (w->h->looks_only && !w->h->paths.runtime) { /* a home without sockets */
         w->e = w->h->not_opened;
