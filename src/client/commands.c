@@ -289,10 +289,11 @@ static const struct command table[] = {
               "its token. Jupyter must be\n"
               "installed there, or in the virtual environment. Ctrl-C ends the job. It also ends "
               "after --idle without a kernel\n"
-              "at work. Save what you want to keep outside of the working directory.\n",
-      .options = (JOB_OPTIONS & ~(OPT_BIT(OPT_INSTANCES) | OPT_BIT(OPT_EXECUTES) |
-                                  OPT_BIT(OPT_TASK_PARAMS) | OPT_BIT(OPT_CONF_FILE))) |
-                 OPT_BIT(OPT_IDLE),
+              "at work. Save what you want to keep outside of the working directory.\n"
+              "--executes runs another command in place of JupyterLab, which must listen on "
+              "$TB_PORT. Jupyter takes the token\n"
+              "from its environment.\n",
+      .options = (JOB_OPTIONS & ~OPT_BIT(OPT_INSTANCES)) | OPT_BIT(OPT_IDLE),
       .fn = cmd_notebook },
     { .name = "init",
       .usage = "init [FILE] [--from-torchrun LINE] [--force]",

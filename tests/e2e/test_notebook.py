@@ -5,35 +5,15 @@ import contextlib
 import json
 import re
 import signal
-import subprocess
 import sys
 import urllib.error
 import urllib.request
 
 import pytest
-from conftest import wait_until
+from conftest import ROOT
 
-# In place of venv/bin/python -m jupyterlab: serves its arguments and its token, until /stop is asked for.
-JUPYTER = """#!/usr/bin/python3
-import http.server, json, os, sys, threading
-class Page(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200); self.end_headers()
-        self.wfile.write(json.dumps([sys.argv[1:], os.environ["JUPYTER_TOKEN"], os.listdir(".")]).encode())
-        if self.path == "/stop": threading.Thread(target=server.shutdown).start()
-    def log_message(self, *a): pass
-port = next(int(a.split("=")[1]) for a in sys.argv if a.startswith("--port="))
-server = http.server.HTTPServer(("127.0.0.1", port), Page)
-server.serve_forever()
-"""
-
-
-def start(tony, *args):
-    p = subprocess.Popen([str(tony.bin / "tony"), "notebook", *map(str, args)], env=tony.env, cwd=tony.base, stdin=subprocess.DEVNULL,
-                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    url = p.stdout.readline().strip()
-    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/lab\?token=[0-9a-f]{48}", url), url + p.stderr.read()
-    return p, url
+sys.path.insert(0, str(ROOT / "tests"))
+from lib_notebook import STAND_IN, environment, need_browser, start, use  # noqa: E402
 
 
 def get(url):
@@ -44,7 +24,7 @@ def get(url):
 @pytest.fixture
 def venv(tmp_path):
     (tmp_path / "v" / "bin").mkdir(parents=True)
-    (tmp_path / "v" / "bin" / "python").write_text(JUPYTER)
+    (tmp_path / "v" / "bin" / "python").write_text(STAND_IN)
     (tmp_path / "v" / "bin" / "python").chmod(0o755)
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "work.ipynb").touch()
@@ -76,22 +56,48 @@ def test_without_jupyter_the_user_is_told(tony):
     assert r.returncode == 2 and "--idle" in r.stderr
 
 
+def test_options_of_the_notebook_submitter(tony, venv):
+    """A command of the user, which gets the port and the token, and a job file that is not one of a job with roles."""
+    (venv / "src" / "serve").write_text(STAND_IN)
+    conf = venv / "notebook.xml"
+    conf.write_text("<configuration><property><name>tony.am.memory</name><value>64m</value></property></configuration>")
+    (venv / "tony.xml").write_text("<configuration><property><name>tony.worker.instances</name><value>1</value></property></configuration>")
+    p, url = start(tony, "--src_dir", venv / "src", "--executes", "serve", "--python_binary_path", "/usr/bin/python3", "--task_params", "'--a b'",
+                   "--shell_env", "COLOR=blue", "--conf_file", conf, cwd=venv)
+    try:
+        args, token, files = json.loads(get(url))
+        assert args == ["--a b"] and url.endswith("/?token=" + token) and "work.ipynb" in files
+    finally:
+        p.send_signal(signal.SIGINT)
+        _, err = p.communicate(timeout=60)
+    assert p.returncode == 0, err
+    r = tony.run("notebook", "--conf_file", venv / "tony.xml", "--executes", "true")
+    assert r.returncode == 2 and "this job has roles" in r.stderr
+
+
 @pytest.mark.slow
-@pytest.mark.takes(120)
-def test_a_real_jupyter(tony, tmp_path):
+@pytest.mark.takes(60)
+def test_a_real_jupyter(tony):
     """A kernel computes, and the notebook ends by itself when it is idle."""
-    venv = tmp_path / "jupyter"
-    subprocess.run([sys.executable, "-m", "venv", venv], check=True)
-    subprocess.run([venv / "bin" / "pip", "install", "-q", "jupyterlab"], check=True, timeout=240)
-    p, url = start(tony, "--memory", "1g", "--python_venv", venv, "--idle", "10s")
-    base, token = url.split("/lab?token=")
+    p, url = start(tony, "--memory", "1g", "--idle", "10s", *environment())
     assert b"JupyterLab" in get(url)
-    made = json.loads(urllib.request.urlopen(urllib.request.Request(
-        f"{base}/api/kernels", data=b"{}", headers={"Authorization": f"token {token}", "Content-Type": "application/json"}), timeout=60).read())
-    wait_until(lambda: json.loads(get(f"{base}/api/kernels?token={token}"))[0]["id"] == made["id"], "the kernel runs")
+    assert use("kernel", url, "print(6 * 7)") == "42\n"
     with pytest.raises(urllib.error.HTTPError):
-        get(f"{base}/api/kernels?token=wrong")
-    out, err = p.communicate(timeout=200)
+        get(url.split("/lab")[0] + "/api/kernels?token=wrong")
+    out, err = p.communicate(timeout=300)
     assert p.returncode == 0, err
     app = re.search(r"application_\d+_\d+", err).group()
     assert tony.state(app) == "SUCCEEDED"
+
+
+@pytest.mark.slow
+@pytest.mark.takes(60)
+def test_a_real_browser(tony):
+    """It opens the printed URL, runs a cell and sees the result; then Ctrl-C ends the notebook."""
+    need_browser()
+    p, url = start(tony, "--memory", "1g", *environment())
+    assert use("browser", url, "print(6 * 7)").strip() == "42"
+    p.send_signal(signal.SIGINT)
+    out, err = p.communicate(timeout=120)
+    assert p.returncode == 0, err
+    assert tony.state(re.search(r"application_\d+_\d+", err).group()) == "KILLED"

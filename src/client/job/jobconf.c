@@ -168,7 +168,7 @@ static const char *job_file(struct client *c, int *rc, struct err *e)
         return NULL;
     }
     const char *path = option ? option : arg;
-    if (!path && !quick_has_command(c) && access("tony.xml", F_OK) == 0)
+    if (!path && !quick_has_command(c) && !c->default_am_command && access("tony.xml", F_OK) == 0)
         path = "tony.xml";
     if (path && str_starts(path, "file://"))
         path += strlen("file://");
@@ -275,7 +275,7 @@ static int load_layers(struct client *c, struct conf *conf, struct err *e)
     if (path)
         rc = load_job_file(c, conf, path, e);
     else if (!options_has(&c->o, OPT_EXECUTES) && !options_has(&c->o, OPT_CONF) &&
-             !options_has(&c->o, OPT_SET) && !quick_has_command(c))
+             !options_has(&c->o, OPT_SET) && !quick_has_command(c) && !c->default_am_command)
         rc = (err_set(e, EINVAL, "no job is given"),
               err_hint(e, "name a job file (tony %s job.yaml), or a command with --executes",
                        c->cmd->name));
@@ -290,6 +290,9 @@ static int load_layers(struct client *c, struct conf *conf, struct err *e)
             rc = set_conf_option(conf, c->o.v[i].value, e);
         else if (c->o.v[i].id == OPT_SET)
             rc = quick_set(conf, c->o.v[i].value, e);
+    if (rc == 0 && c->default_am_command && !conf_get(conf, "tony.containers.command"))
+        rc = conf_set(conf, CL_DEFAULT, "tony.am.command", c->default_am_command, c->cmd->name,
+                      false, e);
     if (rc == 0)
         rc = default_umask(conf, e);
     return rc < 0 ? rc : default_name(conf, path, e);

@@ -32,7 +32,9 @@ struct notebook {
     char token[2 * TOKEN_BYTES + 1];
     uint16_t port; /* of Jupyter on its machine; 0 = not known yet */
     char task[64];
-    char state[32]; /* shown last */
+    char state[32];   /* shown last */
+    char *jupyter;    /* the command, unless the user gives one */
+    const char *path; /* of the page that the user opens */
 };
 
 static int make_token(struct notebook *n, struct err *e)
@@ -97,9 +99,10 @@ static int fill_options(struct notebook *n, struct err *e)
     if (idle && str_ms(span_of(idle), IDLE_MIN_MS, INT32_MAX, "--idle", &idle_ms, e) < 0)
         return -EINVAL;
     drop_options_of_worker(&c->o); /* their values are in argv, and stay */
-    AUTO(free_p) char *text = command(n, idle_ms);
+    n->jupyter = command(n, idle_ms);
+    c->default_am_command = n->jupyter;
     (void)snprintf(day, sizeof day, "%d", DAY_MS);
-    int rc = text ? push(c, OPT_CONF, "tony.am.command=", text) : -ENOMEM;
+    int rc = n->jupyter ? 0 : -ENOMEM;
     if (rc == 0 && gpus)
         rc = push(c, OPT_CONF, "tony.am.gpus=", gpus);
     if (rc == 0 && memory)
@@ -111,6 +114,18 @@ static int fill_options(struct notebook *n, struct err *e)
     if (rc == 0)
         rc = push(c, OPT_CONF, "tony.application.timeout=", day);
     return rc < 0 ? err_set(e, -rc, "cannot make the job: %m") : 0;
+}
+
+/* A job file, or --executes as in the original, may give another command. Jupyter takes its token
+ * from the environment then, too. */
+static int check_job(struct notebook *n, const struct cluster_job *j, struct err *e)
+{
+    if (!j->spec->single_node) {
+        (void)err_set(e, EINVAL, "a notebook is a job without roles, and this job has roles");
+        return err_hint(e, "leave tony.ROLE.instances out of the job file");
+    }
+    n->path = str_eq(conf_get(j->conf, "tony.am.command"), n->jupyter) ? "lab" : "";
+    return 0;
 }
 
 /* ---- waiting for Jupyter ---- */
@@ -142,6 +157,15 @@ static bool until_end(const char *state, const json_t *summary, void *arg)
     return false;
 }
 
+/* The user's browser runs on another machine if the user has come by ssh. */
+static void say_ssh(uint16_t port)
+{
+    char host[256];
+    if (getenv("SSH_CONNECTION") && gethostname(host, sizeof host) == 0)
+        client_note("for a browser on your own machine, run there: ssh -N -L %u:127.0.0.1:%u %.*s",
+                    port, port, (int)sizeof host - 1, host);
+}
+
 /* Forward the port, and follow the job to its end. */
 static int serve(struct notebook *n, struct cluster *k, const char *id, struct follow_result *r,
                  struct err *e)
@@ -152,12 +176,13 @@ static int serve(struct notebook *n, struct cluster *k, const char *id, struct f
     if (rc == 0)
         rc = forward_open(&j, "driver:0", 0, n->port, &f, e);
     if (rc == 0) {
-        (void)printf("http://127.0.0.1:%u/lab?token=%s\n", forward_port(f), n->token);
+        (void)printf("http://127.0.0.1:%u/%s?token=%s\n", forward_port(f), n->path, n->token);
         (void)client_flush_stdout();
         client_note(
             "Ctrl-C ends the notebook; files that you want to keep must be saved outside of "
             "it (tony cp %s driver:0:FILE .)",
             id);
+        say_ssh(forward_port(f));
         struct follow_options o = { .owns_job = true, .signals = true, .on_update = until_end };
         rc = cluster_follow(k, id, &o, r, e);
     }
@@ -199,9 +224,14 @@ int cmd_notebook(struct client *c)
     struct cluster_submitted s = { .id = "" };
     if (make_token(&n, &e) < 0)
         return client_fail(EXIT_CLUSTER, &e);
-    if (fill_options(&n, &e) < 0 || client_job_load(c, &job, &e) < 0)
+    int rc = fill_options(&n, &e) < 0 || client_job_load(c, &job, &e) < 0 ? -EXIT_MISUSE : 0;
+    if (rc < 0) {
+        free(n.jupyter);
         return client_fail(EXIT_MISUSE, &e);
-    int rc = client_submit(c, &job, true, &k, &s, &e);
+    }
+    rc = check_job(&n, &job, &e) < 0 ? -EXIT_MISUSE : 0;
+    if (rc == 0)
+        rc = client_submit(c, &job, true, &k, &s, &e);
     if (rc == 0)
         for (size_t i = 0; i < s.said.n; i++)
             client_note("%s", s.said.v[i]);
@@ -211,5 +241,6 @@ int cmd_notebook(struct client *c)
     cluster_submitted_done(&s);
     cluster_ops_close(TAKE(c->cluster)); /* it uses the configuration of the job */
     client_job_done(&job);
+    free(n.jupyter);
     return code;
 }
