@@ -311,7 +311,7 @@ def test_followers_come_back_to_the_next_master(lab):
 
 
 def test_a_stop_that_the_master_had_accepted_goes_on(lab):
-    job = Gated(lab, 2, before="trap '' TERM;", conf={"tony.task.kill-grace-ms": 1000}).running()
+    job = Gated(lab, 2, before="trap '' TERM;", conf={"tony.task.kill-grace-ms": 10000}).running()
     lab.ok("kill", job.app, "--no-wait")
     wait_until(lambda: job.recorded("stop"), "the stop is in the journal")
     job.kill("master")
@@ -620,8 +620,8 @@ def test_keeper_killed_while_it_removes_directories(make_points_lab, others):
     keeper, pools = lab.one("keeper", job.app), [lab.one(kind) for kind in others]
     job.release(0, wait=False)
     wait_until(lambda: lab.struck("keeper"), "it is about to remove the file")
-    kill9(keeper, *pools)
     assert list((lab.home / "history").glob(job.app)) and any((lab.home / "pool" / "ended").iterdir())
+    kill9(keeper, *pools)
     lab.json("pool", "start")
     lab.settled()
     assert job.over("SUCCEEDED")["epoch"] == 1, "nobody was asked again how it ended"
