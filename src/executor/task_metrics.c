@@ -158,7 +158,7 @@ static void measure(struct executor *x, bool over)
  * container; on other clusters it is beside this program. NULL: it is not there. */
 static char *gpu_program(const struct executor *x)
 {
-    char *linked = x->cfg->remote ? fs_join(x->cfg->remote->workdir, "tony-gpu") : NULL;
+    char *linked = executor_has_keeper(x) ? NULL : fs_join(x->cfg->remote->workdir, "tony-gpu");
     if (linked && access(linked, X_OK) == 0)
         return linked;
     free(linked);
@@ -169,7 +169,7 @@ static void start_gpus(struct executor *x)
 {
     struct task_metrics *t = &x->metrics;
     struct err e = { 0 };
-    const char *gpus = x->cfg->remote || !x->cfg->gpus ? "" : x->cfg->gpus;
+    const char *gpus = executor_has_keeper(x) && x->cfg->gpus ? x->cfg->gpus : "";
     if (!x->role->gpu_metrics || t->gpu_pid || t->gpu_failures >= GPU_FAILURES_MAX)
         return;
     AUTO(free_p) char *program = gpu_program(x);
