@@ -103,10 +103,16 @@ def in_page(page, code):
     page.value(f"{CARD}.click()")
     wait_for(lambda: page.value(f"!!{CELL}"), "the notebook has a cell")
     wait_for(lambda: page.value(READY) == "idle", "the kernel is idle")
-    page.value(f"{CELL}.focus()")
-    page.call("Input.insertText", text=code)
-    page.press("Enter", 13, SHIFT)
-    return wait_for(lambda: page.value(OUTPUT), "the cell has an output")
+
+    def typed():
+        """JupyterLab may take the focus away until it has started. So the keys are pressed again until they have an effect."""
+        page.value(f"{CELL}.focus()")
+        if not page.value(f"{CELL}.innerText").strip():
+            page.call("Input.insertText", text=code)
+        page.press("Enter", 13, SHIFT)
+        time.sleep(1)
+        return page.value(OUTPUT)
+    return wait_for(typed, "the cell has an output")
 
 
 def browser(url, code):

@@ -118,10 +118,9 @@ static uint64_t sum_of(const uint32_t *v, uint32_t n)
     return sum;
 }
 
-/* Choose the best count of a job and its classes. Sets x; returns the value of that choice. like: a
- * job with equal demands, of which `cheap` is set. */
+/* Choose the best count of a job and its classes. Sets x; returns the value of that choice. */
 static double best_of_job(const struct dorm_problem *p, const struct dorm_prices *prices,
-                          uint32_t i, uint32_t like, double mu)
+                          uint32_t i, double mu)
 {
     struct dorm_bound_memory *b = prices->memory;
     const struct dorm_job *job = &p->jobs[i];
@@ -140,7 +139,7 @@ static double best_of_job(const struct dorm_problem *p, const struct dorm_prices
         n = MIN(n, sum_of(fit, p->n_classes));
     double value = job->u * (double)n - mu * job->D * fabs((double)n - job->ideal);
     memset(x, 0, sizeof(*x) * p->n_classes);
-    const uint32_t *cheap = b->cheap + (size_t)like * p->n_classes;
+    const uint32_t *cheap = b->cheap + (size_t)i * p->n_classes;
     for (uint32_t c = 0; c < p->n_classes && n > 0; c++) {
         uint32_t g = cheap[c];
         x[g] = (uint32_t)MIN(n, (uint64_t)fit[g]);
@@ -249,26 +248,14 @@ static bool frees(const struct dorm_problem *p, const struct dorm_prices *prices
     return prices->waste && p->waste.any && p->jobs[i].kind == DORM_COUNTED;
 }
 
-static bool same_demand(const struct dorm_problem *p, uint32_t i, uint32_t h)
-{
-    return memcmp(p->jobs[i].d, p->jobs[h].d, sizeof(p->jobs[i].d[0]) * p->m) == 0;
-}
-
 /* The bound for the prices `now` and mu. Sets x, round_gain, changes. */
 static double evaluate(const struct dorm_problem *p, const struct dorm_prices *prices,
                        const double *now, double mu)
 {
     struct dorm_bound_memory *b = prices->memory;
-    uint32_t like = DORM_END; /* a job with equal demands, for which cost and cheap are set */
-    for (uint32_t c = 0; c < (p->waste.order ? p->n_all : p->n); c++) {
-        uint32_t i = p->waste.order ? p->waste.order[c] : c;
-        if (i >= p->n)
-            continue;
-        if (like == DORM_END || !same_demand(p, like, i)) {
-            like = i;
-            price_job(p, b, now, i);
-        }
-        b->free_value[i] = p->jobs[i].kind == DORM_FIXED ? 0 : best_of_job(p, prices, i, like, mu);
+    for (uint32_t i = 0; i < p->n; i++) {
+        price_job(p, b, now, i);
+        b->free_value[i] = p->jobs[i].kind == DORM_FIXED ? 0 : best_of_job(p, prices, i, mu);
         b->fixed[i] = p->jobs[i].kind == DORM_LOOSE ? 0 : value_of_staying(p, b, i, mu);
         b->freed[i] = frees(p, prices, i) ? value_of_freed(p, now, i) : 0;
         b->free_value[i] += b->freed[i];

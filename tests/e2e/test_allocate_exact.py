@@ -61,6 +61,15 @@ def test_the_exact_answer_proves_what_the_search_cannot():
     assert exact["proved"]
 
 
+def test_the_bound_of_the_search_is_not_below_the_optimum():
+    """tests/data/partition/golden/exact-02: a search that priced jobs of equal demands together had a bound below it."""
+    case = json.loads([p for p in golden("exact-02")][0].values[0].read_text())
+    fast, _ = answer(case["instance"])
+    best = solve(case["instance"])
+    assert best["proved"] and best["utilization"] == pytest.approx(case["optimum"], rel=1e-9)
+    assert fast["upper_bound"] >= case["optimum"] - 1e-8 and fast["utilization"] == pytest.approx(case["optimum"], rel=1e-9)
+
+
 def made(rng, jobs, nodes):
     """An instance: jobs that hold what first fit gave them, and jobs that wait."""
     groups = [[rng.choice([8, 12, 16, 24]), rng.choice([32, 64, 96]), rng.choice([0, 0, 2, 4])] for _ in range(min(3, nodes))]

@@ -34,4 +34,5 @@ def test_a_real_browser(tony, cluster):
     p.send_signal(signal.SIGINT)
     _, err = p.communicate(timeout=300)
     assert p.returncode == 0, err
-    cluster.await_app(re.search(r"application_\d+_\d+", err).group(), "KILLED")
+    # The master ends the job, so YARN calls the application finished.
+    assert cluster.await_app(re.search(r"application_\d+_\d+", err).group(), "FINISHED")["finalStatus"] == "KILLED"
