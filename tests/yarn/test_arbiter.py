@@ -437,5 +437,7 @@ def test_a_job_grows_on_the_nodes_of_the_decision(tony, cluster, site):
             until(tony, lambda: running(tony, app) == 7, "it has grown")
         lines = [json.loads(line) for line in (tony.base / "arbiter.out").read_text().splitlines()]
         wished = [j["nodes"] for line in lines for j in line["jobs"] if j["target"] == 7]
-        assert wished and nodes_of(tony, app) == wished[0], (wished, nodes_of(tony, app))
+        # One may be elsewhere: YARN waits for the wished node for as many heartbeats as there are nodes, which are two.
+        there = nodes_of(tony, app)
+        assert wished and sum(max(0, n - there.get(node, 0)) for node, n in wished[0].items()) <= 1, (wished, there)
         tony.ok("kill", app)
