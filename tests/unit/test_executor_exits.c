@@ -77,6 +77,7 @@ static void read_one(const char *want)
     assert_string_equal(k.ends.v[0]->detail, want);
     assert_int_equal(k.ends.v[0]->exit_code, 3);
     close(k.exits_fd);
+    buf_done(&k.unwritten);
     free(k.ends.v[0]->detail);
     free(k.ends.v);
 }
@@ -95,6 +96,7 @@ static void texts_that_are_not_utf8(void **state)
     exits_add_container(&k, &c);
     exits_write(&k);
     close(k.exits_fd);
+    buf_done(&k.unwritten);
     read_one("caf\xef\xbf\xbd \"\x01\" \xc3\xa9\xef\xbf\xbd");
     remove_exits();
 

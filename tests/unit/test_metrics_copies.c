@@ -122,7 +122,7 @@ static int done(void **state)
 
 static bool begins_with(const struct buf *whole, const struct buf *part)
 {
-    return part->len <= whole->len && memcmp(whole->p, part->p, part->len) == 0;
+    return part->len <= whole->len && (part->len == 0 || memcmp(whole->p, part->p, part->len) == 0);
 }
 
 /* ---- tests ---- */

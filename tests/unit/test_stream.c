@@ -99,6 +99,7 @@ static void the_owner_ends_the_reading(void **state)
     (void)stream_add(&in, SF_END, NULL, 0);
     assert_int_equal(stream_feed(&r, in.p, in.len, NULL), -ECANCELED);
     assert_string_equal(buf_cstr(&s.text), "6:;");
+    stream_reader_done(&r);
     buf_done(&s.text);
 }
 
