@@ -228,8 +228,7 @@ int slurm_script(const struct conf *c, const struct job_spec *s, const struct sl
                    (long long)notice_s(s), dir);
     add_keys(c, out);
     add_extra(c, out);
-    (void)buf_adds(out, "trap : USR1 # a notice that comes at once must not end this script\n"
-                        "unset SLURM_EXPORT_ENV\n");
+    (void)buf_adds(out, "unset SLURM_EXPORT_ENV\n");
     add_variable(out, "TONY_HOME", home);
     add_environment(out);
     add_variable(out, "id", id);
