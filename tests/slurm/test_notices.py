@@ -11,13 +11,13 @@ import pytest
 from lib_slurm import GRACE_S, wait_until
 from test_slurm import LONG, RESTARTS
 
-# A training that counts steps. It saves the last one when it is asked to (USR2), and then waits for its end.
+# A training that counts steps. It saves the last one when it is asked to (USR2), and ends. It says where it began after
+# its first step, so that there is something to save.
 TRAINING = r"""
 import json, os, signal, socket, sys, time
 side = socket.socket(socket.AF_UNIX)
 side.connect("\0" + os.environ["TONY_TASK_SOCKET"].lstrip("@"))
-step = int(os.environ.get("TONY_CHECKPOINT_STEP") or 0)
-print("begins at", step, flush=True)
+step = first = int(os.environ.get("TONY_CHECKPOINT_STEP") or 0)
 def save(*_):
     side.sendall(json.dumps({"step": step, "checkpoint": f"/data/{step}"}).encode() + b"\n")
     sys.exit(0)
@@ -25,6 +25,8 @@ signal.signal(signal.SIGUSR2, save)
 while step < int(sys.argv[1]):
     time.sleep(0.05)
     step += 1
+    if step == first + 1:
+        print("begins at", first, flush=True)
 """
 
 
@@ -49,8 +51,13 @@ def outputs(tony, app, task="worker:0"):
 
 
 def begin_again(slurm, number, limit=60):
-    """Slurm holds a job that was put back for two minutes; an administrator may lift that."""
+    """
+    Slurm holds a job that was put back for two minutes; an administrator may shorten that. But a node takes no job in
+    the second in which the credential of its last run was revoked: slurmctld then ends the job.
+    """
     wait_until(lambda: slurm.job(number) == "PENDING", "the job is back in the queue", limit=limit)
+    seen = int(time.time())
+    wait_until(lambda: time.time() > seen + 2, "the second of the revocation is over")
     assert slurm.run("scontrol", "update", f"JobId={number}", "StartTime=now").returncode == 0
 
 
