@@ -341,9 +341,10 @@ static bool hold_back_behind(struct worth *w)
 /* ---- containers that no job takes ---- */
 
 /* Compute the places of a job that gives containers back, if it keeps those that no other job
- * takes. Returns the number of kept containers. */
+ * takes, at most `most` of them. Returns the number of kept containers. */
 static uint32_t keep_leftovers(struct worth *w, const struct part_job *job,
-                               const struct part_share *s, struct part_place *out, uint32_t *n_out)
+                               const struct part_share *s, uint32_t most, struct part_place *out,
+                               uint32_t *n_out)
 {
     uint32_t was = 0, is = 0, n = 0, kept = 0;
 
@@ -355,6 +356,7 @@ static uint32_t keep_leftovers(struct worth *w, const struct part_job *job,
         if (before > p.n) {
             uint32_t more =
                 MIN(before - p.n, part_fit(&w->free[p.node], &job->demand, w->c->n_types));
+            more = MIN(more, most - kept);
             part_take(&w->free[p.node], &job->demand, w->c->n_types, more, -1);
             p.n += more;
             kept += more;
@@ -367,20 +369,21 @@ static uint32_t keep_leftovers(struct worth *w, const struct part_job *job,
 }
 
 /* Jobs that shrink keep the containers that no other job takes any more, because these jobs are
- * adjusted anyway. */
+ * adjusted anyway. A job that also moves to other nodes, or that has had more than its maximum,
+ * keeps only so many that it does not grow and stays within its bounds. */
 static int share_leftovers(struct worth *w)
 {
     for (uint32_t i = 0; i < w->n; i++) {
         const struct member *m = &w->members[i];
         const struct part_job *job = &w->jobs[m->job];
         struct part_share *s = &w->out->jobs[m->job];
-        uint32_t n;
-        if (!m->gives || !is_changed(s) || s->n >= part_count(job))
+        uint32_t n, most = MIN(part_count(job), job->max);
+        if (!m->gives || !is_changed(s) || s->n >= most)
             continue;
         struct part_place *at = part_alloc(w->out, ((size_t)job->n_at + s->n_at) * sizeof *at);
         if (!at)
             return -ENOMEM;
-        if (keep_leftovers(w, job, s, at, &n) > 0)
+        if (keep_leftovers(w, job, s, most - s->n, at, &n) > 0)
             part_give(w->out, w->jobs, m->job, at, n);
     }
     return 0;
