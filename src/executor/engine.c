@@ -194,8 +194,9 @@ static char *command_text(const struct executor *x, const char *text)
 
 /*
  * The first process of a container. The kernel does not deliver a signal to it for which it has no
- * handler. So it outlives the TERM of engine_signal(), and exits with the exit code of the command.
- * It has no handler, because its child would have the handler, too, until the child is the command.
+ * handler. So the shell outlives the TERM of engine_signal(), and exits with the exit code of the
+ * command. It sets no handler, because its child would have the handler, too, until the child is
+ * the command.
  *
  * $0 is the name of the container, $1 the command. $2: with docker, a file that this shell makes if
  * the kernel has killed a process for its memory. Nobody else can tell: the service of docker makes

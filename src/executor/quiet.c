@@ -24,7 +24,8 @@ bool quiet_renew(struct executor *x, int64_t now_ms)
         return false;
     }
     r->beat_ms = x->role->heartbeat_ms;
-    /* One heartbeat longer: on a loaded machine this process may wake up late. */
+    /* The keeper speaks for this executor one heartbeat longer than until its own next one,
+     * because on a loaded machine this process may wake up late. */
     r->quiet_until_ms = now_ms + x->role->quiet_ms + x->role->heartbeat_ms;
     x->beat_at_ms = now_ms + x->role->quiet_ms;
     return true;

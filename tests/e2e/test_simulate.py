@@ -49,7 +49,8 @@ def test_known_results(trace, policy):
     for column in COLUMNS:
         assert row[column] == pytest.approx(known[column], rel=0.01 if column == "adjustments" else 1e-3, abs=1e-6), column
     assert row["never_run"] == 0
-    # Whatever a job does not wait, it runs: without resizes for its duration, else at least for a part of it.
+    # The time from a job's arrival to its end is the time it waits and the time it runs. Without resizes it runs for its
+    # duration.
     [head, *jobs] = [x for x in (TRACES / f"{trace}.csv").read_text().splitlines() if x[0] != "#"]
     ran = statistics.mean(float(job.split(",")[head.split(",").index("duration_s")]) for job in jobs)
     assert row["wait_mean_s"] <= row["jct_mean_s"] and row["wait_median_s"] <= row["wait_p95_s"] <= row["jct_p95_s"]

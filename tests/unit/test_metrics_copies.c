@@ -146,7 +146,7 @@ static void the_next_master_has_the_file(void **state)
     assert_memory_equal(found.p, m.text.p, found.len);
 }
 
-/* Nothing was measured yet: nothing is copied. */
+/* The master copies the file of the metrics only when it has a sample. */
 static void an_empty_file_is_not_copied(void **state)
 {
     AUTO(buf_done) struct buf found = { 0 };

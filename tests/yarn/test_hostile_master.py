@@ -22,7 +22,8 @@ conf:
   tony.pool.policy.interval: 200
   tony.pool.policy.resize-limit: 20000
 """
-# What the arbiter makes of an answer: it leaves the job alone, or takes it as it says.
+# The false answers, by what the arbiter does with them: it leaves the job alone, or believes the master. While it waits for
+# one of HOLDS_UP, the jobs of others must not have to wait for longer than resize-limit.
 LEFT_ALONE = ("more", "huge", "none", "elsewhere", "negative", "overflow", "real", "text", "screen", "list", "twice", "changes",
               "silent", "nomem", "many", "deep", "large")
 BELIEVED = ("less", "times", "waits")
