@@ -200,7 +200,7 @@ static unsigned count_groups(struct world *w)
 /* Containers that come and go do not make the keeper larger, and leave few control groups. */
 static void memory_stays(void **state)
 {
-    enum { ROUNDS = 12, WARM = 4, EACH = 50 };
+    enum { ROUNDS = 16, WARM = 4, EACH = 50 };
     long before = 0;
     (void)state;
     struct world *w = world_new("");
@@ -215,7 +215,9 @@ static void memory_stays(void **state)
         world_ack_completed(w, (uint64_t)(round + 1) * EACH);
     }
 #ifndef TONY_SANITIZED /* the allocators of sanitizers keep freed memory */
-    assert_in_range(vm_size(w->keeper) - before + (1 << 20), 0, (1 << 20) + (128 << 10));
+    /* malloc() enlarges the heap by 132 KiB at once, which may happen once more after the first
+     * rounds. A leak of 400 bytes for each of the 600 containers would be more than that. */
+    assert_in_range(vm_size(w->keeper) - before + (1 << 20), 0, (1 << 20) + (200 << 10));
 #else
     (void)before;
 #endif
