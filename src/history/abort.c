@@ -126,9 +126,6 @@ static void write_final_status(const char *dir, const struct history_job *h, con
         log_err(LOG_WARN, "history.no_summary", &e);
 }
 
-/* Write the events that end the job. If the disk is full or fails, this function logs the error and
- * returns 0, so that the caller nevertheless moves the job to history/. There, a journal without a
- * verdict means a failed job. Otherwise a job on a full disk could never end. */
 /* Leave the request for the call at the end of the job. If this fails, the job ends without it. */
 static void leave_hook(const struct paths *p, const struct history_job *h, const char *id)
 {
@@ -162,6 +159,9 @@ static void leave_hook(const struct paths *p, const struct history_job *h, const
     secrets_wipe(&secrets);
 }
 
+/* Write the events that end the job. If the disk is full or fails, this function logs the error and
+ * returns 0, so that the caller nevertheless moves the job to history/. There, a journal without a
+ * verdict means a failed job. Otherwise a job on a full disk could never end. */
 static int end_job(const struct paths *p, const char *id, const char *dir,
                    const struct job_event *ev, struct err *e)
 {

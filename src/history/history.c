@@ -101,7 +101,8 @@ static int feed_missing_events(struct history_job *h, struct replay *r, struct e
     }
     if (rc == 0 && !history_decided(h->job) && history_dir_is_final(h->dir)) {
         const char *why =
-            "its journal ends without a verdict, since no more records could be written to it";
+            "its journal ends without a verdict, since no more records could be written to it: the "
+            "disk was full, or a limit on the size of files was reached (ulimit -f)";
         struct job_event ev = { .type = EV_LAUNCH_FAILED_JOB, .launch_failed_job = { .why = why } };
         rc = feed(h, &ev, r->last_t_ms, e);
     }
