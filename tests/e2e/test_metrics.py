@@ -231,8 +231,10 @@ def test_series_are_shown(lab, tmp_path):
     t = Talk(lab, tmp_path, text, n=2, conf=FAST)
     t.until(lambda d: metrics(d, 0).get("loss") == metrics(d, 1).get("loss") == 0.2, "the last loss is known")
     for over in (False, True):
-        doc = wait_until(lambda: (lambda d: d if len(d["series"]) >= 2 and d["series"][0]["points"][-1 - over][1] == 0.2 else None)(
-            lab.json("metrics", t.app, "worker:1", "--name", "loss", "--name", "rank")), "the file has the last loss")
+        # Each task's values are written when they arrive: the chart of worker:0 below needs those of both.
+        wait_until(lambda: [s["points"][-1 - over][1] for s in lab.json("metrics", t.app, "worker", "--name", "loss")["series"]
+                            if len(s["points"]) > over] == [0.2, 0.2], "the file has the last loss of both tasks")
+        doc = lab.json("metrics", t.app, "worker:1", "--name", "loss", "--name", "rank")
         assert [(s["task"], s["name"]) for s in doc["series"]] == [("worker:1", "loss"), ("worker:1", "rank")]
         points = [p for p in doc["series"][0]["points"] if p[1] is not None]
         assert points == sorted(points) and [p[1] for p in points] == sorted((p[1] for p in points), reverse=True)

@@ -236,4 +236,7 @@ void series_sample(const struct series *s, int64_t first_ms, int64_t last_ms, do
             weight[k] += part;
         }
     }
+    const struct point *newest = s->points.n ? &s->points.v[s->points.n - 1] : NULL;
+    if (newest && !series_is_rate(s) && !isnan(newest->value) && newest->t_ms <= last_ms)
+        out[n - 1] = newest->value;
 }
