@@ -16,10 +16,13 @@ MESON_ARGS ?=
 # 1: `make check` runs the slow tests, too; only: it runs no others.
 SLOW ?=
 
+# If not empty, `make check` runs failed tests once more, if they are few.
+REPEAT ?=
+
 # `enabled`: also build the tests.
 TESTS ?= disabled
 
-check_options = $(if $(VERBOSE),--verbose) $(if $(SLOW),--slow $(SLOW))
+check_options = $(if $(VERBOSE),--verbose) $(if $(SLOW),--slow $(SLOW)) $(if $(REPEAT),--repeat)
 
 # Shows the output of meson only if it fails.
 configure = $(NINJA) -C $(BUILD) build.ninja > $(BUILD)/configure.log 2>&1 || { cat $(BUILD)/configure.log; exit 1; }

@@ -81,10 +81,13 @@ def tree(check, tmp_path, monkeypatch):
     shutil.copy(ROOT / "tests" / "conftest.py", folder.parent)
     (tmp_path / "build").mkdir()
 
-    def run(text, verbose=False, strict=False, serial=False):
+    def run(text, verbose=False, strict=False, serial=False, repeat=False):
         (folder / "test_x.py").write_text(text)
         tally = check.Tally(verbose, strict)
-        check.Run(tmp_path / "build", tally, serial).all(["e2e"])
+        whole = check.Run(tmp_path / "build", tally, serial)
+        whole.all(["e2e"])
+        if repeat:
+            whole.repeat()
         return tally
     return run
 
@@ -134,6 +137,55 @@ def test_failures_are_counted_and_printed(tree, case, capsys):
     assert all(words in out for words in said), out
     assert all(f"failed: {name}\n" in out for name in failed)
     assert all(words in out.partition("\nthe end of ")[2] for words in said if failed), out
+
+
+RACES = """
+import pathlib
+import pytest
+def test_good():
+    pass
+@pytest.mark.parametrize("x", ["a/b[c]", "d"])
+def test_races(x):
+    seen = pathlib.Path(__file__).with_name("seen" + x[0])
+    assert seen.exists() or seen.touch(), "only the first time"
+def test_bad():
+    assert not "bad"
+"""
+
+
+@pytest.mark.parametrize("serial", [False, True])
+def test_failed_tests_are_repeated(tree, capsys, serial):
+    """Those that pass the second time are passed, and are listed with what they said the first time."""
+    tally = tree(RACES, serial=serial, repeat=True)
+    assert counted(tally) == (3, 0, ["e2e: test_x.py::test_bad"])
+    capsys.readouterr()
+    assert tally.end() == 1
+    out = capsys.readouterr().out
+    for x in ("a/b[c]", "d"):
+        assert f"failed once, and passed when repeated: e2e: test_x.py::test_races[{x}]\n    AssertionError: only the first time\n" in out, out
+    assert "\nfailed: e2e: test_x.py::test_bad\n" in out and out.splitlines()[-1] == "3 passed, 1 failed"
+
+
+def test_many_failures_are_not_repeated(tree):
+    tally = tree("import pytest\n@pytest.mark.parametrize('n', range(6))\ndef test_a(n, tmp_path_factory):\n"
+                 "    import pathlib\n    seen = pathlib.Path(__file__).with_name(f'seen{n}')\n    assert seen.exists() or seen.touch()\n",
+                 serial=True, repeat=True)
+    assert tally.total("failed") == 6 and not tally.repeated
+
+
+def test_a_program_is_repeated(check, tmp_path, monkeypatch):
+    """A failure names the program, and the program runs again, alone."""
+    asked = []
+
+    def programs(run, group, part, which, jobs, tally):
+        asked.append((group, which, jobs))
+        check.read_program({"name": "tony:unit / p", "stdout": "1..1\nok 1 - x\n", "returncode": 0, "result": "OK"}, part, tally)
+    monkeypatch.setattr(check.Run, "programs", programs)
+    tally = check.Tally()
+    check.read_program({"name": "tony:unit / p", "stdout": "1..1\nnot ok 1 - x\n", "returncode": 1, "result": "FAIL"}, "unit (alone)", tally)
+    check.Run(tmp_path, tally).repeat()
+    assert asked == [("unit", ["--suite", "unit", "p"], 1)]
+    assert counted(tally) == (1, 0, []) and [f.name for f in tally.repeated] == ["unit: p: x"]
 
 
 LONG = """
