@@ -57,11 +57,13 @@ def test_a_whole_tree_is_measured(make_lab, tmp_path, groups):
     doc = t.until(lambda d: metrics(d).get("memory_bytes", 0) > 150 << 20 and d, "the memory of the child is measured")
     said = wait_until(lambda: lab.ok("logs", t.app, "--stdout"), "the orphan has written")
     orphan = int(said.split()[1])
-    doc = t.until(lambda d: metrics(d)["written_bytes"] >= written(orphan) and d, "the output of the orphan is measured")
+    # A process that replaces its program has no environment for a moment, by which it could be found: the orphan's
+    # `exec sleep` may miss one measurement.
+    doc = t.until(lambda d: metrics(d)["written_bytes"] >= written(orphan) and metrics(d)["threads"] >= 3 and d, "the orphan is measured")
     m = metrics(doc)
     assert 150 << 20 < m["memory_bytes"] < 300 << 20
     assert m["memory_peak_bytes"] >= m["memory_bytes"]
-    assert m["threads"] >= 3  # the first process, its child, the orphan
+    assert m["threads"] < 10  # at least the first process, its child, the orphan
     assert doc["usage"]["tasks"] == 1 and doc["usage"]["memory_bytes"] >= 150 << 20
     seen = cpu_ms(doc["tasks"][0]["pid"])
     assert seen >= 100 and seen - 50 <= m["cpu_ms"] <= seen + 1000

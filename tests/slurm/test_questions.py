@@ -57,9 +57,10 @@ def test_a_waiting_job_is_asked_for_with_growing_pauses(tony, slurm, calls):
 
 
 def test_nothing_is_asked_while_the_master_answers(tony, slurm, calls):
-    client = tony.start("run", tony.job_file(LONG))
+    client = tony.start("run", tony.job_file(f"echo here; {LONG}"))
     app = wait_until(lambda: [p.name for p in (tony.home / "jobs").glob("application_*")], "the job is submitted")[0]
     tony.await_running(app, 3)
+    next(line for line in client.stdout if "here" in line)  # the client has reached the master, too
     calls()
     for _ in range(3):
         tony.status(app)
