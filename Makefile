@@ -155,7 +155,7 @@ install: ## install into $(DESTDIR)$(PREFIX), stripped
 	@DESTDIR=$(DESTDIR) $(MESON) install -C $(BUILD) --no-rebuild --strip --quiet
 	@echo "installed into $(DESTDIR)$(abspath $(PREFIX))"
 
-deb: ## make dist/tony_VERSION_ARCH.deb, which apt-get installs on Debian 12 and 13
+deb: ## make dist/tony_VERSION_ARCH.deb; made on Debian 12, it installs on Debian 12 and 13
 	@tools/install-deps package
 	@$(MAKE) --no-print-directory compile
 	@packaging/package deb $(BUILD)

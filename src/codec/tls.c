@@ -2,8 +2,6 @@
 #include "codec/tls.h"
 
 #include <errno.h>
-#include <mbedtls/md.h>
-#include <mbedtls/ssl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +10,7 @@
 #include "base/err.h"
 #include "base/str.h"
 #include "base/util.h"
+#include "codec/mbed.h"
 
 enum { RECORD_MAX = 16384 }; /* bytes of plaintext in one record */
 
@@ -36,7 +35,6 @@ struct tls {
 };
 
 static const int suites[] = { MBEDTLS_TLS_ECDHE_PSK_WITH_CHACHA20_POLY1305_SHA256, 0 };
-static const mbedtls_ecp_group_id curves[] = { MBEDTLS_ECP_DP_CURVE25519, MBEDTLS_ECP_DP_NONE };
 
 /* ---- callbacks for mbedTLS ---- */
 
@@ -49,7 +47,7 @@ static int random_bytes(void *arg, unsigned char *out, size_t n)
             continue;
         if (got == -1)
             /* Cannot happen: getrandom() does not fail on the kernels that tony supports. */
-            return MBEDTLS_ERR_SSL_HW_ACCEL_FAILED;
+            return MBEDTLS_ERR_SSL_INTERNAL_ERROR;
         out += got;
         n -= (size_t)got;
     }
@@ -250,11 +248,7 @@ static struct tls *tls_new(bool server, struct err *e)
     }
     mbedtls_ssl_conf_rng(&t->conf, random_bytes, NULL);
     mbedtls_ssl_conf_ciphersuites(&t->conf, suites);
-    mbedtls_ssl_conf_curves(&t->conf, curves);
-    mbedtls_ssl_conf_min_version(&t->conf, MBEDTLS_SSL_MAJOR_VERSION_3,
-                                 MBEDTLS_SSL_MINOR_VERSION_3);
-    mbedtls_ssl_conf_max_version(&t->conf, MBEDTLS_SSL_MAJOR_VERSION_3,
-                                 MBEDTLS_SSL_MINOR_VERSION_3);
+    mbed_conf_tls12_x25519(&t->conf);
     mbedtls_ssl_conf_renegotiation(&t->conf, MBEDTLS_SSL_RENEGOTIATION_DISABLED);
     if (!server)
         mbedtls_ssl_conf_session_tickets(&t->conf, MBEDTLS_SSL_SESSION_TICKETS_DISABLED);

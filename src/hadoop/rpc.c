@@ -2,12 +2,12 @@
 #include "hadoop/rpc.h"
 
 #include <errno.h>
-#include <mbedtls/base64.h>
 #include <stdlib.h>
 
 #include "base/err.h"
 #include "base/str.h"
 #include "base/util.h"
+#include "codec/mbed.h"
 #include "hadoop/rpc_int.h"
 #include "hadoop/token.h"
 

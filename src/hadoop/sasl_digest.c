@@ -8,16 +8,14 @@
 #include "hadoop/sasl_int.h"
 
 #include <errno.h>
-#include <mbedtls/arc4.h>
-#include <mbedtls/base64.h>
-#include <mbedtls/md.h>
-#include <mbedtls/md5.h>
 #include <stdlib.h>
 #include <sys/random.h>
 
 #include "base/err.h"
 #include "base/str.h"
 #include "base/util.h"
+#include "codec/mbed.h"
+#include "hadoop/rc4.h"
 
 enum {
     HASH = 16,
@@ -40,7 +38,7 @@ struct digest {
     bool answered;
     char rspauth[HEX + 1];
     unsigned char key_out[HASH], key_in[HASH]; /* keys of the HMACs */
-    mbedtls_arc4_context rc4_out, rc4_in;
+    struct rc4 rc4_out, rc4_in;
     uint32_t seq_out, seq_in;
 };
 
@@ -65,8 +63,6 @@ static void digest_free(struct sasl *s)
     free(d->realm);
     free(d->nonce);
     free(d->cnonce);
-    mbedtls_arc4_free(&d->rc4_out);
-    mbedtls_arc4_free(&d->rc4_in);
     explicit_bzero(d, sizeof *d);
     free(d);
 }
@@ -88,8 +84,6 @@ static struct sasl *digest_make(const struct sasl_config *cfg)
     struct digest *d = calloc(1, sizeof *d);
     if (!d)
         return NULL;
-    mbedtls_arc4_init(&d->rc4_out);
-    mbedtls_arc4_init(&d->rc4_in);
     d->user = span_dup(cfg->user);
     d->user_len = cfg->user.len;
     d->password = span_dup(cfg->password);
@@ -271,7 +265,7 @@ static int choose_qop(struct digest *d, const struct challenge *c, struct err *e
 static void md5(struct span a, unsigned char out[HASH])
 {
     /* Cannot fail in the portable implementation. */
-    (void)mbedtls_md5_ret((const unsigned char *)a.p, a.len, out);
+    (void)mbedtls_md5((const unsigned char *)a.p, a.len, out);
 }
 
 static void to_hex(const unsigned char *p, char out[HEX + 1])
@@ -337,10 +331,10 @@ static void derive(const unsigned char *key, size_t n, const char *magic, unsign
 {
     mbedtls_md5_context c;
     mbedtls_md5_init(&c);
-    (void)mbedtls_md5_starts_ret(&c);
-    (void)mbedtls_md5_update_ret(&c, key, n);
-    (void)mbedtls_md5_update_ret(&c, (const unsigned char *)magic, strlen(magic));
-    (void)mbedtls_md5_finish_ret(&c, out);
+    (void)mbedtls_md5_starts(&c);
+    (void)mbedtls_md5_update(&c, key, n);
+    (void)mbedtls_md5_update(&c, (const unsigned char *)magic, strlen(magic));
+    (void)mbedtls_md5_finish(&c, out);
     mbedtls_md5_free(&c);
 }
 
@@ -352,9 +346,9 @@ static void layer_keys(struct digest *d, const unsigned char key[HASH])
     derive(key, HASH, "Digest session key to server-to-client signing key magic constant",
            d->key_in);
     derive(key, HASH, "Digest H(A1) to client-to-server sealing key magic constant", k);
-    mbedtls_arc4_setup(&d->rc4_out, k, sizeof k);
+    rc4_setup(&d->rc4_out, k, sizeof k);
     derive(key, HASH, "Digest H(A1) to server-to-client sealing key magic constant", k);
-    mbedtls_arc4_setup(&d->rc4_in, k, sizeof k);
+    rc4_setup(&d->rc4_in, k, sizeof k);
     explicit_bzero(k, sizeof k);
 }
 
@@ -482,7 +476,7 @@ static int digest_wrap(struct sasl *s, struct span plain, struct buf *out, struc
         memcpy(p, plain.p, plain.len);
     memcpy(p + plain.len, mac, MAC);
     if (s->qop == SASL_AUTH_CONF)
-        (void)mbedtls_arc4_crypt(&d->rc4_out, plain.len + MAC, p, p);
+        rc4_crypt(&d->rc4_out, p, plain.len + MAC);
     unsigned char *t = p + plain.len + MAC;
     t[0] = 0;
     t[1] = 1;
@@ -506,7 +500,7 @@ static int digest_unwrap(struct sasl *s, struct span packet, struct buf *out, st
         return no_memory(e);
     memcpy(p, packet.p, len + MAC);
     if (s->qop == SASL_AUTH_CONF)
-        (void)mbedtls_arc4_crypt(&d->rc4_in, len + MAC, p, p);
+        rc4_crypt(&d->rc4_in, p, len + MAC);
     unsigned char mac[HASH];
     if (mac_of(d->key_in, d->seq_in, p, len, mac) < 0)
         return no_memory(e);

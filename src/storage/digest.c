@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <mbedtls/sha256.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -14,6 +13,7 @@
 #include "base/err.h"
 #include "base/fs.h"
 #include "base/util.h"
+#include "codec/mbed.h"
 #include "storage/tree.h"
 
 enum { CHUNK = 256 * 1024 }; /* bytes per read() */
@@ -26,12 +26,12 @@ struct sha {
 static void sha_init(struct sha *s)
 {
     mbedtls_sha256_init(&s->ctx);
-    s->failed = mbedtls_sha256_starts_ret(&s->ctx, 0) != 0;
+    s->failed = mbedtls_sha256_starts(&s->ctx, 0) != 0;
 }
 
 static void sha_add(struct sha *s, const void *p, size_t len)
 {
-    s->failed = s->failed || mbedtls_sha256_update_ret(&s->ctx, p, len) != 0;
+    s->failed = s->failed || mbedtls_sha256_update(&s->ctx, p, len) != 0;
 }
 
 /* Add a text with its length in front. Without the length, the lists "ab", "c" and "a", "bc" would
@@ -55,7 +55,7 @@ static void sha_number(struct sha *s, uint64_t n)
 static int sha_end(struct sha *s, char out[DIGEST_HEX])
 {
     unsigned char sum[32] = { 0 };
-    s->failed = s->failed || mbedtls_sha256_finish_ret(&s->ctx, sum) != 0;
+    s->failed = s->failed || mbedtls_sha256_finish(&s->ctx, sum) != 0;
     mbedtls_sha256_free(&s->ctx);
     if (s->failed)
         return -EIO; /* mbedtls can only fail here if a hardware accelerator computes the hash */

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
-#include <mbedtls/md.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -16,6 +15,7 @@
 #include "base/str.h"
 #include "base/util.h"
 #include "codec/json.h"
+#include "codec/mbed.h"
 #include "conf/conf.h"
 #include "storage/secrets.h"
 

@@ -3,8 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <mbedtls/hkdf.h>
-#include <mbedtls/md.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +12,7 @@
 #include "base/fs.h"
 #include "base/str.h"
 #include "base/util.h"
+#include "codec/mbed.h"
 
 _Static_assert((int)JOB_KEY_BYTES <= (int)TLS_KEY_MAX, "a derived key must fit into a TLS key");
 

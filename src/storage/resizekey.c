@@ -2,15 +2,13 @@
 #include "storage/resizekey.h"
 
 #include <errno.h>
-#include <mbedtls/ecp.h>
-#include <mbedtls/hkdf.h>
-#include <mbedtls/md.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 
 #include "base/err.h"
 #include "base/str.h"
+#include "codec/mbed.h"
 
 enum { MARK_BYTES = 8 }; /* of the arbiter's public key, in a tag */
 

@@ -2,12 +2,12 @@
 #include "storage/sealed.h"
 
 #include <errno.h>
-#include <mbedtls/gcm.h>
 #include <string.h>
 #include <sys/random.h>
 
 #include "base/err.h"
 #include "base/util.h"
+#include "codec/mbed.h"
 #include "storage/jobkey.h"
 
 #define MAGIC "TSE1"

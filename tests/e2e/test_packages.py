@@ -97,10 +97,10 @@ class Bare:
         self.sh("useradd --create-home u")
         (self.root / "home/u/hello.yaml").write_text(HELLO)
 
-    def sh(self, script, user="root"):
+    def sh(self, script, user="root", limit=600):
         """Run a script in it. Its processes have namespaces of their own, and end with it."""
         inside = f"mount -t proc proc /proc; mount -t tmpfs tmpfs /dev/shm 2>/dev/null; exec su - {user} -c \"$SCRIPT\""
-        return run("unshare", "--mount", "--pid", "--fork", "--kill-child", "chroot", self.root, "/bin/sh", "-c", inside,
+        return run("unshare", "--mount", "--pid", "--fork", "--kill-child", "chroot", self.root, "/bin/sh", "-c", inside, limit=limit,
                    env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "SCRIPT": script, "DEBIAN_FRONTEND": "noninteractive"})
 
 
@@ -153,6 +153,26 @@ def tarball():
     return ROOT / run("make", "--no-print-directory", "tarball", cwd=ROOT, limit=1800).split()[-1]
 
 
+@pytest.fixture(scope="module")
+def built_on_trixie(tmp_path_factory):
+    """A Debian 13 with the sources of this project, and what `make deb` does there (Mbed TLS 3.6)."""
+    system = Bare(tmp_path_factory.mktemp("build-trixie") / "root", "trixie")
+    copy_sources(system.root / "root/tony")
+    system.sh("apt-get -q update && apt-get -q install -y --no-install-recommends make libcmocka-dev", limit=900)
+    system.sh("cd tony && make deb TESTS=enabled", limit=3600)
+    yield system
+    shutil.rmtree(system.root, ignore_errors=True)
+
+
+def copy_sources(to):
+    """The files that git knows or that are new, in their present state."""
+    names = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT).split("\0")
+    for name in names:
+        if name and (ROOT / name).is_file():
+            (to / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, to / name)
+
+
 def says_the_right_things(out):
     assert "SUCCEEDED" in out and "I am worker:2 of 3" in out, out
 
@@ -170,6 +190,19 @@ def test_the_debian_package_on_a_bare_debian(debian, deb):
         debian.sh(COMPILED, user="u")
     debian.sh("apt-get -q remove -y tony")
     assert not list((debian.root / "usr").glob("**/*tony*"))
+
+
+# The unit tests of what uses Mbed TLS: TLS sessions, keys, digests, the protocols of Hadoop.
+CRYPTO = "tls conn_tls jobkey resizekey sealed storage hadoop_sasl hadoop_rpc hadoop_client"
+
+
+@pytest.mark.slow
+@pytest.mark.takes(300)
+def test_a_package_made_on_debian_13(built_on_trixie):
+    built_on_trixie.sh("dpkg-query -W libmbedtls-dev | grep -w 3.6")
+    built_on_trixie.sh(f"cd tony && meson test -C build --no-rebuild --timeout-multiplier 5 {CRYPTO}")
+    built_on_trixie.sh("apt-get -q install -y --no-install-recommends ./tony/dist/tony_*.deb")
+    says_the_right_things(built_on_trixie.sh(AS_USER, user="u"))
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@
 
 #include "base/buf.h"
 #include "base/vec.h"
+#include "hadoop/rc4.h"
 
 struct server_call {
     int32_t id, retry;
@@ -40,9 +41,7 @@ struct server {
     struct buf in, inner, out;
     bool preamble, initiated, wrapping, conf;
     unsigned char ha1[16], mac_in[16], mac_out[16];
-    struct rc4 {
-        unsigned char s[256], i, j;
-    } rc4_in, rc4_out;
+    struct rc4 rc4_in, rc4_out;
     uint32_t seq_in, seq_out;
     char cnonce[80];
 };

@@ -10,6 +10,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -549,6 +550,13 @@ static void test_tls_paused(void **state)
 int main(void)
 {
     log_setup(2, LOG_ERROR, false);
+    /* test_tls_full needs two for each connection; a shell usually allows 1024. */
+    const rlim_t descriptors = 2 * CONN_HANDSHAKES_MAX + 100;
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < descriptors) {
+        files.rlim_cur = files.rlim_max < descriptors ? files.rlim_max : descriptors;
+        (void)setrlimit(RLIMIT_NOFILE, &files);
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tls_echo),        cmocka_unit_test(test_tls_many),
         cmocka_unit_test(test_tls_keys_differ), cmocka_unit_test(test_tls_dial_without_a_listener),

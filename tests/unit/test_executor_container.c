@@ -703,8 +703,9 @@ static void a_waiting_executor_uses_little_memory(void **state)
     print_message("# resident %ld KiB, of that our own %ld KiB\n", kib, own_kib);
 #ifndef TONY_SANITIZED
     assert_true(own_kib <= 320);
-    /* about 1450 KiB; the kernel chooses how much of the program is mapped */
-    assert_true(kib <= 1800);
+    /* about 1450 KiB with glibc 2.36; the kernel chooses how much of the program is mapped. The
+     * static program of glibc 2.41 has 260 KiB more text. */
+    assert_true(kib <= (__GLIBC_MINOR__ >= 41 ? 2060 : 1800));
 #endif
 }
 

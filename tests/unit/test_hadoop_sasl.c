@@ -9,6 +9,7 @@
 #include <errno.h>
 
 #include "base/base.h"
+#include "hadoop/rc4.h"
 #include "hadoop/sasl.h"
 #include "torture.h"
 
@@ -28,6 +29,32 @@ static struct sasl *make(unsigned qops)
     struct err e = { 0 };
     assert_int_equal(sasl_new("DIGEST-MD5", &cfg, &s, &e), 0);
     return s;
+}
+
+/* The first bytes of the streams of two keys, from RFC 6229. */
+static void test_rc4(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t key_len;
+        unsigned char stream[16];
+    } rows[] = {
+        { 5,
+          { 0xb2, 0x39, 0x63, 0x05, 0xf0, 0x3d, 0xc0, 0x27, 0xcc, 0xc3, 0x52, 0x4a, 0x0a, 0x11,
+            0x18, 0xa8 } },
+        { 16,
+          { 0x9a, 0xc7, 0xcc, 0x9a, 0x60, 0x9d, 0x1e, 0xf7, 0xb2, 0x93, 0x28, 0x99, 0xcd, 0xe4,
+            0x1b, 0x97 } },
+    };
+    static const unsigned char key[16] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 };
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct rc4 r;
+        unsigned char got[16] = { 0 };
+        rc4_setup(&r, key, rows[i].key_len);
+        rc4_crypt(&r, got, 3);
+        rc4_crypt(&r, got + 3, sizeof got - 3); /* the stream goes on */
+        assert_memory_equal(got, rows[i].stream, sizeof got);
+    }
 }
 
 /* Numbers recorded from a Java server. */
@@ -208,6 +235,7 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rc4),
         cmocka_unit_test(test_vector),
         cmocka_unit_test(test_server_must_prove_itself),
         cmocka_unit_test(test_bad_challenges),
