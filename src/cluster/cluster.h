@@ -630,4 +630,23 @@ void follow_result_done(struct follow_result *r);
 /* Block INT, TERM and HUP until cluster_follow() handles them. */
 void signals_hold(void);
 
+/* ---- what commands and libtony do with a job in the same way ---- */
+
+/* A job that somebody followed is over, and everything was printed: clean up, and record its state
+ * for `tony list`. killed: see settle() of struct cluster_ops. */
+void cluster_settle(struct cluster *k, const char *id, const char *state, bool killed);
+
+struct cluster_stopped {
+    bool was_over;  /* before it was asked to stop */
+    bool finished;  /* false: it was asked to stop, and still stops */
+    char state[24]; /* if it is over: that of tony, or if it was over before, the cluster's word */
+};
+/* Stop a job, unless it is over. checkpoint: its tasks may save one first. no_wait: return when its
+ * master has accepted. 0, or minus the exit code. */
+int cluster_stop(struct cluster *k, const char *id, bool checkpoint, bool no_wait,
+                 struct cluster_stopped *out, struct err *e);
+/* cluster_resize(), after resize_check() with the job's status. */
+int cluster_resize_checked(struct cluster *k, const char *id, const struct cluster_resize *w,
+                           json_t **out, struct err *e);
+
 #endif

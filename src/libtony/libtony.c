@@ -198,6 +198,9 @@ int tony_wait(struct tony *t, const char *job, int *out_code, char **out, struct
     json_t *doc = NULL;
     if (cluster_ops_of(k)->status(k, id, &doc, &e) < 0)
         doc = json_incref(r.summary);
+    const char *state = json_str(r.summary, "state", "");
+    if (r.finished)
+        cluster_settle(k, id, state, str_eq(state, "KILLED"));
     follow_result_done(&r);
     return give_document(doc, out, to);
 }
@@ -391,13 +394,7 @@ int tony_resize(struct tony *t, const char *job, const char *role, uint32_t inst
         free(one.role);
         return no_memory(to);
     }
-    rc = cluster_ops_of(k)->status(k, id, &doc, &e);
-    if (rc == 0)
-        rc = -resize_check(&w, doc, &e);
-    json_decref(doc);
-    doc = NULL;
-    if (rc == 0)
-        rc = cluster_resize(k, id, &w, &doc, &e);
+    rc = cluster_resize_checked(k, id, &w, &doc, &e);
     free(one.role);
     vec_done(&w.sizes);
     return rc < 0 ? give(to, -rc, &e) : give_document(doc, out, to);
@@ -408,23 +405,10 @@ int tony_stop(struct tony *t, const char *job, int flags, struct tony_error *to)
     struct cluster *k = NULL;
     char id[APP_ID_MAX];
     struct err e = { 0 };
-    struct cluster_report report = { 0 };
-    struct follow_result r = { 0 };
-    bool checkpoint = flags & TONY_STOP_CHECKPOINT;
-    const struct follow_options o = {
-        .stop = checkpoint ? "stopped with a checkpoint" : "killed by the user",
-        .checkpoint = checkpoint,
-        .return_when_stopping = flags & TONY_STOP_NO_WAIT,
-    };
+    struct cluster_stopped s;
     int rc = find(t, job, &k, id, to);
     if (rc < 0)
         return rc;
-    rc = cluster_ops_of(k)->report(k, id, &report, &e);
-    bool over = rc == 0 && report.phase == CLUSTER_OVER;
-    cluster_report_done(&report);
-    if (rc < 0 || over)
-        return over ? 0 : give(to, code_of(rc), &e);
-    rc = cluster_follow(k, id, &o, &r, &e);
-    follow_result_done(&r);
+    rc = cluster_stop(k, id, flags & TONY_STOP_CHECKPOINT, flags & TONY_STOP_NO_WAIT, &s, &e);
     return rc < 0 ? give(to, -rc, &e) : 0;
 }

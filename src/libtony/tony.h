@@ -15,16 +15,24 @@
  * Link with `pkg-config --cflags --libs tony`. Symbols have the version TONY_1; a program that is
  * linked with it works with every later libtony.so.0.
  *
- * Results    Functions return 0, or -TONY_E... with *e filled. e may be NULL.
- * Documents  are JSON texts in UTF-8 with the members of `tony ... --json` (docs/json.md).
- * Units      Names of times end in _ms: milliseconds, or for points in time milliseconds since
- * 1970. Ownership  Arguments are borrowed for the call. A text that is returned through `char **`
- * belongs to the caller, who ends it with tony_free(). Arguments of callbacks are valid during the
- * call. Waiting    Every function waits for its result. None prints, and none changes signal
- * handlers. Threads    A struct tony is used by one thread at a time. Different ones are
- * independent, but for the environment and the working directory of the process, which all read.
- * Jobs       A job is named by its application id, by its number alone, or by "last". It goes on
- *            whether or not the program does.
+ * - Results: functions return 0, or -TONY_E... with *e filled. e may be NULL.
+ *
+ * - Documents are JSON texts in UTF-8 with the members of `tony ... --json` (docs/json.md).
+ *
+ * - Units: names of times end in _ms. They are milliseconds; a point in time is milliseconds since
+ *   1970.
+ *
+ * - Ownership: arguments are borrowed for the call. A text that is returned through `char **`
+ *   belongs to the caller, who frees it with tony_free(). Arguments of callbacks are valid during
+ *   the call.
+ *
+ * - Waiting: every function waits for its result. None prints, and none changes signal handlers.
+ *
+ * - Threads: a struct tony is used by one thread at a time. Different ones are independent, but all
+ *   read the environment and the working directory of the process.
+ *
+ * - Jobs: a job is named by its application id, by its number alone, or by "last". It goes on
+ *   whether or not the program does.
  */
 #ifndef TONY_H
 #define TONY_H

@@ -145,10 +145,10 @@ static int finish(struct client *c, struct cluster *k, const char *id, struct fo
             say_master_stderr(r->summary);
         printed = client_flush_stdout();
     }
-    if (r->finished && cluster_ops_of(k)->settle)
-        cluster_ops_of(k)->settle(k, id, str_eq(doc_str(r->summary, "state"), "KILLED"));
-    if (r->finished)
-        cluster_remember_end(k, id, doc_str(r->summary, "state"));
+    if (r->finished) {
+        const char *state = doc_str(r->summary, "state");
+        cluster_settle(k, id, state, str_eq(state, "KILLED"));
+    }
     follow_result_done(r);
     return printed ? printed : code;
 }
@@ -270,48 +270,18 @@ int cmd_wait(struct client *c)
     return rc < 0 ? client_fail(-rc, &e) : client_wait_one(c, k, id);
 }
 
-/* The job is over. *out_code: the exit code of the command. */
-static bool is_over_already(struct cluster *k, const char *id, int *out_code)
-{
-    const struct cluster_ops *ops = cluster_ops_of(k);
-    struct cluster_report r = { 0 };
-    struct err e = { 0 };
-    *out_code = EXIT_DONE;
-    if (ops->report(k, id, &r, &e) < 0) {
-        *out_code =
-            client_fail(e.num == ENOENT || e.num == EINVAL ? EXIT_MISUSE : EXIT_CLUSTER, &e);
-        return true;
-    }
-    bool over = r.phase == CLUSTER_OVER;
-    if (over)
-        client_note("job %s is over already: %s", id, r.state);
-    if (over && ops->settle)
-        ops->settle(k, id, false);
-    cluster_report_done(&r);
-    return over;
-}
-
 int client_kill(struct client *c, struct cluster *k, const char *id)
 {
-    int code = EXIT_DONE;
     struct err e = { 0 };
-    struct follow_result r = { 0 };
-    bool checkpoint = options_has(&c->o, OPT_CHECKPOINT);
-    struct follow_options o = { .stop =
-                                    checkpoint ? "stopped with a checkpoint" : "killed by the user",
-                                .checkpoint = checkpoint,
-                                .return_when_stopping = options_has(&c->o, OPT_NO_WAIT) };
-    if (is_over_already(k, id, &code))
-        return code;
-    int rc = cluster_follow(k, id, &o, &r, &e);
+    struct cluster_stopped s;
+    int rc = cluster_stop(k, id, options_has(&c->o, OPT_CHECKPOINT),
+                          options_has(&c->o, OPT_NO_WAIT), &s, &e);
     if (rc < 0)
         return client_fail(-rc, &e);
-    client_note("job %s %s", id, r.finished ? doc_str(r.summary, "state") : "is being stopped");
-    if (r.finished && cluster_ops_of(k)->settle)
-        cluster_ops_of(k)->settle(k, id, false);
-    if (r.finished)
-        cluster_remember_end(k, id, doc_str(r.summary, "state"));
-    follow_result_done(&r);
+    if (s.was_over)
+        client_note("job %s is over already: %s", id, s.state);
+    else
+        client_note("job %s %s", id, s.finished ? s.state : "is being stopped");
     return EXIT_DONE;
 }
 

@@ -329,13 +329,7 @@ int cmd_resize(struct client *c)
     struct cluster *k = NULL;
     rc = client_find(c, c->o.args[0], &k, id, &e);
     if (rc == 0)
-        rc = cluster_ops_of(k)->status(k, id, &doc, &e);
-    if (rc == 0)
-        rc = -resize_check(&w, doc, &e);
-    json_decref(doc);
-    doc = NULL;
-    if (rc == 0)
-        rc = cluster_resize(k, id, &w, &doc, &e);
+        rc = cluster_resize_checked(k, id, &w, &doc, &e);
     if (rc < 0)
         return client_fail(-rc, &e);
     if (options_has(&c->o, OPT_WAIT))

@@ -207,8 +207,10 @@ static int follow(struct notebook *n, struct cluster *k, const char *id, struct 
     if (rc == 0 && r.finished && r.exit_code == EXIT_JOB_FAILED)
         client_note(
             "tony logs %s shows what Jupyter wrote; if it is missing: pip install jupyterlab", id);
-    if (rc == 0 && cluster_ops_of(k)->settle && r.finished)
-        cluster_ops_of(k)->settle(k, id, str_eq(doc_str(r.summary, "state"), "KILLED"));
+    if (rc == 0 && r.finished) {
+        const char *state = doc_str(r.summary, "state");
+        cluster_settle(k, id, state, str_eq(state, "KILLED"));
+    }
     /* The user ends a notebook by a signal: that is no failure. */
     int code = rc < 0 ? rc : r.exit_code == EXIT_STOPPED ? EXIT_DONE : r.exit_code;
     follow_result_done(&r);
