@@ -39,9 +39,20 @@ def test_init_of_an_empty_directory(tony, tmp_path):
      ["ranks: 2", "not translated: --standalone", "not translated: --rdzv-backend c10d"]),
     ("mpiexec -n 8 ./solve -x", ["framework: mpi", "instances: 8", 'command: "./solve -x"']),
     ("srun -n 3 --gpus-per-task=1 --mem 4G -p long python3 t.py \"it's\"",
-     ["framework: generic", "instances: 3", "gpus: 1", 'memory: "4G"', "not translated: -p long", "'it'\\\\''s'"])])
+     ["framework: generic", "instances: 3", "gpus: 1", 'memory: "4G"', "not translated: -p long", "'it'\\\\''s'"]),
+    # the value of an option is never taken for the program, in no form of the option
+    ("torchrun --nnodes 2:8 --max_restarts=3 --rdzv-conf timeout=9 --tee 3 -m pkg.train --x",
+     ['command: "python3 -m pkg.train --x"', "instances: 2 ", "min-instances: 2 ", "max-instances: 8\n", "restart: on-failure\n",
+      "max-restarts: 3\n", "not translated: --rdzv-conf timeout=9", "not translated: --tee 3"]),
+    ("torchrun --no-python --nproc-per-node gpu ./solve", ['command: "./solve"', "not translated: --nproc-per-node gpu"]),
+    ("python3 -m torch.distributed.run --nproc-per-node 2 train", ["framework: pytorch", "ranks: 2", 'command: "python3 train"']),
+    ("mpirun -np 4 -x A=b -x MARK --mca btl tcp,self --bind-to core ./solve",
+     ["instances: 4", 'env:\n  A: "b"\nroles:', "not translated: -x MARK", "not translated: --mca btl tcp,self", 'command: "./solve"']),
+    ("srun -N2 --ntasks-per-node=4 -c 8 --gres=gpu:1 -ppart python3 t.py",
+     ["instances: 8 ", "vcores: 8\n", "not translated: --gres=gpu:1", "not translated: -ppart", 'command: "python3 t.py"']),
+    ("srun --nodes 3 hostname", ["instances: 3 ", 'command: "hostname"'])])
 def test_init_translates_a_line(tony, tmp_path, line, words):
-    r = tony.run("init", "--from-torchrun", line, cwd=tmp_path)
+    r = tony.run("init", "--from-torchrun", line, cwd=tmp_path, env={"MARK": "of the shell"})
     assert r.returncode == 0, r.stderr
     for word in words:
         assert word in r.stdout

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* init: writes a commented job file, from what is in the directory, or from a line of torchrun,
- * mpiexec or srun. */
+/* init: writes a commented job file, from what is in the directory, or from a line of another
+ * launcher (init_line.c). */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -9,31 +9,20 @@
 
 #include "base/base.h"
 #include "client/client_int.h"
+#include "client/job/init.h"
 
 enum {
     SCRIPT_MAX = 256 << 10,
     SCRIPTS_MAX = 200,
-    WORDS_MAX = 512,
 };
 
-struct plan {
-    const char *framework; /* borrowed */
-    const char *why;       /* where the framework comes from; borrowed */
-    char *script;          /* NULL = none was found */
-    char *venv;            /* NULL = none */
-    bool requirements;
-    int64_t instances, ranks, gpus;
-    char *memory;
-    struct buf command;
-    struct strv left; /* options of the line that job files do not have */
-};
-
-static void plan_done(struct plan *p)
+static void plan_done(struct init_plan *p)
 {
     free(p->script);
     free(p->venv);
     free(p->memory);
     buf_done(&p->command);
+    strv_done(&p->env);
     strv_done(&p->left);
 }
 
@@ -49,16 +38,28 @@ static const char *framework_of(struct span text, const char **out_why)
                  { "import torch", "pytorch" },
                  { "from torch", "pytorch" },
                  { "import lightning", "pytorch" },
+                 { "from lightning", "pytorch" },
+                 { "import pytorch_lightning", "pytorch" },
+                 { "from pytorch_lightning", "pytorch" },
+                 { "import deepspeed", "pytorch" },
+                 { "from accelerate", "pytorch" },
                  { "import tensorflow", "tensorflow" },
                  { "from tensorflow", "tensorflow" },
                  { "import keras", "tensorflow" },
                  { "import jax", "jax" },
                  { "from jax", "jax" },
                  { "import xgboost", "xgboost" },
+                 { "from xgboost", "xgboost" },
                  { "import lightgbm", "lightgbm" },
+                 { "from lightgbm", "lightgbm" },
                  { "import ray", "ray" },
+                 { "from ray", "ray" },
                  { "import dask", "dask" },
+                 { "from dask", "dask" },
                  { "import mxnet", "mxnet" },
+                 { "from mxnet", "mxnet" },
+                 /* last: it runs on several of them, and most on torch */
+                 { "from transformers", "pytorch" },
                  { "from mpi4py", "mpi" }
     };
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
@@ -79,7 +80,7 @@ static int score(const char *name, struct span text)
     return (span_has(text, "__main__") ? 4 : 1) + (span_has(text, "import torch") ? 1 : 0);
 }
 
-static void look_at_script(struct plan *p, const char *name, int *best)
+static void look_at_script(struct init_plan *p, const char *name, int *best)
 {
     struct err unread = { 0 };
     const char *why = NULL;
@@ -99,7 +100,7 @@ static void look_at_script(struct plan *p, const char *name, int *best)
     }
 }
 
-static int look_around(struct plan *p, struct err *e)
+static int look_around(struct init_plan *p, struct err *e)
 {
     static const char *const venvs[] = { "venv", ".venv", "env" };
     int best = 0;
@@ -120,140 +121,6 @@ static int look_around(struct plan *p, struct err *e)
     return 0;
 }
 
-/* ---- a line of another launcher ---- */
-
-/* Split a line as a shell does, with quotes and backslashes, without expansions. */
-static int split(const char *line, struct strv *out, struct err *e)
-{
-    AUTO(buf_done) struct buf word = { 0 };
-    bool in_word = false;
-    char quote = '\0';
-    int rc = 0;
-    for (const char *p = line;; p++) {
-        bool blank = *p == ' ' || *p == '\t' || *p == '\n' || *p == '\0';
-        if (quote && *p == '\0')
-            return err_set(e, EINVAL, "the line ends inside of a quotation");
-        if (!quote && blank) {
-            if (in_word && rc == 0)
-                rc = strv_push(out, buf_cstr(&word));
-            in_word = false;
-            buf_clear(&word);
-        } else if (!quote && (*p == '\'' || *p == '"')) {
-            quote = *p;
-            in_word = true;
-        } else if (quote && *p == quote) {
-            quote = '\0';
-        } else {
-            if (*p == '\\' && quote != '\'' && p[1] && *++p == '\n')
-                continue;
-            in_word = true;
-            rc = rc < 0 ? rc : buf_addc(&word, *p);
-        }
-        if (rc < 0 || out->n > WORDS_MAX)
-            return err_set(e, rc < 0 ? -rc : E2BIG, "cannot read the line: %m");
-        if (*p == '\0')
-            return 0;
-    }
-}
-
-enum number { INSTANCES, RANKS, GPUS, MEMORY, SKIP };
-
-struct flag {
-    const char *name;
-    enum number sets;
-};
-static const struct flag torchrun_flags[] = {
-    { "--nnodes", INSTANCES },   { "--nproc-per-node", RANKS }, { "--nproc_per_node", RANKS },
-    { "--master-addr", SKIP },   { "--master_addr", SKIP },     { "--master-port", SKIP },
-    { "--master_port", SKIP },   { "--node-rank", SKIP },       { "--node_rank", SKIP },
-    { "--rdzv-backend", SKIP },  { "--rdzv_backend", SKIP },    { "--rdzv-endpoint", SKIP },
-    { "--rdzv_endpoint", SKIP }, { "--rdzv-id", SKIP },         { "--rdzv_id", SKIP },
-};
-static const struct flag mpiexec_flags[] = {
-    { "-n", INSTANCES },    { "-np", INSTANCES }, { "-hostfile", SKIP },
-    { "--hostfile", SKIP }, { "-host", SKIP },    { "-ppn", SKIP },
-};
-static const struct flag srun_flags[] = {
-    { "-n", INSTANCES },         { "--ntasks", INSTANCES },
-    { "--gpus-per-task", GPUS }, { "--mem", MEMORY },
-    { "--mem-per-cpu", SKIP },   { "-N", SKIP },
-    { "--nodes", SKIP },         { "-p", SKIP },
-    { "--partition", SKIP },     { "-t", SKIP },
-    { "--time", SKIP },          { "-A", SKIP },
-};
-static const struct launcher {
-    const char *program, *framework;
-    const struct flag *flags;
-    size_t n_flags;
-    bool python; /* its first argument is a script for python3 */
-} launchers[] = {
-    { "torchrun", "pytorch", torchrun_flags, ARRAY_LEN(torchrun_flags), true },
-    { "mpiexec", "mpi", mpiexec_flags, ARRAY_LEN(mpiexec_flags), false },
-    { "mpirun", "mpi", mpiexec_flags, ARRAY_LEN(mpiexec_flags), false },
-    { "srun", "generic", srun_flags, ARRAY_LEN(srun_flags), false },
-};
-
-static int set_number(struct plan *p, enum number what, const char *value)
-{
-    int64_t *const to[] = { [INSTANCES] = &p->instances, [RANKS] = &p->ranks, [GPUS] = &p->gpus };
-    /* "1:4" of an elastic torchrun: the larger number */
-    const char *colon = strrchr(value, ':');
-    if (what == SKIP)
-        return 0;
-    if (what == MEMORY) {
-        free(p->memory);
-        p->memory = str_dup(value);
-        return 0;
-    }
-    return str_i64(span_of(colon && what == INSTANCES ? colon + 1 : value), 1, 100000, "number",
-                   to[what], NULL);
-}
-
-/* One option of the launcher, at words[*i]. */
-static int take_flag(struct plan *p, const struct launcher *l, const struct strv *words, size_t *i)
-{
-    const char *typed = words->v[*i], *equals = strchr(typed, '=');
-    size_t len = equals ? (size_t)(equals - typed) : strlen(typed);
-    for (size_t k = 0; k < l->n_flags; k++) {
-        if (strlen(l->flags[k].name) != len || memcmp(l->flags[k].name, typed, len) != 0)
-            continue;
-        const char *value = equals ? equals + 1 : *i + 1 < words->n ? words->v[++*i] : "";
-        if (set_number(p, l->flags[k].sets, value) == 0 && l->flags[k].sets != SKIP)
-            return 0;
-        return strv_pushf(&p->left, "%.*s %s", (int)len, typed, value);
-    }
-    return strv_push(&p->left, typed); /* a switch, such as --standalone */
-}
-
-static int translate(struct plan *p, const char *line, struct err *e)
-{
-    AUTO(strv_done) struct strv words = { 0 };
-    const struct launcher *l = NULL;
-    int rc = split(line, &words, e);
-    if (rc < 0)
-        return rc;
-    for (size_t k = 0; k < ARRAY_LEN(launchers) && words.n; k++)
-        if (str_eq(words.v[0], launchers[k].program))
-            l = &launchers[k];
-    if (!l) {
-        (void)err_set(e, EINVAL, "the line does not begin with torchrun, mpiexec, mpirun or srun");
-        return err_hint(
-            e, "as in: tony init --from-torchrun \"torchrun --nproc-per-node 4 train.py\"");
-    }
-    size_t i = 1;
-    for (; rc == 0 && i < words.n && words.v[i][0] == '-'; i++)
-        rc = take_flag(p, l, &words, &i);
-    if (rc == 0 && i == words.n)
-        return err_set(e, EINVAL, "the line has no program behind the options of %s", l->program);
-    p->framework = l->framework;
-    p->why = "the line";
-    if (rc == 0 && l->python && str_ends(words.v[i], ".py"))
-        rc = buf_adds(&p->command, "python3");
-    for (; rc == 0 && i < words.n; i++)
-        rc = client_quote(&p->command, words.v[i]);
-    return rc < 0 ? err_set(e, -rc, "cannot read the line: %m") : 0;
-}
-
 /* ---- the file ---- */
 
 static void add_text(struct buf *out, const char *text)
@@ -264,7 +131,27 @@ static void add_text(struct buf *out, const char *text)
     (void)buf_addc(out, '"');
 }
 
-static int write_plan(const struct plan *p, struct buf *out)
+/* One number of the role. 0: the line is left out. */
+static void add_number(struct buf *out, const char *name, int64_t n, const char *remark)
+{
+    if (n)
+        (void)buf_addf(out, "    %s: %lld%s%s\n", name, (long long)n, remark ? "          # " : "",
+                       remark ? remark : "");
+}
+
+static void write_env(const struct init_plan *p, struct buf *out)
+{
+    if (p->env.n)
+        (void)buf_adds(out, "env:\n");
+    for (size_t i = 0; i < p->env.n; i++) {
+        const char *name = p->env.v[i], *equals = strchr(name, '=');
+        (void)buf_addf(out, "  %.*s: ", (int)(equals - name), name);
+        add_text(out, equals + 1);
+        (void)buf_addc(out, '\n');
+    }
+}
+
+static int write_plan(const struct init_plan *p, struct buf *out)
 {
     (void)buf_addf(
         out,
@@ -284,11 +171,13 @@ static int write_plan(const struct plan *p, struct buf *out)
                            : "");
     (void)buf_adds(out, "command: ");
     add_text(out, buf_cstr(&p->command));
-    (void)buf_adds(out, "\nroles:\n  worker:\n");
+    (void)buf_addc(out, '\n');
+    write_env(p, out);
+    (void)buf_adds(out, "roles:\n  worker:\n");
     (void)buf_addf(out, "    instances: %lld      # tasks\n", (long long)p->instances);
-    if (p->ranks)
-        (void)buf_addf(out, "    ranks: %lld          # processes in each task\n",
-                       (long long)p->ranks);
+    add_number(out, "min-instances", p->min_instances, "tony resize changes their number");
+    add_number(out, "max-instances", p->max_instances, NULL);
+    add_number(out, "ranks", p->ranks, "processes in each task");
     (void)buf_adds(out, "    memory: ");
     add_text(out, p->memory ? p->memory : "2g");
     (void)buf_adds(out, "       # of each task\n");
@@ -296,6 +185,10 @@ static int write_plan(const struct plan *p, struct buf *out)
         (void)buf_addf(out, "    gpus: %lld           # of each task\n", (long long)p->gpus);
     else
         (void)buf_adds(out, "    # gpus: 1           # of each task\n");
+    add_number(out, "vcores", p->vcores, NULL);
+    if (p->restarts)
+        (void)buf_adds(out, "    restart: on-failure\n");
+    add_number(out, "max-restarts", p->restarts, NULL);
     for (size_t i = 0; i < p->left.n; i++)
         (void)buf_addf(out, "# not translated: %s\n", p->left.v[i]);
     return out->failed ? -ENOMEM : 0;
@@ -318,13 +211,13 @@ static int save(struct client *c, const char *path, const struct buf *text, stru
 int cmd_init(struct client *c)
 {
     struct err e = { 0 };
-    AUTO(plan_done) struct plan p = { .instances = 1 };
+    AUTO(plan_done) struct init_plan p = { .instances = 1 };
     AUTO(buf_done) struct buf text = { 0 };
     const char *line = options_get(&c->o, OPT_FROM_LINE);
     const char *path = c->o.n_args ? c->o.args[0] : "job.yaml";
     int rc = look_around(&p, &e);
     if (rc == 0 && line)
-        rc = translate(&p, line, &e);
+        rc = init_translate(&p, line, &e);
     else if (rc == 0)
         rc = buf_addf(&p.command, "python3 %s", p.script ? p.script : "train.py");
     if (rc == 0)

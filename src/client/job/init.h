@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What `tony init` knows of the job that it writes. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/vec.h"
+
+struct init_plan {
+    const char *framework; /* borrowed */
+    const char *why;       /* where the framework comes from; borrowed */
+    char *script;          /* NULL = none was found */
+    char *venv;            /* NULL = none */
+    bool requirements;
+    int64_t instances;
+    int64_t min_instances, max_instances;  /* 0 = the size does not change */
+    int64_t ranks, gpus, vcores, restarts; /* 0 = the line says nothing */
+    char *memory;
+    struct buf command;
+    struct strv env;  /* NAME=VALUE */
+    struct strv left; /* options of the line that job files do not have */
+};
+
+/* Translate a line of torchrun, mpiexec, mpirun or srun. */
+int init_translate(struct init_plan *p, const char *line, struct err *e);
