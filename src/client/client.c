@@ -31,6 +31,23 @@ static int unknown_command(const char *name)
     return client_fail(EXIT_MISUSE, &e);
 }
 
+/* Was a program typed without the "--" in front of it, as torchrun and srun take it? Its first word
+ * is then no job file. The hint of e says so. */
+static bool lacks_dashes(const struct client *c, int argc, char *const *argv, struct err *e)
+{
+    static const char *const files[] = { ".yaml", ".yml", ".xml", ".json" };
+    const char *word = c->o.n_args ? c->o.args[0] : NULL;
+    bool is_job = !c->cmd->takes_command || !word || access(word, F_OK) == 0;
+    for (size_t i = 0; i < ARRAY_LEN(files) && !is_job; i++)
+        is_job = str_ends(word, files[i]);
+    for (int i = 0; i < argc && !is_job; i++)
+        is_job = str_eq(argv[i], "--");
+    if (!is_job)
+        err_hint(e, "a program stands behind '--', as in: tony %s -n 2 -- %s ...", c->cmd->name,
+                 word);
+    return !is_job;
+}
+
 /* Check the number of arguments, and whether the first one is a subcommand of this command. */
 static int check_args(const struct client *c, struct err *e)
 {
@@ -82,7 +99,7 @@ static int run_command(struct client *c, int argc, char **argv)
 {
     struct err e = { 0 };
     if (options_parse(argc, argv, c->cmd->options | OPT_BIT(OPT_HELP), &c->o, &e) < 0) {
-        if (!e.hint[0])
+        if (!lacks_dashes(c, argc, argv, &e) && !e.hint[0])
             err_hint(&e, "usage: tony %s", c->cmd->usage);
         return client_fail(EXIT_MISUSE, &e);
     }
@@ -90,8 +107,10 @@ static int run_command(struct client *c, int argc, char **argv)
         c->o.n_args = 0;
         return cmd_help(c);
     }
-    if (check_args(c, &e) < 0)
+    if (check_args(c, &e) < 0) {
+        (void)lacks_dashes(c, argc, argv, &e);
         return client_fail(EXIT_MISUSE, &e);
+    }
     (void)snprintf(c->program, sizeof c->program, "tony %s", c->cmd->name);
     c->host.program = c->program;
     c->host.sending = c->tty ? draw_sending : NULL;

@@ -58,6 +58,9 @@ def test_help_of_each_command(tony, name):
     (["help", "statuss"], "no command 'statuss'", "status"),
     (["completion", "csh"], "csh", "bash"),
     (["run"], "no job is given", "--executes"),
+    (["run", "-n", "2", "python3", "train.py"], "argument 'train.py' is one too many for tony run", "tony run -n 2 -- python3 ..."),
+    (["run", "python3", "train.py", "--lr", "0.1"], "unknown option '--lr'", "tony run -n 2 -- python3 ..."),
+    (["run", "no-such.yaml", "--lr", "0.1"], "unknown option '--lr'", "--help lists"),
     (["run", "a.yaml", "--conf_file", "b.yaml"], "two job files", ""),
 ])
 def test_misuse_exits_2_in_a_line(own_tony, args, sentence, hint):
