@@ -5,10 +5,12 @@
  * processes of one job.
  *
  *   tony-executor --keeper APPLICATION_ID [--memory-mib N] [--vcores N] [--gpus 0,2]
- *                 [--gpu-locks DIR] [--ready-fd N] [--lock-fd N] [--master-pid N]
+ *                 [--gpu-locks DIR] [--ready-fd N] [--lock-fd N] [--listen-fd N]
+ *                 [--master-pid N]
  *   tony-executor --cleanup APPLICATION_ID     kill processes and remove files of a dead keeper
  *
  * --lock-fd: a descriptor that holds the job's lock, if the pool has taken the lock.
+ * --listen-fd: the socket of this keeper, if the pool has made it; used only with --lock-fd.
  * --master-pid: the job's first master (epoch 1). This process has forked it before it executed
  * tony-executor.
  *

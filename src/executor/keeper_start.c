@@ -65,6 +65,7 @@ static int parse(struct keeper *k, int argc, char **argv, struct err *e)
         { "gpu-locks", required_argument, NULL, 'l' },
         { "ready-fd", required_argument, NULL, 'r' },
         { "lock-fd", required_argument, NULL, 'f' },
+        { "listen-fd", required_argument, NULL, 's' },
         { "master-pid", required_argument, NULL, 'p' },
         { "head", no_argument, NULL, 'H' },
         { "node", required_argument, NULL, 'N' },
@@ -105,6 +106,9 @@ static int parse(struct keeper *k, int argc, char **argv, struct err *e)
             k->ready_fd = (int)v;
         else if (o == 'f' && (rc = str_i64(span_of(optarg), 0, INT32_MAX, "--lock-fd", &v, e)) == 0)
             k->lock_fd = (int)v;
+        else if (o == 's' &&
+                 (rc = str_i64(span_of(optarg), 0, INT32_MAX, "--listen-fd", &v, e)) == 0)
+            k->listen_fd = (int)v;
         else if (o == 'p' &&
                  (rc = str_i64(span_of(optarg), 0, INT32_MAX, "--master-pid", &v, e)) == 0)
             k->master_pid = (pid_t)v;
@@ -247,9 +251,9 @@ static int own_process(struct keeper *k, struct err *e)
     sigaddset(&set, SIGHUP);
     if (k->kind == KEEPER_HEAD)
         sigaddset(&set, SIGUSR1); /* a notice of the cluster */
-    sigaddset(&set, SIGPIPE); /* of --ready-fd: the pool may have died */
-    sigaddset(&set, SIGXFSZ); /* blocked, so that a write beyond `ulimit -f` fails. Not ignored:
-                                 tasks would inherit that, but they get an empty signal mask */
+    sigaddset(&set, SIGPIPE);     /* of --ready-fd: the pool may have died */
+    sigaddset(&set, SIGXFSZ);     /* blocked, so that a write beyond `ulimit -f` fails. Not ignored:
+                                     tasks would inherit that, but they get an empty signal mask */
     sigprocmask(SIG_SETMASK, &set, NULL);
     k->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (k->signal_fd == -1)
@@ -301,7 +305,10 @@ static int lock_job(struct keeper *k, struct err *e)
     int rc = find_job(k, e);
     if (rc < 0)
         return rc;
-    if (!lockfile_inherit(k->lock_fd, k->lock_path))
+    bool inherited = lockfile_inherit(k->lock_fd, k->lock_path);
+    if (!inherited || link_inherit(k->listen_fd, k->socket) < 0)
+        k->listen_fd = -1; /* keeper_start() makes a socket */
+    if (!inherited)
         k->lock_fd = lock_file(k->lock_path, e);
     if (k->lock_fd < 0)
         return k->lock_fd;
@@ -355,8 +362,8 @@ int keeper_start(struct keeper *k, int argc, char **argv, struct err *e)
         return KEEPER_FAILED;
     if (k->life > 1 && k->kind != KEEPER_HEAD)
         remove_leftovers(k->job_dir, k->app_id);
-    k->listen_fd = k->kind == KEEPER_OF_NODE ? -1 : link_listen(k->socket, e);
-    if (k->listen_fd < 0 && k->kind != KEEPER_OF_NODE)
+    if (k->kind != KEEPER_OF_NODE && k->listen_fd < 0 &&
+        (k->listen_fd = link_listen(k->socket, e)) < 0)
         return KEEPER_FAILED;
     /* Starting the master takes longer than the rest of this function, so begin with it. */
     if (k->kind != KEEPER_OF_NODE)

@@ -2,6 +2,7 @@
 #include "executor/link.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,6 +69,18 @@ int link_listen(const char *path, struct err *e)
         return rc;
     }
     return fd;
+}
+
+int link_inherit(int fd, const char *path)
+{
+    struct sockaddr_un at = { 0 };
+    struct stat st;
+    socklen_t len = sizeof at;
+    if (fd < 0 || getsockname(fd, (struct sockaddr *)&at, &len) == -1 || at.sun_family != AF_UNIX ||
+        strncmp(at.sun_path, path, sizeof at.sun_path) != 0 || lstat(path, &st) == -1 ||
+        !S_ISSOCK(st.st_mode) || fcntl(fd, F_SETFD, FD_CLOEXEC) == -1)
+        return -EBADF;
+    return 0;
 }
 
 int link_accept(int listen_fd, struct link *out)

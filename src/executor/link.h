@@ -30,6 +30,9 @@ int link_dial(struct link *l, const char *path);
 /* Listen on a socket with mode 0600. If the file exists, it is replaced: the caller holds a lock
  * which shows that its owner is dead. Returns the descriptor or -errno. */
 int link_listen(const char *path, struct err *e);
+/* Listen on a socket that the parent of this process has made at `path` and listens on. Returns 0;
+ * -EBADF: fd is no such socket. */
+int link_inherit(int fd, const char *path);
 /* Accept one connection of the same user or of root; connections of others are closed. 1 =
  * accepted, 0 = none waits. */
 int link_accept(int listen_fd, struct link *out);

@@ -4,11 +4,16 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/proctree.h"
 #include "pool/pool_int.h"
+
+enum { BACKLOG = 64 }; /* of the program's socket; as in executor/link.c */
 
 /* A child process of the pool. libuv starts no processes in the pool, so the pool handles SIGCHLD
  * itself. */
@@ -64,14 +69,40 @@ __attribute__((noinline)) static void start_companion(const struct spawn_compani
             c->pid_text[i] = (char)('0' + pid % 10);
 }
 
-/* Open and lock a file. Returns a descriptor of 5 or more, since the program gets files at 0 to 4;
- * -1 if another process holds the lock. */
+/* Returns a copy of the descriptor that is 6 or more, since the program gets files at 0 to 5.
+ * Closes the old one. */
+static int raise_fd(int low)
+{
+    int fd = low < 0 ? -1 : fcntl(low, F_DUPFD_CLOEXEC, 6);
+    if (low >= 0)
+        (void)close(low);
+    return fd;
+}
+
+/* Open and lock a file. -1: another process holds the lock. */
 static int take_lock(const char *path)
 {
-    int low = lockfile_take(path, true);
-    int fd = low < 0 ? -1 : fcntl(low, F_DUPFD_CLOEXEC, 5);
-    if (low >= 0)
-        (void)close(low); /* the copy keeps the lock */
+    return raise_fd(lockfile_take(path, true)); /* the copy keeps the lock */
+}
+
+/* Make the socket on which the program will listen. The companion can connect to it at once, and
+ * need not try again and again until the program has started. -1: the program makes it itself, and
+ * reports what fails. */
+static int listen_on(const char *path)
+{
+    struct sockaddr_un at = { .sun_family = AF_UNIX };
+    size_t len = strlen(path);
+    if (len >= sizeof at.sun_path)
+        return -1;
+    memcpy(at.sun_path, path, len + 1);
+    (void)unlink(path); /* of a dead program: this process has the lock */
+    int fd = raise_fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    /* The directory has mode 0700, so no other user can connect between bind() and chmod(). */
+    if (fd >= 0 && (bind(fd, (const struct sockaddr *)&at, sizeof at) == -1 ||
+                    chmod(path, 0600) == -1 || listen(fd, BACKLOG) == -1)) {
+        (void)close(fd);
+        return -1;
+    }
     return fd;
 }
 
@@ -92,7 +123,8 @@ static _Noreturn void child(const struct spawn *s, int *out_errno)
     /* Take the lock before the program runs: if the pool dies now, the next pool sees from the lock
      * that this process exists. */
     int lock = s->lock ? take_lock(s->lock) : -1;
-    if (s->companion) /* before descriptors 3 and 4 are set, which only the program may inherit */
+    int listener = s->socket && lock >= 0 ? listen_on(s->socket) : -1;
+    if (s->companion) /* before descriptors 3 to 5 are set, which only the program may inherit */
         start_companion(s->companion, (char **)(uintptr_t)s->envp);
     if (s->fd3 == 3)
         (void)fcntl(3, F_SETFD, 0);
@@ -100,6 +132,8 @@ static _Noreturn void child(const struct spawn *s, int *out_errno)
         (void)dup2(s->fd3, 3); /* also clears close-on-exec */
     if (lock >= 0)
         (void)dup2(lock, 4);
+    if (listener >= 0)
+        (void)dup2(listener, 5);
     exec_or_exit(s->program, s->argv, s->envp, s->log ? s->log : "/dev/null", out_errno);
 }
 

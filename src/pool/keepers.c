@@ -203,7 +203,8 @@ static int build_argv(const struct pool_job *j, struct strv *argv)
     for (uint32_t i = 0; i < j->needs.gpus; i++)
         (void)buf_addf(&gpus, "%s%u", i ? "," : "", j->gpus[i]);
     int rc = gpus.failed ? -ENOMEM : strv_push(argv, j->pool->executor);
-    const char *const fixed[] = { "--keeper", j->id, "--ready-fd", "3", "--lock-fd", "4" };
+    const char *const fixed[] = { "--keeper",  j->id, "--ready-fd",  "3",
+                                  "--lock-fd", "4",   "--listen-fd", "5" };
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(fixed); i++)
         rc = strv_push(argv, fixed[i]);
     if (rc == 0)
@@ -250,13 +251,15 @@ static int spawn_executor(struct pool_job *j, const struct strv *argv, int fd3, 
     AUTO(strv_done) struct strv env = { 0 };
     AUTO(free_p) char *dir = paths_job(&j->pool->paths, j->id);
     AUTO(free_p) char *log = dir ? fs_join(dir, "keeper.log") : NULL;
-    if (!log || build_env(j, &env) < 0)
+    AUTO(free_p) char *socket = companion ? paths_socket(&j->pool->paths, j->id, "k") : NULL;
+    if (!log || (companion && !socket) || build_env(j, &env) < 0)
         return err_set(e, ENOMEM, "cannot start a keeper: %m");
     struct spawn s = { .program = j->pool->executor,
                        .argv = argv->v,
                        .envp = env.v,
                        .fd3 = fd3,
                        .lock = lock,
+                       .socket = socket,
                        .log = log,
                        .new_session = true,
                        .companion = companion };

@@ -383,7 +383,10 @@ struct spawn {
     char *const *envp;
     int fd3;          /* becomes descriptor 3 of the program; -1 = none */
     const char *lock; /* a file: if it can be locked, it becomes descriptor 4; NULL = none */
-    const char *log;  /* standard output and error are appended to this file; NULL = /dev/null */
+    /* a unix socket: if the lock was taken, it is made before the companion starts, and becomes
+     * descriptor 5, on which the program listens; NULL = none */
+    const char *socket;
+    const char *log; /* standard output and error are appended to this file; NULL = /dev/null */
     bool new_session;
     const struct spawn_companion *companion; /* NULL = none */
 };

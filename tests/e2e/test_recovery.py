@@ -5,6 +5,7 @@ are reported.
 """
 
 import os
+import pathlib
 import re
 import signal
 import time
@@ -331,6 +332,34 @@ def test_a_master_that_always_dies_ends_the_job(make_lab):
     app = lab.jobs_on_disk()[0]
     doc = lab.status(app)
     assert doc["state"] == "FAILED" and "master" in doc["message"], doc
+    lab.settled()
+
+
+# ---- the first master and the keeper's socket ----
+
+def test_the_first_master_connects_before_its_keeper_runs(make_lab):
+    """The pool makes the keeper's socket. So the first master connects at its first attempt, and does not try again and again."""
+    lab = make_lab(copy=True)
+    gate, real = lab.base / "keeper may run", lab.bin / "real"
+    real.mkdir()
+    (lab.bin / "tony-executor").rename(real / "tony-executor")
+    script = lab.bin / "tony-executor"
+    script.write_text(f"#!/bin/sh\nuntil [ -e '{gate}' ]; do sleep 0.02; done\nexec {real}/tony-executor \"$@\"\n")
+    script.chmod(0o755)
+    (real / "tony-master").symlink_to(lab.bin / "tony-master")  # the keeper looks beside itself
+    app = lab.submit(lab.workers("true"))
+    path = f"{(lab.home / 'pool/runtime').read_text().strip()}/{int(app.rsplit('_', 1)[1])}.k"
+
+    def ends():
+        """The sockets with this name: the one that listens, and that of each connection to it."""
+        return sum(line.split()[-1] == path for line in pathlib.Path("/proc/net/unix").read_text().splitlines())
+    wait_until(lambda: ends() == 2, "a connection of the master")
+    assert "keeper." not in (lab.home / "jobs" / app / "keeper.log").read_text()
+    gate.touch()
+    assert lab.run("wait", app).returncode == 0
+    lab.in_history(app)
+    log = (lab.home / "history" / app / "keeper.log").read_text()
+    assert log.count("keeper.master_") == 1 and "keeper.master_found" in log  # the keeper works with that master
     lab.settled()
 
 
