@@ -60,6 +60,12 @@ int fd_nonblock(int fd, bool on)
     return 0;
 }
 
+bool fs_has_text(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && st.st_size > 0;
+}
+
 char *fs_join(const char *a, const char *b)
 {
     size_t n = strlen(a);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fs.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "base/util.h"
@@ -106,12 +107,12 @@ void master_start(struct keeper *k)
     pool_tell(k, false);
 }
 
-/* A journal shows that an earlier keeper had a master, even if that keeper died before it could
- * write a line to `exits`. */
+/* A record in the journal shows that an earlier keeper had a master, even if that keeper died
+ * before it could write a line to `exits`. */
 static bool has_journal(const struct keeper *k)
 {
     AUTO(free_p) char *path = str_printf("%s/journal", k->job_dir);
-    return path && access(path, F_OK) == 0;
+    return path && fs_has_text(path);
 }
 
 void master_take_over_or_start(struct keeper *k)

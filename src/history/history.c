@@ -69,8 +69,9 @@ bool history_decided(const struct job *job)
     return false;
 }
 
-/* Read and replay the journal. A waiting job may have no journal yet. But if the job's directory is
- * missing as well, another process has just moved it to history/, and the error is -ENOENT. */
+/* Read and replay the journal. That of a waiting job is empty, or missing on Slurm. But if the
+ * job's directory is missing as well, another process has just moved it to history/, and the error
+ * is -ENOENT. */
 static int load_journal(struct history_job *h, struct replay *r, struct err *e)
 {
     AUTO(free_p) char *path = fs_join(h->dir, "journal");

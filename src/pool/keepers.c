@@ -271,7 +271,7 @@ static int spawn_executor(struct pool_job *j, const struct strv *argv, int fd3, 
  * keeper started the master later, the first task would start later by the time of an execve().
  *
  * This is not done for a job with GPUs. Its keeper may find that other pools use the devices. Then
- * the job must wait again, and a waiting job must not have a journal.
+ * the job must wait again, and the journal of a waiting job must have no record.
  */
 struct first_master {
     struct strv argv;

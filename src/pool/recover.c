@@ -152,10 +152,12 @@ static bool has_file(const char *dir, const char *name)
     return path && access(path, F_OK) == 0;
 }
 
+/* The pool makes an empty journal with the job's directory. The master writes the first record. */
 static bool was_started(const char *dir)
 {
-    return has_file(dir, "journal") || has_file(dir, "exits") || has_file(dir, "keeper.log") ||
-           has_file(dir, "logs");
+    AUTO(free_p) char *journal = fs_join(dir, "journal");
+    return !journal || fs_has_text(journal) || has_file(dir, "exits") ||
+           has_file(dir, "keeper.log") || has_file(dir, "logs");
 }
 
 /* Is job.conf missing, empty or cut? Then the machine crashed before the submission was on disk. A

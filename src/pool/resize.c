@@ -64,14 +64,14 @@ static struct resizing *resizing_new(struct pool *p, const char *id)
 
 /* ---- checks ---- */
 
-/* Does the job wait, without a journal? A job that had a keeper and waits again for its GPUs may
- * have a journal, and its master has read the old size from job.conf. */
+/* Does the job wait, with an empty journal? A job that had a keeper and waits again for its GPUs
+ * may have records in its journal, and its master has read the old size from job.conf. */
 static int check_waits(const struct pool_job *j, const char *dir, struct err *e)
 {
     AUTO(free_p) char *journal = fs_join(dir, "journal");
     if (!journal)
         return no_memory(e);
-    if (!pool_job_admitted(j) && access(journal, F_OK) == -1)
+    if (!pool_job_admitted(j) && !fs_has_text(journal))
         return 0;
     return err_set(e, EREMOTE, "job '%s' has a master: ask the master to resize it", j->id);
 }

@@ -226,13 +226,15 @@ static void test_incomplete_submissions(void **state)
     static const struct {
         const char *conf, *beside; /* NULL: no such file */
         bool stays;
+        const char *text; /* of the file beside job.conf */
     } rows[] = {
         { NULL, NULL, false },
         { "", NULL, false },
         { " \n", NULL, false },
         { "{\"format\":1,\"conf\":[", NULL, false },
         { "{\"format\":1}\n", NULL, true }, /* complete, although unusual */
-        { "", "journal", true },            /* the job had started */
+        { "", "journal", true, "x" },       /* the job had started */
+        { "", "journal", false },           /* the pool makes an empty one */
         { "{\"format\":1,\"conf\":[", "exits", true },
         { NULL, "logs", true },
         { NULL, "keeper.log", true },
@@ -253,7 +255,7 @@ static void test_incomplete_submissions(void **state)
         if (rows[i].conf)
             make_file(dir, "job.conf", rows[i].conf);
         if (rows[i].beside)
-            make_file(dir, rows[i].beside, "");
+            make_file(dir, rows[i].beside, rows[i].text ? rows[i].text : "");
     }
     pid_t dead = fork();
     if (dead == 0)
@@ -275,7 +277,7 @@ static void test_incomplete_submissions(void **state)
     assert_false(has(w->paths.pool, litter));
     assert_true(has(w->paths.pool, mine));
     world_submit(w, (struct want){ .memory = "10m" }, id);
-    assert_true(str_ends(id, "_0089")); /* after all ids that exist, also those that were removed */
+    assert_true(str_ends(id, "_0090")); /* after all ids that exist, also those that were removed */
 }
 
 int main(int argc, char **argv)
