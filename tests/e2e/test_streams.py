@@ -336,7 +336,7 @@ def test_a_stalled_reader_delays_nobody(tony, app):
 # ---- kill -9 ----
 
 
-@pytest.mark.parametrize("victim", ["client", "stream", "master", "executor", "keeper"])
+@pytest.mark.parametrize("victim", ["client", "stream", "master", "executor", "keeper", "task"])
 @pytest.mark.parametrize("tty", [False, True])
 def test_nothing_is_left_after_kill_9(own_tony, victim, tty):
     tony = own_tony()
@@ -349,7 +349,7 @@ def test_nothing_is_left_after_kill_9(own_tony, victim, tty):
         while b"ready" not in p.stdout.readline():
             pass
         wait_until(lambda: len(marked(tony, app, "7535")) >= 3, "the command runs")
-        pids = [p.pid] if victim == "client" else named(tony, f"tony-{victim}")
+        pids = {"client": [p.pid], "task": [tony.tasks(app)["worker:0"]["pid"]]}.get(victim) or named(tony, f"tony-{victim}")
         kill9(*pids, *([] if pids else [p.pid]))
         assert len(pids) == 1
         code = p.wait(30)
