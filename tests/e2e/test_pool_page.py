@@ -1,25 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of the pool: OpenMetrics text, as promtool and a real Prometheus read it."""
 
-import json
 import shutil
 import socket
 import subprocess
+import sys
 import urllib.error
-import urllib.parse
 import urllib.request
 
 import pytest
-from conftest import wait_until
+from conftest import ROOT, wait_until
 from lib_jobs import lab, make_lab  # noqa: F401 (fixtures)
 
+sys.path.insert(0, str(ROOT / "tests"))
+from lib_prometheus import free_port, prometheus  # noqa: E402
+
 GIB = 1 << 30
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 @pytest.fixture
@@ -74,26 +70,11 @@ def test_a_port_that_is_taken_does_not_stop_the_pool(page, tmp_path):
 
 @pytest.mark.slow
 def test_promtool_and_prometheus_read_it(page, tmp_path):
-    assert shutil.which("promtool") and shutil.which("prometheus"), "tools/install-deps check installs prometheus"
+    assert shutil.which("promtool"), "tools/install-deps check installs prometheus"
     app = page.submit(page.workers("sleep 600", role={"memory": "512m"}))
     wait_until(lambda: page.state(app) == "RUNNING", "the job runs")
     done = subprocess.run(["promtool", "check", "metrics"], input=get(page.url + "/metrics", "*/*")[1], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
-    config, port = tmp_path / "prometheus.yml", free_port()
-    config.write_text(json.dumps({"scrape_configs": [{"job_name": "tony", "scrape_interval": "1s", "scrape_timeout": "1s",
-                                                      "static_configs": [{"targets": [f"127.0.0.1:{page.port}"]}]}]}))
-    p = subprocess.Popen(["prometheus", f"--config.file={config}", f"--storage.tsdb.path={tmp_path}/data",
-                          f"--web.listen-address=127.0.0.1:{port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-    def query(what):
-        try:
-            url = f"http://127.0.0.1:{port}/api/v1/query?" + urllib.parse.urlencode({"query": what})
-            return [float(x["value"][1]) for x in json.loads(get(url)[1])["data"]["result"]]
-        except OSError:
-            return []
-    try:
-        wait_until(lambda: query(f'tony_job_memory_limit_bytes{{application_id="{app}"}}') == [GIB / 2], "Prometheus has scraped the page")
-        assert query('tony_pool_jobs{state="RUNNING"}') == [1] and query("up") == [1]
-    finally:
-        p.terminate()
-        p.wait(30)
+    with prometheus(tmp_path, page.url + "/metrics") as query:
+        query.until(f'tony_job_memory_limit_bytes{{application_id="{app}"}}', lambda found: [v for _, v in found] == [GIB / 2])
+        assert [v for _, v in query('tony_pool_jobs{state="RUNNING"}')] == [1] and [v for _, v in query("up")] == [1]

@@ -6,10 +6,15 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import urllib.request
 
+import pytest
 from lib_cluster import wait_until
 from lib_tony import BUILD, ROOT
+
+sys.path.insert(0, str(ROOT / "tests"))
+from lib_prometheus import prometheus  # noqa: E402
 
 
 def check_openmetrics(url, app):
@@ -64,3 +69,28 @@ def test_metrics_while_it_runs_and_from_the_history(tony, cluster, base):
     for task in doc["tasks"]:
         assert task["metrics"]["loss"] == 0.25 and task["metrics"]["MAX_MEMORY_BYTES"] > 1 << 20
         assert task["metrics"]["gpu0_percent"] == 50 and task["metrics"]["MAX_GPU_UTILIZATION"] == 51
+
+
+@pytest.mark.slow
+@pytest.mark.takes(20)
+def test_a_real_prometheus_scrapes_the_master(tony, cluster, base):
+    """It stores what the page says, with labels of bounded sets: the job, its tasks, the first 64 names of programs."""
+    many = " ".join(f"own{i}={i}" for i in range(80))
+    command = (f"/usr/bin/python3 {ROOT}/clients/python/tony_task.py metrics {many}; "
+               f"while [ ! -e {base}/go ]; do sleep 0.1; done")
+    app = tony.submit(tony.workers(command, n=2, conf={"tony.task.metrics-interval-ms": "500"}))
+    wait_until(lambda: all("own79" in (t.get("metrics") or {}) for t in tony.json("status", app).get("tasks") or [{}]), "both tasks are measured")
+    with prometheus(base, tony.json("status", app)["tracking_url"] + "metrics") as query:
+        both = {"worker:0", "worker:1"}
+        found = query.until("tony_task_memory_bytes", lambda found: {m.get("task") for m, _ in found} == both)
+        assert all(v > 1 << 20 and m["application_id"] == app for m, v in found)
+        # The processes of `sleep 0.1` end one after the other, so the counter grows while Prometheus scrapes it.
+        query.until("rate(tony_task_cpu_seconds_total[1m])", lambda found: len(found) == 2 and all(v > 0 for _, v in found))
+        own = query("tony_task_value")
+        assert len(own) == 2 * 64 and all(v == int(m["name"][3:]) for m, v in own)
+        assert [v for _, v in query("tony_job_tasks_running")] == [2] and [v for _, v in query("up")] == [1]
+        everything = query('{__name__=~"tony_.*"}')
+        assert {x for m, _ in everything for x in m} <= {"__name__", "application_id", "task", "gpu", "name", "job", "instance"}
+    pathlib.Path(base, "go").touch()
+    tony.ok("wait", app)
+    cluster.await_app(app, "FINISHED")

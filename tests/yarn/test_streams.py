@@ -83,3 +83,45 @@ def test_streams_on_yarn(tony, base):
     p.communicate()
     wait_until(lambda: not with_argument("7637"), "the command has ended with the job", 60, 0.1)
     wait_until(lambda: b"is over" in run(tony, "exec", app, "worker:0", "--", "true")[2], "the user is told that the job is over", 60, 0.2)
+
+
+def of_job(app, name):
+    """Pids of processes with this name that have the number of the job in their environment."""
+    found = []
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            d = pathlib.Path("/proc", entry)
+            if d.joinpath("comm").read_text().strip() == name and app.split("_", 1)[1].encode() in d.joinpath("environ").read_bytes():
+                found.append(int(entry))
+        except OSError:
+            continue
+    return found
+
+
+VICTIMS = ["client", "stream", "task", "executor", "master"]
+
+
+@pytest.mark.takes(30)
+@pytest.mark.parametrize("victim", VICTIMS)
+def test_nothing_is_left_after_kill_9(tony, victim):
+    """As tests/e2e/test_streams.py on the pool. The numbers are those of this test alone: others may run beside it."""
+    mark, task = f"764{VICTIMS.index(victim)}", f"765{VICTIMS.index(victim)}"
+    app = tony.submit(tony.workers(f"sleep {task}"))
+    wait_until(lambda: with_argument(task) and [t["state"] for t in tony.json("tasks", app)["tasks"] or []] == ["running"], "the task runs", 180, 0.2)
+    p = popen(tony, "exec", app, "worker:0", "-i", "--", "sh", "-c",
+              f"trap '' HUP TERM INT; setsid sh -c 'setsid sleep {mark} & sleep {mark}' & echo ready; sleep {mark}")
+    assert p.stdout.readline() == b"ready\n"
+    wait_until(lambda: len(with_argument(mark)) >= 3, "the command runs", 120, 0.1)
+    pids = {"client": [p.pid], "task": with_argument(task)}.get(victim) or of_job(app, f"tony-{victim}")
+    assert len(pids) == 1
+    os.kill(pids[0], signal.SIGKILL)
+    p.wait(180)
+    assert p.returncode == (-signal.SIGKILL if victim == "client" else 4), p.stderr.read()
+    p.communicate()
+    wait_until(lambda: not with_argument(mark), "nothing of the command is left", 120, 0.1)
+    wait_until(lambda: not of_job(app, "tony-stream"), "no process of the stream is left", 120, 0.1)
+    if victim in ("client", "stream", "master"):
+        wait_until(lambda: run(tony, "exec", app, "worker:0", "--", "echo", "again")[1] == b"again\n", "a new stream works", 180, 0.2)
+        assert tony.json("tasks", app)["tasks"][0]["attempt"] == 1
+    tony.run("kill", app)
+    wait_until(lambda: not with_argument(task), "the task is gone", 120, 0.1)
