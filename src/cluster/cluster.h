@@ -341,6 +341,9 @@ struct cluster_ops {
      * conf_effect). 0 = no keys of its own. */
     int keys_effect;
     const char *keys_only; /* "only on YARN": why they have no effect elsewhere */
+    /* Keys of other clusters that have an effect here, too, as the table of keys names them; NULL =
+     * none. */
+    const char *const *keys_also;
     /* The URL scheme of job files that read_file() reads: "hdfs". NULL = none. */
     const char *scheme;
     /* Why it is not known when a job will start, for `tony plan --when`. NULL: the pool knows. */

@@ -20,7 +20,9 @@ static int not_answered(const struct slurm_answer *a, const char *command, struc
 /* One job number, all states: without -t all, squeue shows nothing for a job that has ended. */
 int slurm_ask(const char *number, struct slurm_state *out, struct err *e)
 {
-    const char *const argv[] = { "squeue", "-h", "-t", "all", "-j", number, "-o", "%T|%r", NULL };
+    const char *const argv[] = {
+        "squeue", "-h", "-t", "all", "-j", number, "-o", "%T|%r|%i", NULL
+    };
     struct slurm_answer a;
     *out = (struct slurm_state){ 0 };
     int rc = slurm_run(argv, NULL, SQUEUE_MS, &a, e);

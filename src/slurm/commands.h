@@ -55,8 +55,10 @@ int slurm_parse_nodes(struct span text, bool default_only, slurm_nodes *out);
 struct slurm_state { /* what squeue says */
     char state[24];  /* "PENDING"; "" = Slurm does not know the job (any more) */
     char reason[80];
+    bool components; /* it is a heterogeneous job */
+    bool torn;       /* a component has ended, and the first one waits for ever; state: NODE_FAIL */
 };
-/* Read the output of squeue -h -o "%T|%r". */
+/* Read the output of squeue -h -o "%T|%r|%i". */
 void slurm_parse_state(struct span text, struct slurm_state *out);
 bool slurm_state_is_over(const char *state); /* "" is over */
 /* Read the number that sbatch --parsable prints: "4711" or "4711;cluster". -EBADMSG. */

@@ -142,15 +142,56 @@ static void copy(struct span from, char *to, size_t size)
     str_mask_controls(to);
 }
 
+static bool read_state(struct span line, struct slurm_state *out)
+{
+    struct span state = { 0 }, reason = { 0 };
+    *out = (struct slurm_state){ 0 };
+    if (!line.len || !span_split(&line, '|', &state))
+        return false;
+    (void)span_split(&line, '|', &reason);
+    copy(span_trim(state), out->state, sizeof out->state);
+    copy(span_trim(reason), out->reason, sizeof out->reason);
+    out->components = line.len > 0 && memchr(line.p, '+', line.len);
+    return true;
+}
+
+/* Slurm 22.05 puts a heterogeneous job with a component of one node back into its queue when a node
+ * of any component fails. But only that component returns: the others have ended as FAILED, so the
+ * job never starts. Right after a requeue (BeginTime) the others may still be on their way. */
+static bool is_torn(const struct slurm_state *first, const struct slurm_state *other)
+{
+    return first->components && str_eq(first->state, "PENDING") &&
+           !str_eq(first->reason, "BeginTime") && slurm_state_is_over(other->state);
+}
+
 void slurm_parse_state(struct span text, struct slurm_state *out)
 {
-    struct span line = { 0 }, state = { 0 };
-    *out = (struct slurm_state){ 0 };
-    if (!text.len || !span_split(&text, '\n', &line) || !line.len ||
-        !span_split(&line, '|', &state))
-        return;
-    copy(span_trim(state), out->state, sizeof out->state);
-    copy(span_trim(line), out->reason, sizeof out->reason);
+    struct span line = { 0 };
+    struct slurm_state all[2]; /* the first component, which is not always in the first line */
+    *out = all[0] = all[1] = (struct slurm_state){ 0 };
+    bool torn = false;
+    while (text.len && span_split(&text, '\n', &line)) {
+        struct slurm_state next;
+        if (!read_state(line, &next))
+            continue;
+        bool first =
+            !next.components || (line.len > 1 && memcmp(line.p + line.len - 2, "+0", 2) == 0);
+        if (first && !all[0].state[0])
+            all[0] = next;
+        else if (!all[1].state[0] || slurm_state_is_over(next.state))
+            all[1] = next;
+    }
+    if (all[0].state[0])
+        torn = all[1].state[0] && is_torn(&all[0], &all[1]);
+    else
+        all[0] = all[1];
+    *out = all[0];
+    if (torn) {
+        out->torn = true;
+        (void)str_copy(out->state, sizeof out->state, "NODE_FAIL");
+        (void)str_copy(out->reason, sizeof out->reason,
+                       "Slurm has ended one of its components, and so cannot start it again");
+    }
 }
 
 int slurm_parse_number(struct span text, char out[static 32])
@@ -192,17 +233,15 @@ static int64_t read_time(struct span text)
 
 /* The fields are separated by spaces. Values of later fields may contain spaces, so the first
  * field of a name counts. */
-int slurm_parse_job(struct span text, struct slurm_job *out)
+static int read_job(struct span line, struct slurm_job *out)
 {
-    struct span line, word;
+    struct span word;
     struct {
         const char *name;
         struct span value;
     } fields[] = { { "JobState", { 0 } }, { "Reason", { 0 } },   { "EndTime", { 0 } },
                    { "Requeue", { 0 } },  { "Restarts", { 0 } }, { "PreemptTime", { 0 } } };
     *out = (struct slurm_job){ 0 };
-    if (!text.len || !span_split(&text, '\n', &line))
-        return -EBADMSG;
     while (line.len && span_split(&line, ' ', &word)) {
         struct span name;
         if (!word.len || !memchr(word.p, '=', word.len) || !span_split(&word, '=', &name))
@@ -220,6 +259,24 @@ int slurm_parse_job(struct span text, struct slurm_job *out)
         out->restarts = (uint32_t)n;
     out->preempt_s = read_time(fields[5].value);
     return out->is.state[0] ? 0 : -EBADMSG;
+}
+
+/* A heterogeneous job has a line for each component. It ends when the first of them does. */
+int slurm_parse_job(struct span text, struct slurm_job *out)
+{
+    struct span line = { 0 };
+    struct slurm_job next;
+    *out = (struct slurm_job){ 0 };
+    if (!text.len || !span_split(&text, '\n', &line))
+        return -EBADMSG;
+    int rc = read_job(line, out);
+    while (text.len && span_split(&text, '\n', &line))
+        if (line.len && read_job(line, &next) == 0) {
+            out->preempt_s = out->preempt_s ? out->preempt_s : next.preempt_s;
+            if (next.end_s && (!out->end_s || next.end_s < out->end_s))
+                out->end_s = next.end_s;
+        }
+    return rc;
 }
 
 enum slurm_meaning slurm_meaning_of(const struct slurm_job *j, uint32_t run)

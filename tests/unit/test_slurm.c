@@ -81,6 +81,20 @@ static void states_of_squeue(void **state)
     slurm_parse_state(span_of("PENDING|Resources\nRUNNING|None\n"), &s);
     assert_string_equal(s.state, "PENDING");
     assert_string_equal(s.reason, "Resources");
+    assert_false(s.components);
+    slurm_parse_state(span_of("PENDING|None|12+0\nPENDING|None|12+1\n"), &s);
+    assert_string_equal(s.reason, "None");
+    assert_true(s.components);
+    slurm_parse_state(span_of("FAILED|JobLaunchFailure|12+1\nPENDING|BeginTime|12+0\n"), &s);
+    assert_string_equal(s.state, "PENDING");
+    assert_false(s.torn);
+    slurm_parse_state(span_of("FAILED|JobLaunchFailure|12+1\nPENDING|Resources|12+0\n"), &s);
+    assert_string_equal(s.state, "NODE_FAIL");
+    assert_true(s.torn && slurm_state_is_over(s.state));
+    slurm_parse_state(span_of("RUNNING|None|12+0\nRUNNING|None|12+1\n"), &s);
+    assert_string_equal(s.state, "RUNNING");
+    slurm_parse_state(span_of("PENDING|None|12\n"), &s);
+    assert_false(s.components);
     slurm_parse_state(span_of(""), &s);
     assert_string_equal(s.state, "");
     assert_true(slurm_state_is_over(s.state));
@@ -111,6 +125,12 @@ static void jobs_of_scontrol(void **state)
                      0);
     assert_int_equal(j.end_s, 0);
     assert_int_equal(j.restarts, 0);
+    /* components: the first end counts */
+    static const char parts[] = "JobState=RUNNING EndTime=2030-01-02T00:00:00 PreemptTime=None\n"
+                                "JobState=RUNNING EndTime=2030-01-01T00:00:00 "
+                                "PreemptTime=2029-12-31T00:00:00\n";
+    assert_int_equal(slurm_parse_job(span_of(parts), &j), 0);
+    assert_true(j.preempt_s > 0 && j.end_s - j.preempt_s == 24 * 3600);
     assert_int_equal(slurm_parse_job(span_of("slurm_load_jobs error"), &j), -EBADMSG);
     assert_int_equal(slurm_parse_job(span_of(""), &j), -EBADMSG);
 }
@@ -227,6 +247,93 @@ static void sizes(void **state)
     }
 }
 
+/* One allocation or components: nodes of the components, in order; 0 and words = refused. */
+static void components(void **state)
+{
+    (void)state;
+    static const char ps_and_gpus[] = "tony.ps.instances=2\ntony.ps.memory=1g\n"
+                                      "tony.worker.instances=2\ntony.worker.memory=3g\n"
+                                      "tony.worker.gpus=2\n";
+    static const char small_ps[] = "tony.ps.instances=2\ntony.ps.memory=100m\n"
+                                   "tony.worker.instances=2\ntony.worker.memory=3g\n"
+                                   "tony.worker.gpus=2\n";
+    static const struct {
+        const char *roles, *more;
+        struct slurm_node nodes[NODES_MAX];
+        uint32_t n, of[3];
+        const char *words;
+    } cases[] = {
+        /* the ps fit beside the workers, or not */
+        { small_ps, "", { { 4, 4000, 8, 2 } }, 1, { 2 }, NULL },
+        { ps_and_gpus, "", { { 4, 4000, 8, 2 } }, 2, { 1, 2 }, NULL },
+        { ps_and_gpus, "tony.slurm.components=one\n", { { 4, 4000, 8, 2 } }, 1, { 3 }, NULL },
+        { ps_and_gpus, "tony.slurm.nodes=4\n", { { 4, 4000, 8, 2 } }, 1, { 4 }, NULL },
+        { small_ps, "tony.slurm.components=roles\n", { { 4, 4000, 8, 2 } }, 2, { 1, 2 }, NULL },
+        { small_ps,
+          "tony.slurm.components=roles\ntony.slurm.spare-nodes=1\n",
+          { { 5, 4000, 8, 2 } },
+          2,
+          { 2, 3 },
+          NULL },
+        /* no kind of node holds both roles */
+        { ps_and_gpus, "", { { 2, 1500, 8, 0 }, { 2, 4000, 8, 2 } }, 2, { 2, 2 }, NULL },
+        /* there are too few nodes for two components, and one allocation is possible */
+        { ps_and_gpus, "", { { 1, 4000, 8, 2 }, { 2, 4000, 8, 2 } }, 2, { 1, 2 }, NULL },
+        { "tony.ps.instances=1\ntony.ps.memory=100m\ntony.worker.instances=2\n"
+          "tony.worker.memory=3g\n",
+          "tony.slurm.components=roles\n",
+          { { 2, 4000, 8, 0 } },
+          0,
+          { 0 },
+          "cannot hold the 2 components" },
+        { small_ps, "tony.ps.node-label=fat\n", { { 4, 4000, 8, 2 } }, 2, { 1, 2 }, NULL },
+        { small_ps,
+          "tony.ps.node-label=fat\ntony.slurm.components=one\n",
+          { { 4, 4000, 8, 2 } },
+          0,
+          { 0 },
+          "different node labels" },
+        { small_ps,
+          "tony.ps.node-label=fat\ntony.slurm.nodes=3\n",
+          { { 4, 4000, 8, 2 } },
+          0,
+          { 0 },
+          "tony.slurm.nodes speaks of one" },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct conf *c = conf_new();
+        AUTO(free_p)
+        char *text = str_printf(CMD "tony.cluster=slurm\n%s%s", cases[i].roles, cases[i].more);
+        struct job_spec *s = NULL;
+        slurm_nodes v = { 0 };
+        struct slurm_size is = { 0 };
+        struct err e = { 0 };
+        struct span rest = span_of(text), line, key;
+        while (rest.len && span_split(&rest, '\n', &line)) {
+            AUTO(free_p) char *name = span_split(&line, '=', &key) ? span_dup(key) : NULL;
+            AUTO(free_p) char *value = span_dup(line);
+            if (name && *name)
+                assert_int_equal(conf_set(c, CL_JOB, name, value, "j:1", false, &e), 0);
+        }
+        assert_int_equal(job_spec_build(c, &s, &e), 0);
+        for (size_t k = 0; k < NODES_MAX && cases[i].nodes[k].n; k++)
+            assert_int_equal(vec_push(&v, cases[i].nodes[k]), 0);
+        int rc = slurm_choose_size(c, s, &v, &is, &e);
+        if (rc != 0 && !cases[i].words)
+            fail_msg("case %zu: %s", i, e.msg);
+        if (cases[i].words && (rc == 0 || !strstr(e.msg, cases[i].words)))
+            fail_msg("case %zu: %d %s", i, rc, e.msg);
+        if (rc == 0 && is.n != cases[i].n)
+            fail_msg("case %zu has %u components", i, is.n);
+        for (uint32_t k = 0; rc == 0 && k < is.n; k++)
+            assert_int_equal(is.v[k].nodes, cases[i].of[k]);
+        slurm_size_done(&is);
+        vec_done(&v);
+        job_spec_free(s);
+        conf_free(c);
+    }
+}
+
 /* ---- the script ---- */
 
 static char *script_of(const char *const *pairs)
@@ -234,7 +341,7 @@ static char *script_of(const char *const *pairs)
     struct conf *c = conf_new();
     struct job_spec *s = NULL;
     struct err e = { 0 };
-    const struct slurm_shape shape = { 2, 1000, 4, 1, 100 };
+    const struct slurm_size shape = { .n = 1, .v = { { 2, 1000, 4, 1, 100 } } };
     struct buf text = { 0 };
     assert_non_null(c);
     for (size_t i = 0; pairs[i]; i += 2)
@@ -320,6 +427,7 @@ int main(void)
         cmocka_unit_test(what_an_answer_means),
         cmocka_unit_test(a_command_and_its_limit),
         cmocka_unit_test(sizes),
+        cmocka_unit_test(components),
         cmocka_unit_test(lines_of_the_script),
         cmocka_unit_test(the_notice_leaves_time),
     };

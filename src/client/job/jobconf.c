@@ -360,6 +360,9 @@ static const char *no_effect(const struct conf_key *row, const struct cluster_op
         return "the pool reads it in the site's file";
     if (!row || row->effect == CE_ACTS || (int)row->effect == on->keys_effect)
         return NULL;
+    for (size_t i = 0; on->keys_also && on->keys_also[i]; i++)
+        if (str_eq(on->keys_also[i], row->name))
+            return NULL;
     for (size_t i = 0; cluster_at(i); i++)
         if ((int)row->effect == cluster_at(i)->keys_effect)
             return cluster_at(i)->keys_only;

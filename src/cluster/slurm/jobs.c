@@ -125,18 +125,42 @@ char *slurm_why(const struct slurm_state *s, bool *out_never)
         { "InvalidAccount", "its account does not exist", true },
         { "InvalidQOS", "its QOS does not exist", true },
     };
+    static const char components[] = "; Slurm starts its components together, in a backfill cycle";
     *out_never = false;
     for (size_t i = 0; i < ARRAY_LEN(words); i++) {
         size_t n = strlen(words[i].reason);
         if (strncmp(s->reason, words[i].reason, n) != 0 || strchr(", (", s->reason[n]) == NULL)
             continue;
         *out_never = words[i].never;
-        return str_printf("%s (%s)", words[i].text, s->reason);
+        return str_printf("%s (%s)%s", words[i].text, s->reason,
+                          s->components && !words[i].never ? components : "");
     }
     return s->reason[0] ? str_dup(s->reason) : str_dup("it waits in the queue of Slurm");
 }
 
 /* ---- a job that ended without a verdict ---- */
+
+/* The batch script writes slurm_id before anything else. If Slurm cannot open the output of the
+ * script in the job's directory, the script does not even start. */
+static bool was_not_seen(const char *dir, const struct slurm_state *s)
+{
+    AUTO(free_p) char *path = fs_join(dir, "slurm_id");
+    return str_eq(s->state, "FAILED") && path && access(path, F_OK) == -1;
+}
+
+/* Its first component would wait in the queue for ever. */
+static void cancel(const char *dir)
+{
+    char number[32];
+    struct slurm_answer a;
+    struct err unread = { 0 };
+    slurm_number(dir, number);
+    const char *const argv[] = { "scancel", number, NULL };
+    if (number[0]) {
+        (void)slurm_run(argv, NULL, SQUEUE_MS, &a, &unread); /* the user sees it in squeue, then */
+        slurm_answer_done(&a);
+    }
+}
 
 int slurm_settle(struct cluster_host *h, const char *id, const struct slurm_state *s, struct err *e)
 {
@@ -145,10 +169,16 @@ int slurm_settle(struct cluster_host *h, const char *id, const struct slurm_stat
     bool killed = slurm_exit_code(s->state) == EXIT_STOPPED;
     if (!dir || access(dir, F_OK) == -1)
         return 0;
+    if (s->torn)
+        cancel(dir);
     if (str_eq(s->state, "TIMEOUT"))
         why = str_dup("the time limit of its job in Slurm was over");
     else if (killed)
         why = str_dup("its job in Slurm was cancelled");
+    else if (was_not_seen(dir, s))
+        why = str_printf("the first node of its job in Slurm cannot use '%s'; all nodes must see "
+                         "TONY_HOME under the same path (docs/slurm.md)",
+                         dir);
     else if (s->state[0])
         why =
             str_printf("its job in Slurm ended as %s%s%s%s; batch.log and keeper.log in the job's "
@@ -249,8 +279,10 @@ static void from_squeue(const char *dir, struct cluster_report *out, struct slur
         out->phase = CLUSTER_WAITING;
     else
         out->phase = out->at.host ? CLUSTER_RUNNING : CLUSTER_STARTING;
-    if (out->phase == CLUSTER_WAITING)
+    if (out->phase == CLUSTER_WAITING) {
         out->why = slurm_why(s, &never);
+        out->message = out->why ? str_dup(out->why) : NULL; /* for the status */
+    }
     out->exit_code = slurm_exit_code(s->state);
 }
 
@@ -296,6 +328,17 @@ int slurm_report(struct cluster *k, const char *id, struct cluster_report *out, 
 
 /* ---- the list ---- */
 
+/* "12" and "12+0" are of job 12. */
+static bool is_of_job(struct span *id)
+{
+    struct span number;
+    if (!span_split(id, '+', &number))
+        return false;
+    bool first = id->len == 0 || span_eqs(*id, "0");
+    *id = number;
+    return first;
+}
+
 /* One question for all jobs of the user. */
 static json_t *ask_all(struct err *e)
 {
@@ -305,7 +348,8 @@ static json_t *ask_all(struct err *e)
     if (slurm_run(argv, NULL, SQUEUE_MS, &a, e) == 0 && a.status == 0) {
         struct span rest = buf_span(&a.out), line, id, state;
         while (rest.len && span_split(&rest, '\n', &line))
-            if (span_split(&line, '|', &id) && span_split(&line, '|', &state))
+            /* a component is "12+0"; the first one says what the job does */
+            if (span_split(&line, '|', &id) && span_split(&line, '|', &state) && is_of_job(&id))
                 (void)json_object_setn_new(jobs, id.p, id.len, json_stringn(state.p, state.len));
     } else {
         json_decref(jobs);

@@ -35,7 +35,8 @@ static bool is_default(const struct conf *c, const char *key)
     return !origin || str_eq(origin, "default");
 }
 
-static void add_keys(const struct conf *c, struct buf *out)
+/* constraint: that of a component; NULL = it has none of its own. */
+static void add_keys(const struct conf *c, const char *constraint, struct buf *out)
 {
     static const struct {
         const char *key, *option;
@@ -45,9 +46,10 @@ static void add_keys(const struct conf *c, struct buf *out)
         { "tony.slurm.reservation", "--reservation" }, { "tony.slurm.licenses", "--licenses" },
     };
     const char *partition = set_value(c, "tony.slurm.partition");
-    const char *constraint = set_value(c, "tony.slurm.constraint");
     if (!partition && !is_default(c, "tony.yarn.queue"))
         partition = set_value(c, "tony.yarn.queue");
+    if (!constraint)
+        constraint = set_value(c, "tony.slurm.constraint");
     if (!constraint)
         constraint = set_value(c, "tony.application.node-label");
     add_option(out, "--partition", partition);
@@ -150,20 +152,79 @@ static const char runtime_dir[] =
     "    flock -n 8 && mv \"$TONY_RUNTIME_DIR/new\" \"$TONY_RUNTIME_DIR/lock\"\n"
     "} 2> /dev/null\n";
 
-static void add_node_part(const struct slurm_shape *shape, struct buf *out)
+/* What the keeper of a node may give to tasks. */
+static void add_share(const struct slurm_shape *shape, struct buf *out)
 {
-    (void)buf_addf(
-        out,
-        "\n# the keeper of a node; restarted if a signal kills it\nnode() {\n"
-        "    runtime_dir\n    trap : TERM\n    rc=129\n    while [ $rc -gt 128 ]; do\n"
-        "        \"$programs/tony-executor\" --keeper \"$id\" --node \"$SLURM_NODEID\" \\\n"
-        "            --node-name \"$SLURMD_NODENAME\" --master-host "
-        "\"$SLURM_LAUNCH_NODE_IPADDR\" \\\n"
-        "            --run \"$run\" --memory-mib %llu --vcores %u%s\n"
-        "        rc=$?\n    done\n    rm -rf \"$TONY_RUNTIME_DIR\"\n    exit $rc\n}\n"
-        "[ \"${1:-}\" != node ] || node\n",
-        (unsigned long long)shape->memory_mib, shape->vcores,
-        shape->gpus ? " ${CUDA_VISIBLE_DEVICES:+--gpus \"$CUDA_VISIBLE_DEVICES\"}" : "");
+    (void)buf_addf(out, "--memory-mib %llu --vcores %u%s", (unsigned long long)shape->memory_mib,
+                   shape->vcores,
+                   shape->gpus ? " ${CUDA_VISIBLE_DEVICES:+--gpus \"$CUDA_VISIBLE_DEVICES\"}" : "");
+}
+
+/* With components, $2 is the component. */
+static void add_node_part(const struct slurm_size *z, struct buf *out)
+{
+    (void)buf_adds(out, "\n# the keeper of a node; restarted if a signal kills it\nnode() {\n");
+    if (z->n > 1)
+        (void)buf_adds(out, "    case $1 in\n");
+    for (uint32_t k = 0; z->n > 1 && k < z->n; k++) {
+        (void)buf_addf(out, "    %u) set -- ", k);
+        add_share(&z->v[k], out);
+        (void)buf_adds(out, " ;;\n");
+    }
+    (void)buf_adds(out, z->n > 1 ? "    esac\n" : "");
+    (void)buf_adds(
+        out, "    runtime_dir\n    trap : TERM\n    rc=129\n    while [ $rc -gt 128 ]; do\n"
+             "        \"$programs/tony-executor\" --keeper \"$id\" --node \"$SLURM_PROCID\" \\\n"
+             "            --node-name \"$SLURMD_NODENAME\" --master-host "
+             "\"$SLURM_LAUNCH_NODE_IPADDR\" \\\n"
+             "            --run \"$run\" ");
+    if (z->n > 1)
+        (void)buf_adds(out, "\"$@\"");
+    else
+        add_share(&z->v[0], out);
+    (void)buf_addf(out,
+                   "\n        rc=$?\n    done\n    rm -rf \"$TONY_RUNTIME_DIR\"\n    exit $rc\n}\n"
+                   "[ \"${1:-}\" != node ] || node%s\n",
+                   z->n > 1 ? " \"$2\"" : "");
+}
+
+/* For the master: of each component the number of its nodes and its roles. The nodes of the first
+ * component have the first numbers. */
+static void add_components(const struct job_spec *s, const struct slurm_size *z, struct buf *out)
+{
+    (void)buf_adds(out, "export TONY_SLURM_COMPONENTS='");
+    for (uint32_t k = 0; k < z->n; k++) {
+        (void)buf_addf(out, "%s%u", k ? " " : "", z->v[k].nodes);
+        for (size_t i = 0; i < s->n_roles; i++)
+            if (z->of_role[i] == k)
+                (void)buf_addf(out, ":%s", s->roles[i].name);
+    }
+    (void)buf_adds(out, "'\n");
+}
+
+static const char srun_options[] =
+    "--no-kill --kill-on-bad-exit=0 --wait=0 --mpi=none --input=none --overlap \\\n"
+    "    --cpu-bind=none --mem=0";
+
+/* One step with the keepers of all nodes. */
+static void add_srun(const struct slurm_size *z, struct buf *out)
+{
+    if (z->n == 1) {
+        (void)buf_addf(out,
+                       "{ srun %s --nodes=\"$SLURM_JOB_NUM_NODES\" \\\n"
+                       "    --ntasks=\"$SLURM_JOB_NUM_NODES\" --ntasks-per-node=1 "
+                       "--open-mode=append \\\n"
+                       "    --output=\"$job/nodes/%%t.log\" /bin/sh \"$job/batch.sh\" node\n",
+                       srun_options);
+        return;
+    }
+    for (uint32_t k = 0; k < z->n; k++)
+        (void)buf_addf(out,
+                       "%s %s --het-group=%u --nodes=%u --ntasks=%u \\\n"
+                       "    --ntasks-per-node=1 --open-mode=append "
+                       "--output=\"$job/nodes/%u-%%t.log\" /bin/sh \"$job/batch.sh\" node %u%s\n",
+                       k ? "   " : "{ srun", srun_options, k, z->v[k].nodes, z->v[k].nodes, k, k,
+                       k + 1 < z->n ? " : \\" : "");
 }
 
 static const char batch_part[] =
@@ -176,11 +237,8 @@ static const char batch_part[] =
     "head=\n"
     "trap '[ -z \"$head\" ] || kill -USR1 $head 2> /dev/null' USR1 # a notice: the run will end\n"
     "trap : TERM\n"
-    "rm -f \"$job/step_ended\"\n"
-    "{ srun --no-kill --kill-on-bad-exit=0 --wait=0 --mpi=none --input=none --overlap \\\n"
-    "    --cpu-bind=none --mem=0 --nodes=\"$SLURM_JOB_NUM_NODES\" \\\n"
-    "    --ntasks=\"$SLURM_JOB_NUM_NODES\" --ntasks-per-node=1 --open-mode=append \\\n"
-    "    --output=\"$job/nodes/%t.log\" /bin/sh \"$job/batch.sh\" node\n"
+    "rm -f \"$job/step_ended\"\n";
+static const char batch_rest[] =
     "    echo $? > \"$job/step_ended\"; } 2>&1 &\n"
     "step=$!\n"
     "rc=129\n"
@@ -211,32 +269,41 @@ static int64_t notice_s(const struct job_spec *s)
     return (save_ms + s->kill_grace_ms) / 1000 + EARLY_S + MARGIN_S;
 }
 
-int slurm_script(const struct conf *c, const struct job_spec *s, const struct slurm_shape *shape,
+int slurm_script(const struct conf *c, const struct job_spec *s, const struct slurm_size *size,
                  const char *id, const char *home, const char *programs, struct buf *out)
 {
     AUTO(free_p) char *dir = str_printf("%s/jobs/%s", home, id);
     if (!dir)
         return -ENOMEM;
     (void)buf_adds(out, "#!/bin/sh\n");
-    add_name(s->name ? s->name : "job", out);
-    add_size(c, shape, out);
-    (void)buf_addf(out,
-                   "#SBATCH --no-kill\n#SBATCH --%s\n#SBATCH --signal=B:USR1@%lld\n"
-                   "#SBATCH --export=NIL\n#SBATCH --chdir=/\n#SBATCH --open-mode=append\n"
-                   "#SBATCH --output=%s/batch.log\n",
-                   conf_bool(c, "tony.slurm.requeue") ? "requeue" : "no-requeue",
-                   (long long)notice_s(s), dir);
-    add_keys(c, out);
-    add_extra(c, out);
+    for (uint32_t k = 0; k < size->n; k++) {
+        (void)buf_adds(out, k ? "#SBATCH hetjob\n" : "");
+        add_name(s->name ? s->name : "job", out);
+        add_size(c, &size->v[k], out);
+        (void)buf_addf(out, "#SBATCH --no-kill\n#SBATCH --%s\n",
+                       conf_bool(c, "tony.slurm.requeue") ? "requeue" : "no-requeue");
+        if (k == 0)
+            (void)buf_addf(out,
+                           "#SBATCH --signal=B:USR1@%lld\n#SBATCH --export=NIL\n"
+                           "#SBATCH --chdir=/\n#SBATCH --open-mode=append\n"
+                           "#SBATCH --output=%s/batch.log\n",
+                           (long long)notice_s(s), dir);
+        add_keys(c, size->constraint[k], out);
+        add_extra(c, out);
+    }
     (void)buf_adds(out, "unset SLURM_EXPORT_ENV\n");
     add_variable(out, "TONY_HOME", home);
     add_environment(out);
     add_variable(out, "id", id);
     add_variable(out, "job", dir);
     add_variable(out, "programs", programs);
+    if (size->n > 1)
+        add_components(s, size, out);
     (void)buf_adds(out, "run=${SLURM_RESTART_COUNT:-0}\n");
     (void)buf_adds(out, runtime_dir);
-    add_node_part(shape, out);
+    add_node_part(size, out);
     (void)buf_adds(out, batch_part);
+    add_srun(size, out);
+    (void)buf_adds(out, batch_rest);
     return out->failed ? -ENOMEM : 0;
 }

@@ -36,20 +36,20 @@ static int larger_first(const void *a, const void *b)
     return x->vcores == y->vcores ? 0 : x->vcores > y->vcores ? -1 : 1;
 }
 
-/* All containers that the job may hold at the same time. */
-static int list_tasks(const struct job_spec *s, tasks *out)
+/* All containers that these roles of the job may hold at the same time. */
+static int list_tasks(const struct job_spec *s, const bool *only, tasks *out)
 {
     AUTO(free_p) uint32_t *instances = calloc(s->n_roles + 1, sizeof *instances);
     AUTO(free_p) bool *counts = calloc(s->n_roles + 1, sizeof *counts);
     if (!instances || !counts)
         return -ENOMEM;
     for (size_t i = 0; i < s->n_roles; i++)
-        instances[i] = s->roles[i].instances;
+        instances[i] = !only || only[i] ? s->roles[i].instances : 0;
     job_spec_peak_roles(s, instances, counts);
     for (size_t i = 0; i < s->n_roles; i++) {
         const struct role_spec *r = &s->roles[i];
         struct task t = { r->memory_mib, r->vcores, r->gpus };
-        for (uint32_t n = 0; counts[i] && r->instances && n < r->instances + r->spares; n++)
+        for (uint32_t n = 0; counts[i] && instances[i] && n < r->instances + r->spares; n++)
             if (vec_push(out, t) < 0)
                 return -ENOMEM;
     }
@@ -120,14 +120,46 @@ static void shape_of(const boxes *b, uint32_t spare, struct slurm_shape *out)
     out->overhead_mib = OVERHEAD_MIB + (uint64_t)OVERHEAD_TASK_MIB * most;
 }
 
+static bool has_shape(const struct slurm_node *n, const struct slurm_shape *s)
+{
+    return n->memory_mib >= s->memory_mib + s->overhead_mib && n->vcores >= s->vcores &&
+           n->gpus >= s->gpus;
+}
+
 /* How many nodes have at least what the shape asks? */
 static uint32_t count_nodes(const slurm_nodes *nodes, const struct slurm_shape *s)
 {
     uint32_t n = 0;
     for (size_t i = 0; i < nodes->n; i++)
-        if (nodes->v[i].memory_mib >= s->memory_mib + s->overhead_mib &&
-            nodes->v[i].vcores >= s->vcores && nodes->v[i].gpus >= s->gpus)
-            n += nodes->v[i].n;
+        n += has_shape(&nodes->v[i], s) ? nodes->v[i].n : 0;
+    return n;
+}
+
+/* The smallest nodes that suffice. */
+void slurm_take_nodes(slurm_nodes *nodes, const struct slurm_shape *s)
+{
+    for (uint32_t needed = s->nodes; needed;) {
+        struct slurm_node *best = NULL;
+        for (size_t i = 0; i < nodes->n; i++) {
+            struct slurm_node *k = &nodes->v[i];
+            if (k->n && has_shape(k, s) &&
+                (!best || k->gpus < best->gpus ||
+                 (k->gpus == best->gpus && k->memory_mib < best->memory_mib)))
+                best = k;
+        }
+        if (!best)
+            return;
+        uint32_t n = MIN(needed, best->n);
+        best->n -= n;
+        needed -= n;
+    }
+}
+
+static uint32_t count_idle_gpus(const boxes *b, const struct slurm_shape *shape)
+{
+    uint32_t n = 0;
+    for (size_t i = 0; i < b->n; i++)
+        n += shape->gpus > 0 && b->v[i].used.gpus == 0;
     return n;
 }
 
@@ -150,23 +182,26 @@ static int no_room(const struct job_spec *s, const slurm_nodes *nodes, uint32_t 
         spare ? " besides the spare nodes" : "");
 }
 
-int slurm_choose_shape(const struct job_spec *s, const slurm_nodes *nodes, uint32_t wanted,
-                       uint32_t spare, struct slurm_shape *out, struct err *e)
+int slurm_choose_shape_of(const struct job_spec *s, const bool *only, const slurm_nodes *nodes,
+                          uint32_t wanted, uint32_t spare, struct slurm_shape *out,
+                          uint32_t *out_idle_gpus, struct err *e)
 {
     tasks list = { 0 };
     boxes b = { 0 };
     bool found = false;
-    int rc = list_tasks(s, &list);
+    int rc = list_tasks(s, only, &list);
     for (size_t i = 0; rc == 0 && i < nodes->n; i++) {
         struct slurm_shape shape;
-        if (!pack(&list, &nodes->v[i], wanted, &b))
+        if (nodes->v[i].n == 0 || !pack(&list, &nodes->v[i], wanted, &b))
             continue;
         shape_of(&b, spare, &shape);
         if (count_nodes(nodes, &shape) < shape.nodes)
             continue;
         if (!found || shape.nodes < out->nodes ||
-            (shape.nodes == out->nodes && shape.memory_mib < out->memory_mib))
+            (shape.nodes == out->nodes && shape.memory_mib < out->memory_mib)) {
             *out = shape;
+            *out_idle_gpus = count_idle_gpus(&b, &shape);
+        }
         found = true;
     }
     vec_done(&list);
@@ -174,4 +209,11 @@ int slurm_choose_shape(const struct job_spec *s, const slurm_nodes *nodes, uint3
     if (rc < 0)
         return err_set(e, -rc, "cannot size the allocation: %m");
     return found ? 0 : no_room(s, nodes, wanted, spare, e);
+}
+
+int slurm_choose_shape(const struct job_spec *s, const slurm_nodes *nodes, uint32_t wanted,
+                       uint32_t spare, struct slurm_shape *out, struct err *e)
+{
+    uint32_t idle_gpus;
+    return slurm_choose_shape_of(s, NULL, nodes, wanted, spare, out, &idle_gpus, e);
 }

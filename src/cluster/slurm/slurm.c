@@ -36,6 +36,7 @@ static void close_slurm(struct cluster *k)
     if (!s)
         return;
     free(s->programs);
+    slurm_size_done(&s->size);
     free(s);
 }
 
@@ -149,12 +150,16 @@ static void doctor(struct cluster_host *h, const struct conf *conf, cluster_find
     slurm_answer_done(&a);
 }
 
+static const char *const keys_also[] = { "tony.yarn.queue", "tony.application.node-label",
+                                         "tony.<role>.node-label", NULL };
+
 const struct cluster_ops cluster_slurm = {
     .name = "slurm",
     .title = "Slurm",
     .remote = true,
     .keys_effect = CE_SLURM,
     .keys_only = "only on Slurm",
+    .keys_also = keys_also,
     .no_arbiter = "a job of Slurm that shrinks keeps its nodes, so no other job could have them",
     .no_arbiter_hint =
         "docs/arbiter.md says what is missing; tony resize changes the size of one job",

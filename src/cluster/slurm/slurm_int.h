@@ -3,7 +3,8 @@
  * What the files of the cluster `slurm` share.
  *
  * slurm.c    the table
- * shape.c    the size of the allocation
+ * shape.c    the size of the allocation, or of one of its components
+ * parts.c    one allocation, or components for roles with different needs
  * script.c   the batch script
  * submit.c   plan, stage and submit
  * jobs.c     what Slurm and the files say about a job
@@ -21,30 +22,58 @@ static inline struct cluster_host *slurm_host(const struct cluster *k)
     return ((const struct cluster_head *)(const void *)k)->cfg.host;
 }
 
-/* ---- shape.c ---- */
-
 struct slurm_shape {
     uint32_t nodes;      /* spare nodes included */
     uint64_t memory_mib; /* of one node, for containers */
     uint32_t vcores, gpus;
     uint64_t overhead_mib; /* of tony's own processes on a node, besides memory_mib */
 };
+
+enum { SLURM_PARTS_MAX = 8 };
+
+/* What is asked of Slurm: an allocation, or the components of a heterogeneous job. */
+struct slurm_size {
+    uint32_t n;
+    struct slurm_shape v[SLURM_PARTS_MAX];
+    /* Of each role its component, and of each component its constraint. An ordinary allocation has
+     * neither. */
+    uint32_t *of_role;
+    char *constraint[SLURM_PARTS_MAX]; /* NULL = none */
+};
 struct slurm_cluster {
     struct cluster_head head;
     /* After slurm_stage(): */
     char *programs; /* the directory with tony-master and tony-executor */
-    struct slurm_shape shape;
+    struct slurm_size size;
 };
+
+/* ---- shape.c ---- */
 
 /* Choose the number of nodes, and what is asked of each. wanted: tony.slurm.nodes, 0 = as few as
  * possible. -ERANGE: the nodes cannot hold the job. */
 int slurm_choose_shape(const struct job_spec *s, const slurm_nodes *nodes, uint32_t wanted,
                        uint32_t spare, struct slurm_shape *out, struct err *e);
+/* The same for the roles of which only[i] is set; NULL = all. out_idle_gpus: nodes, spare ones not
+ * counted, that get GPUs although no task there uses one. */
+int slurm_choose_shape_of(const struct job_spec *s, const bool *only, const slurm_nodes *nodes,
+                          uint32_t wanted, uint32_t spare, struct slurm_shape *out,
+                          uint32_t *out_idle_gpus, struct err *e);
+/* Take as many nodes as the shape says from the list. */
+void slurm_take_nodes(slurm_nodes *nodes, const struct slurm_shape *s);
+
+/* ---- parts.c ---- */
+
+/* Choose one allocation or components. -ERANGE: the nodes cannot hold the job; -EINVAL: keys of the
+ * job contradict each other. */
+int slurm_choose_size(const struct conf *c, const struct job_spec *s, const slurm_nodes *nodes,
+                      struct slurm_size *out, struct err *e);
+void slurm_size_done(struct slurm_size *z);
+uint32_t slurm_size_nodes(const struct slurm_size *z);
 
 /* ---- script.c ---- */
 
 /* The batch script of a job. dir: its directory; programs: NULL = not known yet. 0 or -ENOMEM. */
-int slurm_script(const struct conf *c, const struct job_spec *s, const struct slurm_shape *shape,
+int slurm_script(const struct conf *c, const struct job_spec *s, const struct slurm_size *size,
                  const char *id, const char *home, const char *programs, struct buf *out);
 
 /* ---- submit.c ---- */

@@ -64,13 +64,6 @@ static int read_nodes(const struct conf *c, slurm_nodes *out, struct err *e)
     return rc;
 }
 
-static int find_shape(const struct cluster_job *j, const slurm_nodes *nodes,
-                      struct slurm_shape *out, struct err *e)
-{
-    return slurm_choose_shape(j->spec, nodes, (uint32_t)conf_int(j->conf, "tony.slurm.nodes"),
-                              (uint32_t)conf_int(j->conf, "tony.slurm.spare-nodes"), out, e);
-}
-
 /* Arrays of allocations would run the job several times. */
 static int check_extra(const struct cluster_job *j, struct err *e)
 {
@@ -113,45 +106,58 @@ static json_t *capacity_json(const slurm_nodes *nodes)
                      "nodes", n);
 }
 
+/* An array of the components; an ordinary allocation has one. */
+static json_t *components_json(const struct slurm_size *z)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < z->n; i++) {
+        const struct slurm_shape *v = &z->v[i];
+        (void)json_array_append_new(
+            list, json_pack("{s:i, s:I, s:i, s:i}", "nodes", (int)v->nodes, "memory_mib",
+                            (json_int_t)(v->memory_mib + v->overhead_mib), "vcores", (int)v->vcores,
+                            "gpus", (int)v->gpus));
+    }
+    return list;
+}
+
 static int show_script(struct cluster *k, const struct cluster_job *j,
-                       const struct slurm_shape *shape, struct cluster_plan *out)
+                       const struct slurm_size *size, struct cluster_plan *out)
 {
     struct cluster_host *h = slurm_host(k);
     AUTO(buf_done) struct buf text = { 0 };
     struct err unread = { 0 };
     const char *home = host_look_paths(h, &unread) == 0 ? h->paths.home : "$TONY_HOME";
     AUTO(free_p) char *programs = str_printf("%s/programs/VERSION", home);
-    int rc = slurm_script(j->conf, j->spec, shape, "APPLICATION_ID", home, programs, &text);
+    int rc = slurm_script(j->conf, j->spec, size, "APPLICATION_ID", home, programs, &text);
     struct span rest = buf_span(&text), line;
     while (rc == 0 && rest.len && span_split(&rest, '\n', &line))
         rc = strv_take(&out->shown, span_dup(line));
     if (rc == 0)
-        out->more = json_pack("{s:s, s:{s:i, s:I, s:i, s:i}}", "script", buf_cstr(&text), "slurm",
-                              "nodes", (int)shape->nodes, "memory_mib",
-                              (json_int_t)(shape->memory_mib + shape->overhead_mib), "vcores",
-                              (int)shape->vcores, "gpus", (int)shape->gpus);
+        out->more = json_pack("{s:s, s:{s:i, s:I, s:i, s:i, s:o}}", "script", buf_cstr(&text),
+                              "slurm", "nodes", (int)slurm_size_nodes(size), "memory_mib",
+                              (json_int_t)(size->v[0].memory_mib + size->v[0].overhead_mib),
+                              "vcores", (int)size->v[0].vcores, "gpus", (int)size->v[0].gpus,
+                              "components", components_json(size));
     return rc;
 }
 
 int slurm_plan(struct cluster *k, struct cluster_job *j, struct cluster_plan *out, struct err *e)
 {
     slurm_nodes nodes = { 0 };
-    struct slurm_shape shape;
+    struct slurm_size size = { 0 };
     int rc = check_extra(j, &out->why);
     out->refused = rc < 0;
     if (rc == 0)
         rc = read_nodes(j->conf, &nodes, &out->why);
     if (rc == 0) {
         out->capacity = capacity_json(&nodes);
-        rc = find_shape(j, &nodes, &shape, &out->why);
+        rc = slurm_choose_size(j->conf, j->spec, &nodes, &size, &out->why);
     }
-    out->refused = out->refused || rc == -ERANGE;
-    if (rc == 0 && show_script(k, j, &shape, out) < 0) {
-        vec_done(&nodes);
-        return no_memory(e);
-    }
+    out->refused = out->refused || rc == -ERANGE || rc == -EINVAL;
+    rc = rc == 0 ? show_script(k, j, &size, out) : 0;
+    slurm_size_done(&size);
     vec_done(&nodes);
-    return 0;
+    return rc < 0 ? no_memory(e) : 0;
 }
 
 /* ---- the programs ---- */
@@ -203,17 +209,15 @@ int slurm_stage(struct cluster *k, struct cluster_job *j, struct err *e)
 {
     struct slurm_cluster *s = (struct slurm_cluster *)(void *)k;
     slurm_nodes nodes = { 0 };
-    struct slurm_shape shape;
     int rc = check_extra(j, e);
     if (rc < 0)
         return rc;
     rc = read_nodes(j->conf, &nodes, e);
     if (rc == 0)
-        rc = find_shape(j, &nodes, &shape, e);
+        rc = slurm_choose_size(j->conf, j->spec, &nodes, &s->size, e);
     vec_done(&nodes);
     if (rc < 0)
-        return rc == -ERANGE ? -EXIT_MISUSE : -EXIT_CLUSTER;
-    s->shape = shape;
+        return rc == -ERANGE || rc == -EINVAL ? -EXIT_MISUSE : -EXIT_CLUSTER;
     if (host_open_paths(slurm_host(k), e) < 0)
         return -EXIT_CLUSTER;
     rc = ship_put(slurm_host(k), j, e);
@@ -262,7 +266,7 @@ static int fill(struct slurm_cluster *s, struct cluster_job *j, const char *id, 
     if (rc == 0)
         rc = job_key_new(&key, e);
     if (rc == 0 &&
-        slurm_script(j->conf, j->spec, &s->shape, id, h->paths.home, s->programs, &script) < 0)
+        slurm_script(j->conf, j->spec, &s->size, id, h->paths.home, s->programs, &script) < 0)
         rc = err_set(e, ENOMEM, "no memory to submit the job");
     if (rc == 0)
         rc = write_file(dir, "job.conf", conf.p, conf.len, e);
@@ -372,8 +376,20 @@ int slurm_submit(struct cluster *k, struct cluster_job *j, bool owned,
     }
     struct err unread = { 0 };
     (void)write_number(dir, number, &unread); /* the script writes the number, too */
-    (void)strv_pushf(
-        &out->said, "submitted %s as %s, job %s of Slurm on %u node%s; logs in %s/logs",
-        j->spec->name, out->id, number, s->shape.nodes, s->shape.nodes == 1 ? "" : "s", dir);
+    uint32_t nodes = slurm_size_nodes(&s->size);
+    (void)strv_pushf(&out->said,
+                     "submitted %s as %s, job %s of Slurm on %u node%s; logs in %s/logs",
+                     j->spec->name, out->id, number, nodes, nodes == 1 ? "" : "s", dir);
+    if (s->size.n > 1)
+        (void)strv_pushf(&out->said,
+                         "it has %u components, which Slurm starts together in a backfill cycle",
+                         s->size.n);
+    for (uint32_t i = 0; s->size.n > 1 && i < s->size.n; i++)
+        if (s->size.v[i].nodes == 1) {
+            (void)strv_pushf(
+                &out->said, "one of them has a single node: Slurm ends the job if any of its nodes "
+                            "fails; with tony.slurm.spare-nodes: 1 it runs on");
+            break;
+        }
     return 0;
 }

@@ -367,7 +367,7 @@ static int keep_part(struct node *n, const Tony__Registered *m)
     for (size_t i = 0; i < m->n_containers && rc == 0; i++) {
         const Tony__Container *from = m->containers[i];
         struct sched_container c;
-        struct room room = { from->memory_mib, from->vcores, (uint32_t)from->n_gpus };
+        struct room room = { from->memory_mib, from->vcores, (uint32_t)from->n_gpus, n->has.part };
         rc = keeper_container_read(from, &c, &n->parts_texts);
         if (rc == 0)
             rc = keeper_container_copy_texts(&c, &n->parts_texts);
@@ -550,7 +550,8 @@ static void on_hello(struct conn *c, const Tony__Frame *f, void *arg)
     n->conn = c;
     n->state = NODE_REGISTERING;
     n->heard_ms = clock_mono_ms();
-    n->has = (struct room){ m->memory_mib ? m->memory_mib : UINT64_MAX, m->vcores, m->n_gpus };
+    n->has = (struct room){ m->memory_mib ? m->memory_mib : UINT64_MAX, m->vcores, m->n_gpus,
+                            part_of_node(s, m->index) };
     n->n_ends = n->n_acked = 0;
     strv_done(&n->parts_texts);
     conn_set_arg(c, &node_ops, n);

@@ -17,8 +17,8 @@
 
 bool room_fits(const struct room *room, const struct room *free)
 {
-    return room->memory_mib <= free->memory_mib && room->vcores <= free->vcores &&
-           room->gpus <= free->gpus;
+    return room->part == free->part && room->memory_mib <= free->memory_mib &&
+           room->vcores <= free->vcores && room->gpus <= free->gpus;
 }
 
 static void room_take(struct room *free, const struct room *room)

@@ -138,6 +138,12 @@ static size_t n_ready(const struct slurm *s)
 static char *refusal(const struct slurm *s, const struct room *room)
 {
     size_t ready = n_ready(s);
+    if (s->nodes.n < s->n_nodes)
+        return str_printf(
+            "%zu of the %u nodes of the allocation have never connected, and the others "
+            "have no room for it; all nodes must see TONY_HOME under the same path, and "
+            "reach the first node; batch.log in the job's directory may say more",
+            s->n_nodes - s->nodes.n, s->n_nodes);
     if (ready < s->n_nodes)
         return str_printf("%zu of the %u nodes of the allocation are lost, and the others have no "
                           "room for it; tony.slurm.spare-nodes asks for nodes in reserve",
@@ -295,6 +301,7 @@ static void slurm_close(struct sched *sched)
     if (!s)
         return;
     notice_close(s);
+    parts_done(s);
     nodes_close(s);
     conn_close(s->head);
     loop_timer_free(s->turn);
@@ -356,7 +363,10 @@ static int slurm_open(const struct sched_config *cfg, struct sched **out, struct
     s->register_by_ms = now + (cfg->epoch > 1 ? REGISTER_MS : 0);
     s->turn = loop_timer_new(cfg->loop, on_turn, s);
     s->tick = loop_timer_new(cfg->loop, on_tick, s);
+    const char *components = getenv("TONY_SLURM_COMPONENTS");
     int rc = s->turn && s->tick ? 0 : err_set(e, ENOMEM, "no memory to start the master");
+    if (rc == 0)
+        rc = parts_read(s, components ? components : "", e);
     if (rc == 0)
         rc = notice_open(s, e);
     if (rc == 0)
@@ -387,7 +397,8 @@ static int slurm_request(struct sched *sched, const struct sched_ask *asks, size
         if (rc == -EEXIST)
             continue;
         h->state = HOLD_WAITING;
-        h->room = (struct room){ asks[i].memory_mib, asks[i].vcores, asks[i].gpus };
+        h->room = (struct room){ asks[i].memory_mib, asks[i].vcores, asks[i].gpus,
+                                 part_of_role(s, asks[i].role) };
         h->waits_since = clock_mono_ms();
     }
     slurm_turn_soon(s);
@@ -474,7 +485,8 @@ static int slurm_resize(struct sched *sched, const struct sched_ask *whole, size
     free(TAKE(s->refused_demand));
     s->refused_slot = SCHED_NO_SLOT;
     for (size_t i = 0; i < n; i++)
-        v[i] = (struct room){ whole[i].memory_mib, whole[i].vcores, whole[i].gpus };
+        v[i] = (struct room){ whole[i].memory_mib, whole[i].vcores, whole[i].gpus,
+                              part_of_role(s, whole[i].role) };
     if (n > s->demand_n && nodes_are_settled(s) && !place_fits(s, v, n)) {
         s->refused_demand =
             str_printf("the allocation of %u nodes has no room for %zu containers, and Slurm does "

@@ -5,6 +5,7 @@
  * slurm.c   the functions of struct sched_ops, and the events
  * nodes.c   the connections of the keepers
  * notice.c  Slurm is going to end this run of the job
+ * parts.c   the components of a heterogeneous job
  * place.c   which node gets which container
  */
 #ifndef TONY_SCHEDULER_SLURM_SLURM_INT_H
@@ -24,6 +25,13 @@ struct slurm_question; /* notice.c */
 struct room {
     uint64_t memory_mib;
     uint32_t vcores, gpus;
+    uint32_t part; /* component; 0 in an ordinary allocation */
+};
+
+enum { PARTS_MAX = 8 }; /* of cluster/slurm: SLURM_PARTS_MAX */
+struct part_role {
+    uint32_t part;
+    char *name;
 };
 
 enum node_state {
@@ -98,8 +106,11 @@ struct slurm {
     struct loop_timer *finish; /* after slurm_finish() */
     struct loop_timer *fate;   /* notice_fate(), if the answer is known */
     void (*fate_done)(bool over, const char *who, const char *text, void *arg);
-    uint32_t n_nodes; /* of the allocation */
-    uint32_t run;     /* how often Slurm has put the job back into its queue */
+    uint32_t n_nodes;             /* of the allocation */
+    uint32_t n_parts;             /* components; 0 = an ordinary allocation */
+    uint32_t part_end[PARTS_MAX]; /* the number after the last node of each component */
+    VEC(struct part_role) part_roles;
+    uint32_t run; /* how often Slurm has put the job back into its queue */
     struct notice notice;
     VEC(struct node *) nodes;
     VEC(struct hold) holds;  /* sorted by slot */
@@ -148,6 +159,13 @@ void notice_of_node(struct slurm *s, const struct node *n, uint32_t signal);
 bool notice_explains_lost_nodes(const struct slurm *s);
 int notice_fate(struct slurm *s,
                 void (*done)(bool over, const char *who, const char *text, void *arg));
+
+/* parts.c */
+/* text: TONY_SLURM_COMPONENTS; "" = an ordinary allocation. 0, -EINVAL or -ENOMEM. */
+int parts_read(struct slurm *s, const char *text, struct err *e);
+void parts_done(struct slurm *s);
+uint32_t part_of_role(const struct slurm *s, const char *role);
+uint32_t part_of_node(const struct slurm *s, uint32_t index);
 
 /* place.c */
 /* Choose nodes for the waiting holds, and ask their keepers. */
