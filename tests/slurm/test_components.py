@@ -156,7 +156,8 @@ def test_all_components_go_back_into_the_queue(tony, backfill):
     assert backfill.run("scontrol", "requeue", tony.number(app), user=tony.user).returncode == 0
     wait_until(lambda: set(backfill.job(tony.number(app)).split()) == {"PENDING"}, "both components wait")
     wait_until(lambda: set(backfill.job(tony.number(app)).split()) == {"RUNNING"}, "both components start again", limit=240)
-    assert tony.await_running(app, 3)["epoch"] > first
+    wait_until(lambda: (tony.status(app).get("epoch") or 0) > first, "the master of the next run answers")
+    tony.await_running(app, 3)
     tony("stop", app)
 
 
