@@ -3,14 +3,17 @@
 
 import contextlib
 import json
+import os
+import pathlib
 import re
 import signal
+import subprocess
 import sys
 import urllib.error
 import urllib.request
 
 import pytest
-from conftest import ROOT
+from conftest import BIN, ROOT, wait_until
 
 sys.path.insert(0, str(ROOT / "tests"))
 from lib_notebook import STAND_IN, environment, need_browser, start, use  # noqa: E402
@@ -47,6 +50,27 @@ def test_a_notebook(tony, venv, how):
     assert p.returncode == 0 and "worker" not in err, err
     app = re.search(r"application_\d+_\d+", err).group()
     assert tony.state(app) == ("KILLED" if how == "int" else "SUCCEEDED")
+
+
+def test_ctrl_c_while_the_url_is_printed(tony, venv):
+    """The client blocks in the write of the URL, since its output is a full pipe."""
+    ours, theirs = os.pipe()
+    os.set_blocking(theirs, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(theirs, b"\n" * 4096)
+    os.set_blocking(theirs, True)
+    p = subprocess.Popen([BIN / "tony", "notebook", "--memory", "64m", "--src_dir", venv / "src", "--python_venv", venv / "v"],
+                         env=tony.env, stdout=theirs, stderr=subprocess.PIPE, text=True)
+    os.close(theirs)
+    number = {"x86_64": "1 0x1 ", "aarch64": "64 0x1 "}[os.uname().machine]  # of write(), and the descriptor
+    wait_until(lambda: pathlib.Path(f"/proc/{p.pid}/syscall").read_text().startswith(number), "the client writes the URL")
+    p.send_signal(signal.SIGINT)
+    with os.fdopen(ours) as pipe:
+        assert "http://127.0.0.1:" in pipe.read()
+    _, err = p.communicate(timeout=60)
+    assert p.returncode == 0, (p.returncode, err)
+    assert tony.state(re.search(r"application_\d+_\d+", err).group()) == "KILLED"
 
 
 def test_without_jupyter_the_user_is_told(tony):

@@ -107,11 +107,13 @@ def test_a_job_file_that_fails(airflow):
 
 
 def test_the_job_is_stopped_with_airflows_task(airflow):
+    def jobs():
+        return {j["application_id"]: j["state"] for j in airflow.tony.json("list")["jobs"]}
+    before = jobs()
     p = airflow.start("""
         dag(job={**JOB, "command": "sleep 600"}).test()
     """)
-    app = wait_until(lambda: next((j["application_id"] for j in airflow.tony.json("list")["jobs"] if j["state"] == "RUNNING"), None),
-                     "the job runs", 600, 0.5)
+    app = wait_until(lambda: next((a for a, state in jobs().items() if state == "RUNNING" and a not in before), None), "the job runs", 600, 0.5)
     p.send_signal(signal.SIGTERM)
     end(p)
     assert airflow.tony.await_state(app, "KILLED")["state"] == "KILLED", p.out

@@ -146,6 +146,7 @@ static bool on_update(const char *state, const json_t *summary, void *arg)
                 NULL) < 0)
         return false;
     n->port = (uint16_t)port;
+    signals_hold(); /* until serve() follows the job: whoever has read the URL may send a signal */
     return true;
 }
 
