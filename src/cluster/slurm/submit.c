@@ -64,7 +64,7 @@ static int read_nodes(const struct conf *c, slurm_nodes *out, struct err *e)
     return rc;
 }
 
-/* Arrays of allocations would run the job several times. */
+/* Arrays of allocations would run the job several times; images are not run. */
 static int check_extra(const struct cluster_job *j, struct err *e)
 {
     static const char *const refused[] = { "--array",    "-a",           "--requeue",
@@ -87,6 +87,12 @@ static int check_extra(const struct cluster_job *j, struct err *e)
             }
         }
     strv_done(&list);
+    if (rc >= 0 && conf_bool(j->conf, "tony.docker.enabled")) { /* no task may run outside of it */
+        rc = err_set(e, EINVAL, "%s: tony runs no images on Slurm",
+                     conf_origin(j->conf, "tony.docker.enabled"));
+        err_hint(e, "leave tony.docker.enabled out, and call the site's container program in the "
+                    "command");
+    }
     return rc < 0 ? -EXIT_MISUSE : 0;
 }
 
