@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What works on the pool works on Slurm, too: archives, virtual environments, measurements. Images are refused."""
+"""What works on the pool works on Slurm, too: archives, virtual environments, notebooks, measurements. Images are refused."""
 
+import json
 import os
+import re
 import subprocess
 
-from lib_slurm import wait_until
+from lib_notebook import STAND_IN, URL
+from lib_slurm import as_user, wait_until
 from test_slurm import app_of
 
 PYTHON = os.path.realpath("/usr/bin/python3")
@@ -41,6 +44,34 @@ def test_an_image_is_refused(tony, slurm):
         done = tony(command, tony.job_file("true", conf=conf), ok=False)
         assert done.returncode == 2 and "runs no images on Slurm" in done.stdout + done.stderr, done.stdout + done.stderr
     assert not slurm.jobs()
+
+
+def get(tony, url):
+    """As the user of the job: a notebook lets nobody else in. None: it does not listen yet."""
+    read = f"import urllib.request; print(urllib.request.urlopen({url!r}, timeout=30).read().decode())"
+    done = subprocess.run([*as_user(tony.user), PYTHON, "-c", read], capture_output=True, text=True, timeout=60)
+    return json.loads(done.stdout) if done.returncode == 0 else None
+
+
+def test_a_notebook(tony):
+    venv = tony.base / "v"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin/python").write_text(STAND_IN)
+    (venv / "bin/python").chmod(0o755)
+    own(tony, venv)
+    p = subprocess.Popen([*as_user(tony.user), str(tony.program), "notebook", "--cluster", "slurm", "--memory", "100m", "--python_venv", str(venv)],
+                         env={**tony.slurm.environment(), **tony.env}, cwd=tony.base, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE, text=True)
+    try:
+        url = p.stdout.readline().strip()
+        assert URL.fullmatch(url), url + tony.logs()
+        args, token, _ = wait_until(lambda: get(tony, url), "the notebook answers")
+        assert url.endswith(token) and args[:2] == ["-m", "jupyterlab"]
+    finally:
+        p.terminate()
+        err = p.communicate(timeout=60)[1]
+    app = re.search(r"application_\d+_\d+", err).group()
+    wait_until(lambda: not tony.status(app)["live"], "the notebook ends with its client")
 
 
 def test_measurements(tony):
