@@ -25,6 +25,7 @@
 enum {
     RESCAN_MS = 20,        /* between two rounds of SIGKILL */
     ENGINE_ROUNDS = 150,   /* of RESCAN_MS, in which podman or docker kills the container itself */
+    ENGINE_FAILED = 125,   /* the exit code of podman and docker for an error of their own */
     HARD_AFTER_ROUNDS = 3, /* then SIGSTOP all before SIGKILL: they may fork as fast as they die */
     STRAYS_MS = 150,       /* the node sends KILL 250 ms after TERM */
     TAIL_MAX = 4096,       /* as in tail.c */
@@ -143,6 +144,8 @@ static void finish(struct executor *x)
         note_oom(x, cgroup_memory_max(&x->cfg->cgroup));
     else if (!a->forced && engine_oom_killed(x))
         note_oom(x, x->cfg->memory_bytes);
+    if (x->engine && !a->engine_failed && !a->engine_gave_up)
+        engine_forget(x);
     enum end_reason reason = reason_of(a);
     note_rank(x);
     note_driver(x);
@@ -222,6 +225,8 @@ void attempt_on_child(struct executor *x)
         a->cpu_ms += (uint64_t)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1000 +
                      (uint64_t)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1000;
         a->max_rss = MAX(a->max_rss, (uint64_t)used.ru_maxrss * 1024);
+        if (WIFSIGNALED(status) || WEXITSTATUS(status) == ENGINE_FAILED)
+            a->engine_failed = true;
         if (a->ranks) {
             (void)ranks_exited(a, pid, a->exit_as ? a->exit_as << 8 : status, now_us);
         } else if (pid == a->pid && !a->exited) {

@@ -15,6 +15,7 @@
 #include "base/str.h"
 #include "base/util.h"
 #include "executor/command.h"
+#include "executor/engine_left.h"
 #include "executor/executor_int.h"
 
 extern char **environ;
@@ -332,6 +333,13 @@ int engine_prepare(struct executor *x, const char *text, uint32_t rank, struct s
         command_done(&c);
         return err_set(e, ENOMEM, "cannot prepare the container: %m");
     }
+    char name[NAME_MAX_LEN];
+    container_name(x, rank, name);
+    rc = left_note(x->cfg->job_dir, name, x->engine, e);
+    if (rc < 0) {
+        command_done(&c);
+        return rc;
+    }
     *out = c;
     return 0;
 }
@@ -374,6 +382,15 @@ int engine_exec(const struct executor *x, const struct strv *argv, bool tty, boo
     }
     *out = c;
     return 0;
+}
+
+void engine_forget(const struct executor *x)
+{
+    for (uint32_t rank = 0; rank < MAX(x->role->ranks, 1u); rank++) {
+        char name[NAME_MAX_LEN];
+        container_name(x, rank, name);
+        left_forget(x->cfg->job_dir, name);
+    }
 }
 
 void engine_kill(struct executor *x)

@@ -45,6 +45,9 @@ bool engine_oom_killed(const struct executor *x);
  * children of the executor. Does not wait. */
 void engine_kill(struct executor *x);
 
+/* The engines of all ranks have exited by themselves, so they have removed their containers. */
+void engine_forget(const struct executor *x);
+
 /* ---- engine_stop.c: TERM reaches the command in an image whenever it is sent ---- */
 
 /* Send TERM to the command of each rank. If a container has not started yet, ask its engine to give

@@ -82,8 +82,9 @@ struct attempt {
     int64_t strays_at_ms;
     unsigned kill_rounds;
     /* With an image: the processes of the command have got TERM. engine_gave_up: an engine got TERM
-     * before its command had started. */
-    bool told, engine_gave_up;
+     * before its command had started. engine_failed: an engine, or a process that it has left, was
+     * killed, or the engine could not do its work. So its container may be left. */
+    bool told, engine_gave_up, engine_failed;
     int64_t look_at_ms; /* ATTEMPT_STOPPING: the next engine_stop_again() */
     uint64_t max_rss, cpu_ms, oom_before;
     struct logs logs;
@@ -100,12 +101,12 @@ struct executor {
     uint16_t port, tb_port;
 
     /* the master */
-    uint32_t epoch;      /* the highest epoch whose Welcome this executor has accepted */
-    bool greeted;        /* the master has sent Welcome on this connection */
-    bool end_in_hello;   /* the ExecutorHello of this connection had the end of the attempt */
+    uint32_t epoch;       /* the highest epoch whose Welcome this executor has accepted */
+    bool greeted;         /* the master has sent Welcome on this connection */
+    bool end_in_hello;    /* the ExecutorHello of this connection had the end of the attempt */
     int64_t own_until_ms; /* the master wants its own heartbeats until then: quiet.h */
-    unsigned tries;      /* attempts to connect since the connection broke */
-    char *master_socket; /* where the socket of the master was found later; NULL = as configured */
+    unsigned tries;       /* attempts to connect since the connection broke */
+    char *master_socket;  /* where the socket of the master was found later; NULL = as configured */
     int64_t dial_at_ms, away_since_ms, beat_at_ms;
     /* On a cluster: sent_ms is the time of the last send. confirmed_ms is the latest sent_ms whose
      * bytes the master's machine has all confirmed; the lease begins then. */

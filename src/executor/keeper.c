@@ -129,6 +129,8 @@ static void child_ended(struct keeper *k, pid_t pid, int status)
     struct container *c = container_by_pid(k, pid);
     if (c)
         container_exited(k, c, status);
+    else if (left_exited(k, pid, status))
+        k->look_for_orphans = k->draining.n > 0; /* containers_drain() waits for the engine */
     else if (pid == k->master_pid)
         master_died(k, status);
     else
@@ -214,6 +216,7 @@ static void on_time(struct keeper *k)
     containers_tick(k, now);
     groups_tick(k, now);
     beats_tick(k, now);
+    left_tick(&k->left, now);
     if (now >= k->master_at_ms && k->state == KEEPER_RUNNING)
         master_start(k);
     if (now >= k->pool_at_ms)
@@ -235,6 +238,8 @@ static int timeout_ms(const struct keeper *k)
     int64_t at = MIN(MIN(k->next_kill_ms, k->master_at_ms), k->pool_at_ms), now = clock_mono_ms();
     at = MIN(MIN(at, k->reap_at_ms), node_deadline(k));
     at = MIN(MIN(at, k->beats.at_ms), MIN(k->groups.at_ms, run_deadline(k)));
+    if (!k->look_for_orphans)
+        at = MIN(at, left_deadline(&k->left));
     if (k->state != KEEPER_RUNNING)
         at = MIN(at, k->kill_at_ms);
     if (k->look_for_orphans)
@@ -283,7 +288,7 @@ static void wait_for_something(struct keeper *k)
 static bool is_over(const struct keeper *k)
 {
     return k->state != KEEPER_RUNNING && k->n_alive == 0 && k->master_pid == 0 &&
-           !k->look_for_orphans;
+           !k->look_for_orphans && !left_is_busy(&k->left);
 }
 
 static void run(struct keeper *k)
@@ -294,6 +299,8 @@ static void run(struct keeper *k)
         containers_launch_some(k);
         if (k->look_for_orphans)
             containers_drain(k);
+        if (!k->look_for_orphans)
+            (void)left_remove(k);
         if (!k->exits_failed)
             exits_write(k);
         master_tell_ends(k);

@@ -371,6 +371,7 @@ void container_exited(struct keeper *k, struct container *c, int status)
     c->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
     c->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     bool clean = c->record->clean;
+    left_look(&k->left);
     take_record(c);
     /* The cluster ends this run of the job. If it is not over, the next run reads the end. */
     if (k->kind == KEEPER_OF_NODE && k->state == KEEPER_TAKING_DOWN)
@@ -387,15 +388,16 @@ void container_exited(struct keeper *k, struct container *c, int status)
         settle(k, c); /* no memory: do not wait for the orphans; the keeper kills them anyway */
 }
 
-/* Kill all children that are neither the master nor an executor, with their descendants: they are
- * orphans of a dead executor. Returns how many children there were. */
+/* Kill all children that are not the master, an executor or the engine of left_remove(), with their
+ * descendants: they are orphans of a dead executor. Returns how many children there were. */
 static unsigned kill_orphans(struct keeper *k)
 {
     struct pids children = { 0 }, descendants = { 0 };
     unsigned n = 0;
     proctree_children(getpid(), &children);
     for (size_t i = 0; i < children.n; i++) {
-        if (children.v[i] == k->master_pid || container_by_pid(k, children.v[i]))
+        if (children.v[i] == k->master_pid || children.v[i] == k->left.pid ||
+            container_by_pid(k, children.v[i]))
             continue;
         descendants.n = 0;
         proctree_below(children.v[i], &descendants);
@@ -420,6 +422,8 @@ void containers_drain(struct keeper *k)
     k->look_for_orphans = left > 0;
     if (left)
         return; /* SIGCHLD or the timer continues */
+    if (k->draining.n && left_remove(k))
+        return; /* docker lets a container run on: its end continues */
     for (size_t i = 0; i < k->draining.n; i++)
         settle(k, k->draining.v[i]);
     k->draining.n = 0;

@@ -95,7 +95,8 @@ static int put_away(struct keeper *k, struct err *e)
 {
     AUTO(free_p) char *to = paths_history(&k->paths, k->app_id);
     AUTO(free_p) char *key = str_printf("%s/key", k->job_dir);
-    if (!to || !key)
+    AUTO(free_p) char *engines = str_printf("%s/engines", k->job_dir);
+    if (!to || !key || !engines)
         return err_set(e, ENOMEM, "cannot move the job to the history: %m");
     bool aborted = str_eq(k->final_state, "MASTER_FAILED");
     if (!aborted)
@@ -103,7 +104,8 @@ static int put_away(struct keeper *k, struct err *e)
     remove_in_place(k, aborted);
     if (aborted)
         return 0;
-    (void)unlink(key); /* the history needs no secret */
+    (void)rmdir(engines); /* only a job with images has it, and it is empty */
+    (void)unlink(key);    /* the history needs no secret */
     secrets_remove(k->job_dir);
     return rename(k->job_dir, to) == 0 ? 0
                                        : err_set(e, errno, "cannot move the job to '%s': %m", to);

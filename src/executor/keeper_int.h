@@ -36,6 +36,7 @@
 #include "base/reason.h"
 #include "executor/cgroup.h"
 #include "executor/container.h"
+#include "executor/engine_left.h"
 #include "executor/executor.h"
 #include "executor/link.h"
 #include "executor/record.h"
@@ -258,6 +259,7 @@ struct keeper {
     int64_t reap_at_ms;   /* when to call reap_all(); INT64_MAX = no child has ended */
     int64_t reaped_ms;    /* when it ran last */
     bool look_for_orphans;
+    struct left left; /* containers of podman or docker */
     struct {
         uint32_t *v; /* slots: memory that keeper_beats.c uses again */
         size_t n, cap;

@@ -340,6 +340,7 @@ int keeper_start(struct keeper *k, int argc, char **argv, struct err *e)
                           .kill_at_ms = INT64_MAX,
                           .next_kill_ms = INT64_MAX,
                           .reap_at_ms = INT64_MAX,
+                          .left = { .look_at_ms = INT64_MAX, .kill_at_ms = INT64_MAX },
                           .groups.at_ms = INT64_MAX,
                           .beats.at_ms = INT64_MAX,
                           .master_at_ms = INT64_MAX,
@@ -360,8 +361,10 @@ int keeper_start(struct keeper *k, int argc, char **argv, struct err *e)
         return rc == -EWOULDBLOCK ? KEEPER_GPU_TAKEN : KEEPER_FAILED;
     if (run_open(k, e) < 0 || exits_open(k, e) < 0)
         return KEEPER_FAILED;
-    if (k->life > 1 && k->kind != KEEPER_HEAD)
+    if (k->life > 1 && k->kind != KEEPER_HEAD) {
         remove_leftovers(k->job_dir, k->app_id);
+        left_look(&k->left);
+    }
     if (k->kind != KEEPER_OF_NODE && k->listen_fd < 0 &&
         (k->listen_fd = link_listen(k->socket, e)) < 0)
         return KEEPER_FAILED;
@@ -389,6 +392,7 @@ void keeper_start_done(struct keeper *k)
     free(k->master_socket);
     free(k->lock_path);
     node_done(k);
+    left_done(&k->left);
     resize_done(k);
     cgroup_job_done(&k->cgroup);
     paths_done(&k->paths);
@@ -405,6 +409,7 @@ static int cleanup(struct keeper *k, struct err *e)
     if (k->lock_fd < 0)
         return k->lock_fd == -EBUSY ? KEEPER_ALREADY : KEEPER_FAILED;
     remove_leftovers(k->job_dir, k->app_id);
+    left_remove_all(k->job_dir);
     keeper_clear_ended(k->ended_dir, k->spare_dir);
     if (access(k->job_dir, F_OK) == -1)
         keeper_unlock(k);

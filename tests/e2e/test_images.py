@@ -120,6 +120,53 @@ def test_a_stop_leaves_no_container_that_was_made_and_not_started(lab, engine):
     lab.settled()
 
 
+def removals(engine):
+    try:
+        return [c for c in pathlib.Path(f"{engine}.calls").read_text().splitlines() if c.startswith("rm ")]
+    except FileNotFoundError:
+        return []
+
+
+@pytest.mark.parametrize("name", ["podman", "docker"])
+@pytest.mark.parametrize("victims", [("executor",), ("keeper",), ("pool", "keeper", "master", "executor")], ids="-".join)
+def test_containers_are_removed_after_their_executor_was_killed(lab, engine, victims, name):
+    """The engine dies with the executor, so it cannot remove the container that it has made."""
+    engine_that(engine, '"${@:i}"')
+    if name == "docker":
+        engine = engine.rename(engine.parent / name)
+        for path in os.environ["PATH"].split(":"):
+            for program in pathlib.Path(path).glob("*"):
+                if program.name not in ("podman", "docker") and not (engine.parent / program.name).exists():
+                    (engine.parent / program.name).symlink_to(program)
+        lab.env["PATH"] = f"{engine.parent}:{lab.bin}"
+    app = lab.submit(lab.workers("echo up; sleep 1000", conf={**CONF, "tony.task.restarts.node-lost": 0}))
+    wait_until(lambda: "up" in lab.log_so_far(app, "worker:0") if lab.n_running(app) else False, "it runs")
+    recorded = [p.name for p in (lab.home / "jobs" / app / "engines").iterdir()]
+    assert len(recorded) == 1
+    kill9(*[pid for kind in victims for pid in lab.pids(kind, None if kind == "pool" else app)])
+    lab.json("pool", "start")
+    lab.in_history(app)
+    assert set(removals(engine)) == {f"rm --force --volumes {'--ignore ' if name == 'podman' else ''}{recorded[0]}"}
+    assert not (lab.home / "history" / app / "engines").exists()
+    lab.settled()
+
+
+def test_a_container_is_removed_after_its_engine_was_killed(lab, engine):
+    """As when the kernel kills all processes of the task for its memory. The engine fails at first."""
+    engine.write_text('#!/bin/bash\necho "$@" >> "$0.calls"\n[ "$1" = run ] && kill -9 $$\n[ $(grep -c ^rm "$0.calls") = 2 ]\n')
+    r = lab.run("run", lab.workers("true", conf=CONF))
+    assert r.returncode == 1
+    assert len(removals(engine)) == 2
+    lab.settled()
+
+
+def test_an_engine_that_exits_by_itself_has_removed_its_container(lab, engine):
+    engine_that(engine, '"${@:i}"')
+    lab.run("run", lab.workers("exit 3", conf=CONF, instances=2))
+    assert not removals(engine)
+    lab.settled()
+
+
 def test_docker_when_there_is_no_podman(lab, engine):
     engine.rename(engine.parent / "docker")
     docker = engine.parent / "docker"
@@ -190,6 +237,12 @@ def containers_alive(app):
     return found
 
 
+def containers_listed(lab, app):
+    """Containers that podman knows, also dead ones."""
+    out = subprocess.run(["podman", "ps", "--all", "--format={{.Names}}"], env=lab.env, cwd=lab.base, capture_output=True, text=True, check=True, **lab.user)
+    return [name for name in out.stdout.split() if app.replace("application", "container") in name]
+
+
 def test_in_a_real_container(lab, real):
     app = lab.submit(real("cat /etc/mark; id -u; echo mine > mine; trap 'echo term; exit 0' TERM; echo up; while :; do sleep 0.1; done",
                           {"tony.task.kill-grace-ms": 600000}))
@@ -231,6 +284,7 @@ def test_memory_of_a_real_container(lab, real):
     assert r.returncode == 1
     app = max(p.name for p in (lab.home / "history").iterdir())
     assert lab.status(app)["tasks"][0]["reason"] == "out_of_memory", lab.ok("status", app)
+    assert not containers_listed(lab, app), "the kernel has killed podman, too"
     lab.settled()
 
 
@@ -249,6 +303,7 @@ def test_processes_die_around_a_real_container(lab, real, victims):
         lab.ok("kill", app)
     lab.in_history(app)
     wait_until(lambda: not containers_alive(app), "all processes of the container are dead")
+    assert not containers_listed(lab, app)
     lab.settled()
 
 

@@ -24,7 +24,8 @@ NEEDED = ("debootstrap", "qemu-system-x86_64", "qemu-img", "mke2fs", "ssh", "ssh
 PACKAGES = ("systemd-sysv", "dbus", "libpam-systemd", "openssh-server", "iproute2", "procps", "python3-minimal",
             "linux-image-cloud-amd64", "kmod", "netbase")
 # podman and docker, also of ordinary users; dockerd does not start at boot
-ENGINES = ("podman", "crun", "uidmap", "fuse-overlayfs", "dbus-user-session", "docker.io", "iptables", "rootlesskit", "slirp4netns")
+ENGINES = ("podman", "crun", "uidmap", "fuse-overlayfs", "dbus-user-session", "docker.io", "apparmor", "iptables", "rootlesskit", "slirp4netns",
+           *(() if SUITE == "bookworm" else ("docker-cli",)))  # in bookworm it is a part of docker.io
 USERS = {"root": 0, "user": 1000, "other": 1001}
 PROGRAMS = ("tony", "tony-pool", "tony-master", "tony-executor", "tony-pack", "tony-gpu")
 DISK = "6G"

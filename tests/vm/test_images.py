@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Tasks in container images, run by Debian's podman and docker with control groups v2. Whatever happens to a job, the
+engine knows none of its containers afterwards.
+"""
+
+import pytest
+from conftest import Jobs, machine_with
+from lib_vm import ENGINES
+
+IMAGE = "localhost/vm-test:1"
+# An image of a few programs of the machine, with the libraries that they need.
+MAKE_IMAGE = """set -e
+cd $(mktemp -d)
+for p in sh bash cat sleep tr head id ls; do mkdir -p root/bin; cp -L /bin/$p root/bin/; ldd /bin/$p; done |
+    grep -o '/[^ ]*' | sort -u | while read f; do mkdir -p root/${f%%/*}; cp -L $f root/$f; done
+mkdir -p root/etc root/tmp; echo of the image > root/etc/mark
+tar c -C root . | %s import - %s
+"""
+HOG = "x=$(cat /dev/zero | tr '\\0' x | head -c 300000000); echo ${#x}"
+TRAP = "trap 'echo term; exit 0' TERM; echo up; while :; do sleep 0.2; done"
+# engine, user, lingers
+CASES = {"podman-of-root": ("podman", "root", False), "podman-of-a-user": ("podman", "user", True),
+         "podman-without-lingering": ("podman", "user", False), "docker-of-root": ("docker", "root", False),
+         "docker-of-a-user": ("docker", "user", True)}
+
+
+@pytest.fixture(scope="module")
+def machine():
+    yield from machine_with(packages=ENGINES, memory_mib=2048)
+
+
+class InImages(Jobs):
+    def __init__(self, machine, user, engine):
+        super().__init__(machine, user)
+        self.engine = engine
+
+    def submit(self, command, memory="64m", conf=None, **top):
+        conf = {"tony.docker.enabled": True, "tony.docker.containers.image": IMAGE, "tony.task.restarts.node-lost": 0,
+                "tony.task.kill-grace-ms": 600000, **(conf or {})}
+        return super().submit(command, memory, conf=conf, **top)
+
+    def up(self, command=TRAP):
+        app = self.submit(command)
+        self.wait_for(lambda: self.state(app) == "RUNNING" and "up" in self.tony("logs", app, check=False), "the task runs", 300)
+        assert self.listed()
+        return app
+
+    def over(self, app):
+        self.wait_for(lambda: self.state(app) in ("SUCCEEDED", "FAILED", "KILLED"), f"{app} is over", 300)
+        return self.json("status", app)
+
+    def listed(self):
+        """Containers that the engine knows, also dead ones."""
+        return self.sh(f"{self.engine} ps --all --format '{{{{.Names}}}} {{{{.Status}}}}'", timeout=300)
+
+    def clean(self):
+        self.wait_for(lambda: not self.sh("ls ~/.tony/jobs ~/.tony/pool/ended | grep application || true"), "the job was put away")
+        assert self.listed() == ""
+
+
+@pytest.fixture(scope="module", params=CASES, ids=CASES)
+def case(machine, request):
+    engine, user, lingers = CASES[request.param]
+    root = lambda command: machine.ssh("root", command, timeout=600)  # noqa: E731
+    if engine == "docker":  # tony takes podman if both are installed
+        root("chmod -x /usr/bin/podman; systemctl start docker; usermod -a -G docker user")
+    root(f"loginctl {'enable' if lingers else 'disable'}-linger user")
+    jobs = InImages(machine, user, engine)
+    jobs.sh(MAKE_IMAGE % (engine, IMAGE), timeout=600)
+    yield jobs
+    jobs.sh("tony pool stop --force; rm -rf ~/.tony ~/job*; true")
+    root("loginctl disable-linger user; chmod +x /usr/bin/podman; systemctl stop docker.service docker.socket containerd")
+
+
+def test_a_job_in_an_image(case):
+    case.sh("mkdir -p ~/in; echo from outside > ~/in/file")
+    home = case.sh("echo ~")
+    app = case.submit("cat /etc/mark /in/file; id -u; echo no > /in/no || echo refused; ls /home /root || echo hidden",
+                      conf={"tony.docker.containers.mount": f"{home}/in:/in:ro"})
+    doc = case.over(app)
+    out = case.tony("logs", app, "--stdout").split("\n")
+    uid = case.sh("id -u")
+    assert out[:4] == ["of the image", "from outside", uid, "refused"] and out[-1] == "hidden", out
+    assert doc["state"] == "SUCCEEDED", out
+    case.clean()
+
+
+def test_memory(case):
+    app = case.submit(HOG)
+    assert case.over(app)["state"] == "FAILED"
+    assert "ran out of memory" in case.tony("status", app), case.tony("status", app)
+    case.clean()
+
+
+def test_stop(case):
+    app = case.up()
+    case.tony("stop", app, timeout=300)
+    assert case.over(app)["state"] == "KILLED"
+    assert case.tony("logs", app, "--stdout").split() == ["up", "term"]
+    case.clean()
+
+
+@pytest.mark.parametrize("victims", [("executor",), ("keeper",), ("pool", "keeper", "master", "executor")], ids="-".join)
+def test_processes_die(case, victims):
+    app = case.up()
+    case.sh("kill -9 " + " ".join(f"$(pgrep -u $(id -u) -x tony-{name})" for name in victims))
+    case.tony("pool", "start")
+    assert case.over(app)["state"] == "FAILED"
+    case.clean()
+
+
+def test_the_master_dies(case):
+    app = case.up()
+    old = case.sh("pgrep -u $(id -u) -x tony-master")
+    case.sh(f"kill -9 {old}")
+    case.wait_for(lambda: case.sh("pgrep -u $(id -u) -x tony-master || true") not in ("", old), "another master")
+    case.wait_for(lambda: case.state(app) == "RUNNING", "it has taken over")
+    assert "Up" in case.listed()
+    case.tony("stop", app, timeout=300)
+    assert case.over(app)["restarts"] == 0
+    case.clean()
+
+
+def test_the_machine_loses_its_power(case):
+    app = case.up()
+    case.sh("sync")
+    case.machine.lose_power()
+    case.machine.boot()
+    if case.engine == "docker":
+        case.machine.ssh("root", "systemctl start docker", timeout=600)
+    case.tony("pool", "start")
+    assert case.over(app)["state"] == "FAILED"
+    case.clean()
