@@ -360,7 +360,7 @@ static void on_close(struct tcp *t, const struct err *why, void *arg)
     } else {
         e = (struct rpc_error){ .kind = RPC_FAULT_UNREACHABLE, .err = *why };
         if (e.err.num == 0)
-            (void)err_set(&e.err, ECONNRESET, "the connection was closed at once");
+            (void)err_set(&e.err, ECONNRESET, "the server closed the connection at once");
     }
     lost(c, &e);
     if (!c->dead)

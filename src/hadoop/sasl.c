@@ -93,7 +93,8 @@ int sasl_wrap(struct sasl *s, struct span plain, struct buf *out, struct err *e)
 int sasl_unwrap(struct sasl *s, struct span packet, struct buf *out, struct err *e)
 {
     if (!s->done || packet.len > SASL_PACKET_MAX)
-        return err_set(e, EPROTO, "invalid protected packet of %zu bytes", packet.len);
+        return err_set(e, EPROTO, "the server sent an invalid protected packet of %zu bytes",
+                       packet.len);
     return s->mech->unwrap(s, packet, out, e);
 }
 

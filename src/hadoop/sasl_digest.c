@@ -489,12 +489,13 @@ static int digest_unwrap(struct sasl *s, struct span packet, struct buf *out, st
 {
     struct digest *d = digest_of(s);
     if (packet.len < MAC + TRAILER)
-        return err_set(e, EPROTO, "invalid protected packet of %zu bytes", packet.len);
+        return err_set(e, EPROTO, "the server sent an invalid protected packet of %zu bytes",
+                       packet.len);
     size_t len = packet.len - MAC - TRAILER;
     unsigned char want[TRAILER] = { 0, 1 };
     put_be32(want + 2, d->seq_in);
     if (memcmp(packet.p + len + MAC, want, TRAILER) != 0)
-        return err_set(e, EPROTO, "a protected packet is out of order");
+        return err_set(e, EPROTO, "the server sent a protected packet out of order");
     unsigned char *p = buf_reserve(out, len + MAC); /* buf_commit() keeps only len bytes */
     if (!p)
         return no_memory(e);
@@ -505,7 +506,7 @@ static int digest_unwrap(struct sasl *s, struct span packet, struct buf *out, st
     if (mac_of(d->key_in, d->seq_in, p, len, mac) < 0)
         return no_memory(e);
     if (!sasl_same(mac, p + len, MAC))
-        return err_set(e, EPROTO, "a protected packet was changed on its way");
+        return err_set(e, EPROTO, "a protected packet of the server was changed on its way");
     d->seq_in++;
     buf_commit(out, len);
     return 0;
