@@ -12,7 +12,9 @@
 #include "base/util.h"
 
 enum {
-    ROUNDS = 150, /* of the prices */
+    ROUNDS = 150,      /* of the prices */
+    ROUNDS_MANY = 400, /* with more classes than MANY_CLASSES, in a large problem */
+    MANY_CLASSES = 8,
     /* with more nodes than this, a shake refills only the nodes that it emptied */
     LOCAL_FROM = 256,
     NODES_SHAKEN = 5,
@@ -447,7 +449,8 @@ void dorm_search_prices(struct dorm_search *s)
     s->n_sets = 0;
     dorm_waste_find(s->p);
     s->prices.waste = true;
-    dorm_prices_find(s->p, &s->prices, ROUNDS);
+    bool many = s->p->n_classes > MANY_CLASSES && !dorm_is_small(s->p);
+    dorm_prices_find(s->p, &s->prices, many ? ROUNDS_MANY : ROUNDS);
     dorm_price_places(s, &s->prices);
 }
 
