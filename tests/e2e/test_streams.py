@@ -242,8 +242,8 @@ def test_a_shell_has_a_terminal(tony, app, terminal):
     t.send(b"PS1=; tty -s && echo is-'tty' $TERM; stty size\n")
     t.expect(rb"is-tty vt100\r\n31 97\r\n")
     assert not t.is_restored(), "raw mode"
-    t.resize(40, 120)
-    t.send(b"stty size\n")
+    t.resize(40, 120)  # the client hears of it by a signal, perhaps after it has read what is typed next
+    t.send(b"until stty size | grep 40; do sleep 0.05; done\n")
     t.expect(rb"40 120\r\n")
     t.send(b"sleep 600; echo was-'interrupted'\n")
     time.sleep(0.3)
