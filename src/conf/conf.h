@@ -57,9 +57,9 @@ enum conf_effect {
 struct conf_key {
     const char *name; /* "tony.<role>.memory", "tony.task.max-total-<resource>", "tony.cluster" */
     size_t name_len;
-    const char *dflt; /* the default as text; NULL = unset */
-    int64_t min, max; /* CT_INT, CT_REAL and CT_MEM (MiB) */
-    const char *unit; /* "ms", "s", "MiB", "" */
+    const char *dflt;    /* the default as text; NULL = unset */
+    int64_t min, max;    /* CT_INT, CT_REAL and CT_MEM (MiB) */
+    const char *unit;    /* "ms", "s", "MiB", "" */
     const char *choices; /* CT_ENUM: "GANG|FCFS", compared without case */
     const char *since;   /* "TonY", "TonY 0.5", "tony 1" */
     const char *help;    /* one sentence */
@@ -321,7 +321,8 @@ struct job_spec {
     char *tensorboard_log_dir;
     char *on_end, *on_end_secret; /* storage/hook.h; NULL = not set */
     bool requeue_at_limit;        /* cluster slurm: tony.slurm.requeue-at-limit */
-    char *docker_mounts; /* cluster local: "SRC:DST[:MODE],..."; NULL = none */
+    char *slurm_exclude;          /* cluster slurm: tony.slurm.exclude; NULL = not set */
+    char *docker_mounts;          /* cluster local: "SRC:DST[:MODE],..."; NULL = none */
     /* Directory and name pattern of checkpoints, and the file that marks a complete one. NULL: only
      * the tasks report checkpoints. */
     char *checkpoint_dir, *checkpoint_pattern, *checkpoint_marker;

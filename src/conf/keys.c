@@ -229,6 +229,7 @@ static const struct conf_key keys[] = {
     INT("tony.slurm.nodes", "0", 0, 100000, "nodes", CE_SLURM, OURS, "Number of nodes; 0 means as few as hold the job. The tasks are spread over them."),
     INT("tony.slurm.spare-nodes", "0", 0, 1000, "nodes", CE_SLURM, OURS, "Further nodes of the allocation in reserve: the tasks of a lost node restart there."),
     ENUM("tony.slurm.components", "auto", "auto|one|roles", CE_SLURM, OURS, "one: all roles share nodes of one size. roles: each role is a component of a heterogeneous job. auto: components only if roles have different node labels, if no node can hold all roles, or if nodes without tasks that use GPUs would get GPUs."),
+    BOOL("tony.slurm.further-allocations", "true", CE_SLURM, OURS, "If a node is lost and no spare node has room for its tasks, or if the job grows (tony resize), its master submits further batch jobs, whose nodes join the job. false: it uses only its first allocation, as a job with components does."),
     STR("tony.slurm.gpu-type", NULL, CE_SLURM, OURS, "Type of the GPUs, as the site's Gres names it; unset means any."),
     BOOL("tony.slurm.requeue", "true", CE_SLURM, OURS, "If Slurm needs the nodes for another job, or the first node of the allocation fails, the job goes back into the queue of Slurm, and continues from its checkpoints when it starts again. false: it ends."),
     BOOL("tony.slurm.requeue-at-limit", "false", CE_SLURM, OURS, "Before its time limit is over, the job saves checkpoints and goes back into the queue of Slurm, instead of ending."),

@@ -132,6 +132,7 @@ static int build_texts(struct build *b)
         { "tony.application.python-binary-path", &s->python_binary },
         { "tony.application.tensorboard-log-dir", &s->tensorboard_log_dir },
         { "tony.application.on-end", &s->on_end },
+        { "tony.slurm.exclude", &s->slurm_exclude },
         { "tony.application.on-end-secret", &s->on_end_secret },
     };
     int rc = 0;
@@ -413,6 +414,7 @@ void job_spec_free(struct job_spec *s)
     free(s->python_binary);
     free(s->tensorboard_log_dir);
     free(s->on_end);
+    free(s->slurm_exclude);
     free(s->on_end_secret);
     free(s->docker_mounts);
     free(s->checkpoint_dir);

@@ -133,6 +133,8 @@ static void add_job_members(struct buf *out, void *arg)
 {
     const struct master *m = arg;
     add_str(out, "trouble", m->blocked_why);
+    if (m->sched_ops && m->sched && m->sched_ops->awaits)
+        add_str(out, "awaits", m->sched_ops->awaits(m->sched));
     metrics_job_members(m, out);
     ran_members(m, out);
     if (!m->remote)

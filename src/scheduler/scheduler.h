@@ -240,6 +240,9 @@ struct sched_ops {
      *           second.
      */
     int (*outlook)(struct sched *s, int64_t left_min_ms, int64_t left_max_ms, struct err *e);
+    /* What the back-end awaits from the cluster for requests that are open, as a text for people;
+     * NULL: nothing that it knows of. Valid until the next turn of the loop. May be NULL. */
+    const char *(*awaits)(const struct sched *s);
     /* Report that the job is over, with its state (SUCCEEDED, FAILED or KILLED). No task of the job
      * runs any more; the back-end stops the containers whose executors still run. No event follows.
      * done is called once the scheduler has accepted the report. */

@@ -6,6 +6,7 @@
  * command.c  runs a command
  * parse.c    reads the output of sinfo, squeue, scontrol and sbatch
  * ask.c      questions about a job
+ * why.c      what its answers mean, in words
  *
  * Thread  All functions may run on any thread. Those with a time limit block for that long at most.
  */
@@ -61,6 +62,10 @@ struct slurm_state { /* what squeue says */
 /* Read the output of squeue -h -o "%T|%r|%i". */
 void slurm_parse_state(struct span text, struct slurm_state *out);
 bool slurm_state_is_over(const char *state); /* "" is over */
+/* Why it waits, in words. never: it can never start. The caller frees it; NULL = no memory. */
+char *slurm_why(const struct slurm_state *s, bool *out_never);
+/* Do these words of a command say that Slurm is in trouble, and not the job? */
+bool slurm_is_trouble(const char *words);
 /* Read the number that sbatch --parsable prints: "4711" or "4711;cluster". -EBADMSG. */
 int slurm_parse_number(struct span text, char out[static 32]);
 

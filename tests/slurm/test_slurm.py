@@ -161,12 +161,16 @@ def test_a_node_without_power_is_replaced_by_a_spare_one(tony, slurm):
     tony("stop", app)
 
 
-def test_a_resize_beyond_the_allocation_is_refused(tony):
-    app = tony.submit(LONG, conf={**RESTARTS, "tony.worker.max-instances": 50})
+@pytest.mark.parametrize("further", ["true", "false"])
+def test_a_resize_beyond_the_cluster_is_refused(tony, further):
+    """By Slurm, if the master may ask for further nodes; else by the master. The job goes on with its old size."""
+    app = tony.submit(LONG, conf={**RESTARTS, "tony.worker.max-instances": 50, "tony.slurm.further-allocations": further})
     tony.await_running(app, 3)
-    done = tony("resize", app, "worker=50", ok=False)
-    text = wait_until(lambda: done.stderr + done.stdout + tony("why", app, ok=False).stdout, "there is an answer")
-    assert "no room" in text or "no room" in json.dumps(tony.status(app)), text
+    tony("resize", app, "worker=50", ok=False)
+    doc = wait_until(lambda: (lambda d: d.get("last_resize") and d)(tony.status(app)), "the resize is over")
+    why = "a further allocation can never start" if further == "true" else "has no room for 50 containers"
+    assert doc["last_resize"]["outcome"] == "refused" and why in doc["last_resize"]["detail"], doc["last_resize"]
+    assert "resize" not in doc or not doc["resize"], doc["resize"]
     tony.await_running(app, 3)
     tony("stop", app)
 

@@ -157,6 +157,7 @@ static const struct {
     { "tony.application.secrets", NULL, CT_ENVS },
     { "tony.slurm.nodes", "0", CT_INT },
     { "tony.slurm.spare-nodes", "0", CT_INT },
+    { "tony.slurm.further-allocations", "true", CT_BOOL },
     { "tony.slurm.components", "auto", CT_ENUM },
     { "tony.slurm.gpu-type", NULL, CT_STR },
     { "tony.slurm.requeue", "true", CT_BOOL },

@@ -397,6 +397,37 @@ static void lines_of_the_script(void **state)
     }
 }
 
+/* It has no nodes of its own in the options: the master names them. */
+static void the_further_script(void **state)
+{
+    (void)state;
+    static const char *const has[] = { "#SBATCH --job-name=tony-further-application_1_0001\n",
+                                       "#SBATCH --no-requeue\n",
+                                       "#SBATCH --gres=gpu:1\n",
+                                       "#SBATCH --account=a\n",
+                                       "#SBATCH --output=/h/jobs/application_1_0001/further.log\n",
+                                       "--node $((base + SLURM_PROCID))" };
+    static const char *const lacks[] = { "--nodes=2", "--signal", "--nodelist", "--exclude",
+                                         "--head" };
+    struct conf *c = conf_new();
+    struct err e = { 0 };
+    const struct slurm_size size = { .n = 1, .v = { { 2, 1000, 4, 1, 100 } } };
+    struct buf text = { 0 };
+    assert_non_null(c);
+    assert_int_equal(conf_set(c, CL_JOB, "tony.slurm.account", "a", "j:1", false, &e), 0);
+    assert_int_equal(conf_set(c, CL_JOB, "tony.slurm.nodelist", "n1", "j:1", false, &e), 0);
+    assert_int_equal(conf_set(c, CL_JOB, "tony.slurm.exclude", "n9", "j:1", false, &e), 0);
+    assert_int_equal(slurm_further_script(c, &size, "application_1_0001", "/h", "/p", &text), 0);
+    for (size_t i = 0; i < ARRAY_LEN(has); i++)
+        if (!strstr(buf_cstr(&text), has[i]))
+            fail_msg("it lacks %s in\n%s", has[i], buf_cstr(&text));
+    for (size_t i = 0; i < ARRAY_LEN(lacks); i++)
+        if (strstr(buf_cstr(&text), lacks[i]))
+            fail_msg("it has %s in\n%s", lacks[i], buf_cstr(&text));
+    buf_done(&text);
+    conf_free(c);
+}
+
 /* More time for a checkpoint: the notice comes earlier. */
 static void the_notice_leaves_time(void **state)
 {
@@ -429,6 +460,7 @@ int main(void)
         cmocka_unit_test(sizes),
         cmocka_unit_test(components),
         cmocka_unit_test(lines_of_the_script),
+        cmocka_unit_test(the_further_script),
         cmocka_unit_test(the_notice_leaves_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

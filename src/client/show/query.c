@@ -364,6 +364,8 @@ static void status_text(struct client *c, const json_t *doc)
     if (doc_str(doc, "trouble")[0])
         (void)printf("  trouble   %s; nothing new begins until it can be\n",
                      doc_str(doc, "trouble"));
+    if (doc_str(doc, "awaits")[0])
+        (void)printf("  awaits    %s\n", doc_str(doc, "awaits"));
     if (doc_str(doc, "pausing")[0])
         (void)printf("  pauses    %s\n", doc_str(doc, "pausing"));
     role_lines(json_object_get(doc, "roles"));

@@ -471,6 +471,8 @@ static void why_not_over(const json_t *doc, struct buf *out)
         say(out, "waits",
             doc_str(doc, "message")[0] ? doc_str(doc, "message")
                                        : "for the cluster to start its master");
+    if (doc_str(doc, "awaits")[0])
+        say(out, "awaits", doc_str(doc, "awaits"));
     say_forecast(json_object_get(doc, "waiting"), out);
     AUTO(buf_done) struct buf policy = { 0 };
     AUTO(buf_done) struct buf change = { 0 };
@@ -507,10 +509,10 @@ static void why_not_over(const json_t *doc, struct buf *out)
 
 static int why_json(json_t *doc)
 {
-    static const char *const members[] = {
-        "application_id", "state",    "exit_code", "message", "waiting",     "pausing", "trouble",
-        "cause",          "failures", "bad_nodes", "resize",  "last_resize", "policy",  "orphans"
-    };
+    static const char *const members[] = { "application_id", "state",    "exit_code", "message",
+                                           "waiting",        "pausing",  "trouble",   "awaits",
+                                           "cause",          "failures", "bad_nodes", "resize",
+                                           "last_resize",    "policy",   "orphans" };
     json_t *out = json_object();
     for (size_t i = 0; i < ARRAY_LEN(members); i++) {
         json_t *v = json_object_get(doc, members[i]);

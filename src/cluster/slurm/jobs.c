@@ -95,49 +95,6 @@ int slurm_exit_code(const char *state)
     return EXIT_CLUSTER; /* NODE_FAIL, BOOT_FAIL, PREEMPTED, REVOKED; or Slurm has forgotten it */
 }
 
-char *slurm_why(const struct slurm_state *s, bool *out_never)
-{
-    static const struct {
-        const char *reason, *text;
-        bool never;
-    } words[] = {
-        { "Priority", "other jobs have a higher priority", false },
-        { "Resources", "it waits for free nodes", false },
-        { "None", "Slurm has not looked at it yet", false },
-        { "BeginTime", "its start time has not come; after a requeue Slurm waits two minutes",
-          false },
-        { "Dependency", "it waits for another job", false },
-        { "JobHeldUser", "it is held; scontrol release lets it go", false },
-        { "JobHeldAdmin", "an administrator holds it", false },
-        { "Reservation", "it waits for its reservation", false },
-        { "Licenses", "it waits for licences", false },
-        { "ReqNodeNotAvail", "a node that it asks for is not available", false },
-        { "PartitionDown", "the partition is down", false },
-        { "PartitionInactive", "the partition is inactive", false },
-        { "NodeDown", "a node that it needs is down", false },
-        { "PartitionNodeLimit", "it asks for more nodes than the partition has or gives", true },
-        { "PartitionTimeLimit", "its time limit is above that of the partition", true },
-        { "PartitionConfig", "the partition does not allow what it asks for", true },
-        { "BadConstraints", "no node satisfies what it asks for", true },
-        { "DependencyNeverSatisfied", "the job that it waits for has failed", true },
-        { "AccountNotAllowed", "its account may not use the partition", true },
-        { "QOSNotAllowed", "the partition does not allow its QOS", true },
-        { "InvalidAccount", "its account does not exist", true },
-        { "InvalidQOS", "its QOS does not exist", true },
-    };
-    static const char components[] = "; Slurm starts its components together, in a backfill cycle";
-    *out_never = false;
-    for (size_t i = 0; i < ARRAY_LEN(words); i++) {
-        size_t n = strlen(words[i].reason);
-        if (strncmp(s->reason, words[i].reason, n) != 0 || strchr(", (", s->reason[n]) == NULL)
-            continue;
-        *out_never = words[i].never;
-        return str_printf("%s (%s)%s", words[i].text, s->reason,
-                          s->components && !words[i].never ? components : "");
-    }
-    return s->reason[0] ? str_dup(s->reason) : str_dup("it waits in the queue of Slurm");
-}
-
 /* ---- a job that ended without a verdict ---- */
 
 /* The batch script writes slurm_id before anything else. If Slurm cannot open the output of the
@@ -146,6 +103,20 @@ static bool was_not_seen(const char *dir, const struct slurm_state *s)
 {
     AUTO(free_p) char *path = fs_join(dir, "slurm_id");
     return str_eq(s->state, "FAILED") && path && access(path, F_OK) == -1;
+}
+
+/* Its batch script could not cancel its further allocations. If that fails here, too, they end by
+ * themselves as soon as they run. */
+static void cancel_further(const char *dir, const char *id)
+{
+    AUTO(free_p) char *path = fs_join(dir, "further.json");
+    AUTO(free_p) char *name = str_printf("tony-further-%s", id);
+    const char *const argv[] = { "scancel", "-Q", "-n", name, NULL };
+    struct slurm_answer a = { 0 };
+    struct err unread = { 0 };
+    if (path && name && access(path, F_OK) == 0)
+        (void)slurm_run(argv, NULL, SQUEUE_MS, &a, &unread);
+    slurm_answer_done(&a);
 }
 
 /* Its first component would wait in the queue for ever. */
@@ -171,6 +142,7 @@ int slurm_settle(struct cluster_host *h, const char *id, const struct slurm_stat
         return 0;
     if (s->torn)
         cancel(dir);
+    cancel_further(dir, id);
     if (str_eq(s->state, "TIMEOUT"))
         why = str_dup("the time limit of its job in Slurm was over");
     else if (killed)

@@ -4,6 +4,9 @@
  *
  * It starts the keepers of all nodes by one srun, and the head keeper beside it. A keeper that a
  * signal has killed is restarted. The script ends when the head keeper does, with its exit code.
+ *
+ * The script of a further allocation, which the master submits if this one has become too small,
+ * starts only keepers. They get the address of the master from the file `address`.
  */
 #include <errno.h>
 
@@ -41,9 +44,10 @@ static void add_keys(const struct conf *c, const char *constraint, struct buf *o
     static const struct {
         const char *key, *option;
     } plain[] = {
-        { "tony.slurm.account", "--account" },         { "tony.slurm.qos", "--qos" },
-        { "tony.slurm.nodelist", "--nodelist" },       { "tony.slurm.exclude", "--exclude" },
-        { "tony.slurm.reservation", "--reservation" }, { "tony.slurm.licenses", "--licenses" },
+        { "tony.slurm.account", "--account" },
+        { "tony.slurm.qos", "--qos" },
+        { "tony.slurm.reservation", "--reservation" },
+        { "tony.slurm.licenses", "--licenses" },
     };
     const char *partition = set_value(c, "tony.slurm.partition");
     if (!partition && !is_default(c, "tony.yarn.queue"))
@@ -80,13 +84,20 @@ static void add_extra(const struct conf *c, struct buf *out)
     strv_done(&list);
 }
 
+/* The nodes of the first allocation. The master chooses those of further ones. */
+static void add_nodes(const struct conf *c, const struct slurm_shape *shape, struct buf *out)
+{
+    (void)buf_addf(out, "#SBATCH --nodes=%u\n", shape->nodes);
+    add_option(out, "--nodelist", set_value(c, "tony.slurm.nodelist"));
+    add_option(out, "--exclude", set_value(c, "tony.slurm.exclude"));
+}
+
 static void add_size(const struct conf *c, const struct slurm_shape *shape, struct buf *out)
 {
     (void)buf_addf(out,
-                   "#SBATCH --nodes=%u\n#SBATCH --ntasks-per-node=1\n#SBATCH --cpus-per-task=%u\n"
+                   "#SBATCH --ntasks-per-node=1\n#SBATCH --cpus-per-task=%u\n"
                    "#SBATCH --mem=%lluM\n",
-                   shape->nodes, shape->vcores,
-                   (unsigned long long)(shape->memory_mib + shape->overhead_mib));
+                   shape->vcores, (unsigned long long)(shape->memory_mib + shape->overhead_mib));
     const char *type = set_value(c, "tony.slurm.gpu-type");
     if (shape->gpus && type)
         (void)buf_addf(out, "#SBATCH --gres=gpu:%s:%u\n", type, shape->gpus);
@@ -173,11 +184,13 @@ static void add_node_part(const struct slurm_size *z, struct buf *out)
     }
     (void)buf_adds(out, z->n > 1 ? "    esac\n" : "");
     (void)buf_adds(
-        out, "    runtime_dir\n    trap : TERM\n    rc=129\n    while [ $rc -gt 128 ]; do\n"
-             "        \"$programs/tony-executor\" --keeper \"$id\" --node \"$SLURM_PROCID\" \\\n"
-             "            --node-name \"$SLURMD_NODENAME\" --master-host "
-             "\"$SLURM_LAUNCH_NODE_IPADDR\" \\\n"
-             "            --run \"$run\" ");
+        out,
+        "    runtime_dir\n    trap : TERM\n    : \"${master:=$SLURM_LAUNCH_NODE_IPADDR}\"\n"
+        "    [ \"$base $SLURM_PROCID\" != '0 0' ] || echo \"$master\" > \"$job/address\"\n"
+        "    rc=129\n    while [ $rc -gt 128 ]; do\n"
+        "        \"$programs/tony-executor\" --keeper \"$id\" --node $((base + SLURM_PROCID)) \\\n"
+        "            --node-name \"$SLURMD_NODENAME\" --master-host \"$master\" \\\n"
+        "            --run \"$run\" ");
     if (z->n > 1)
         (void)buf_adds(out, "\"$@\"");
     else
@@ -258,8 +271,31 @@ static const char batch_rest[] =
     "    sleep 0.05\n"
     "    n=$((n + 1))\n"
     "done\n"
+    "for d in \"$job\" \"$TONY_HOME/history/$id\"; do\n"
+    "    [ ! -e \"$d/further.json\" ] || scancel -Q -n \"tony-further-$id\"\n"
+    "done\n"
     "rm -rf \"$TONY_RUNTIME_DIR\"\n"
     "[ $rc -eq 0 ] || exit 1\n";
+
+/* The job may end, or Slurm may start it again, without a word to this allocation: then the script
+ * ends, and Slurm all that it has started. */
+static const char further_part[] =
+    "\n# the keepers of all nodes; they end with the job, or with this run of it\n"
+    "goes_on() { [ -r \"$job/key\" ] && [ \"$(cat \"$job/run\")\" = \"$run\" ]; }\n"
+    "goes_on || exit 0\n"
+    "trap : TERM\n"
+    "srun --no-kill --kill-on-bad-exit=0 --wait=0 --mpi=none --input=none --overlap \\\n"
+    "    --cpu-bind=none --mem=0 --nodes=\"$SLURM_JOB_NUM_NODES\" \\\n"
+    "    --ntasks=\"$SLURM_JOB_NUM_NODES\" --ntasks-per-node=1 --open-mode=append \\\n"
+    "    --output=\"$job/nodes/further-$base-%t.log\" \\\n"
+    "    /bin/sh \"$job/script.further\" \"$base\" \"$run\" node &\n"
+    "step=$!\n"
+    "n=0\n"
+    "while kill -0 $step 2> /dev/null; do\n"
+    "    sleep 1\n"
+    "    n=$(((n + 1) % 15))\n"
+    "    [ $n -ne 0 ] || goes_on || exit 0\n"
+    "done\n";
 
 /* Slurm's notice may come a minute early, and is passed on to the tasks when they need the time. */
 static int64_t notice_s(const struct job_spec *s)
@@ -267,6 +303,18 @@ static int64_t notice_s(const struct job_spec *s)
     enum { EARLY_S = 60, MARGIN_S = 15 };
     int64_t save_ms = (int64_t)s->checkpoint_grace_ms * (s->requeue_at_limit ? 2 : 1);
     return (save_ms + s->kill_grace_ms) / 1000 + EARLY_S + MARGIN_S;
+}
+
+/* Variables of both scripts. */
+static void add_variables(const char *id, const char *home, const char *dir, const char *programs,
+                          struct buf *out)
+{
+    (void)buf_adds(out, "unset SLURM_EXPORT_ENV\n");
+    add_variable(out, "TONY_HOME", home);
+    add_environment(out);
+    add_variable(out, "id", id);
+    add_variable(out, "job", dir);
+    add_variable(out, "programs", programs);
 }
 
 int slurm_script(const struct conf *c, const struct job_spec *s, const struct slurm_size *size,
@@ -279,6 +327,7 @@ int slurm_script(const struct conf *c, const struct job_spec *s, const struct sl
     for (uint32_t k = 0; k < size->n; k++) {
         (void)buf_adds(out, k ? "#SBATCH hetjob\n" : "");
         add_name(s->name ? s->name : "job", out);
+        add_nodes(c, &size->v[k], out);
         add_size(c, &size->v[k], out);
         (void)buf_addf(out, "#SBATCH --no-kill\n#SBATCH --%s\n",
                        conf_bool(c, "tony.slurm.requeue") ? "requeue" : "no-requeue");
@@ -291,19 +340,42 @@ int slurm_script(const struct conf *c, const struct job_spec *s, const struct sl
         add_keys(c, size->constraint[k], out);
         add_extra(c, out);
     }
-    (void)buf_adds(out, "unset SLURM_EXPORT_ENV\n");
-    add_variable(out, "TONY_HOME", home);
-    add_environment(out);
-    add_variable(out, "id", id);
-    add_variable(out, "job", dir);
-    add_variable(out, "programs", programs);
+    add_variables(id, home, dir, programs, out);
     if (size->n > 1)
         add_components(s, size, out);
-    (void)buf_adds(out, "run=${SLURM_RESTART_COUNT:-0}\n");
+    (void)buf_adds(out, "run=${SLURM_RESTART_COUNT:-0} base=0 master=\n");
     (void)buf_adds(out, runtime_dir);
     add_node_part(size, out);
     (void)buf_adds(out, batch_part);
     add_srun(size, out);
     (void)buf_adds(out, batch_rest);
+    return out->failed ? -ENOMEM : 0;
+}
+
+bool slurm_may_have_further(const struct conf *c, const struct slurm_size *size)
+{
+    return size->n == 1 && conf_bool(c, "tony.slurm.further-allocations");
+}
+
+int slurm_further_script(const struct conf *c, const struct slurm_size *size, const char *id,
+                         const char *home, const char *programs, struct buf *out)
+{
+    AUTO(free_p) char *dir = str_printf("%s/jobs/%s", home, id);
+    if (!dir)
+        return -ENOMEM;
+    (void)buf_addf(out, "#!/bin/sh\n#SBATCH --job-name=tony-further-%s\n", id);
+    add_size(c, &size->v[0], out);
+    (void)buf_addf(out,
+                   "#SBATCH --no-kill\n#SBATCH --no-requeue\n#SBATCH --export=NIL\n"
+                   "#SBATCH --chdir=/\n#SBATCH --open-mode=append\n"
+                   "#SBATCH --output=%s/further.log\n",
+                   dir);
+    add_keys(c, size->constraint[0], out);
+    add_extra(c, out);
+    add_variables(id, home, dir, programs, out);
+    (void)buf_adds(out, "base=$1 run=$2 master=$(cat \"$job/address\")\nshift 2\n");
+    (void)buf_adds(out, runtime_dir);
+    add_node_part(size, out);
+    (void)buf_adds(out, further_part);
     return out->failed ? -ENOMEM : 0;
 }

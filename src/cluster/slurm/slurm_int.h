@@ -76,6 +76,13 @@ uint32_t slurm_size_nodes(const struct slurm_size *z);
 int slurm_script(const struct conf *c, const struct job_spec *s, const struct slurm_size *size,
                  const char *id, const char *home, const char *programs, struct buf *out);
 
+/* May the master submit further allocations? Not for a job with components. */
+bool slurm_may_have_further(const struct conf *c, const struct slurm_size *size);
+/* The batch script of further allocations. Its arguments are the number of its first node, and that
+ * of the run of the job. 0 or -ENOMEM. */
+int slurm_further_script(const struct conf *c, const struct slurm_size *size, const char *id,
+                         const char *home, const char *programs, struct buf *out);
+
 /* ---- submit.c ---- */
 
 int slurm_plan(struct cluster *k, struct cluster_job *j, struct cluster_plan *out, struct err *e);
@@ -88,8 +95,6 @@ int slurm_submit(struct cluster *k, struct cluster_job *j, bool owned,
 /* The number that Slurm has given to the job in this directory. "" = it has none yet. */
 void slurm_number(const char *dir, char out[static 32]);
 int slurm_exit_code(const char *state);
-/* Why it waits, in words. never: it can never start. The caller frees it; NULL = no memory. */
-char *slurm_why(const struct slurm_state *s, bool *out_never);
 /* Has a run of the job ended in order within the last minute? Slurm may show the exit code of its
  * batch script for a moment, before the job is back in the queue. */
 bool slurm_has_left(const char *dir);

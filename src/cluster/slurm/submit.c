@@ -135,9 +135,19 @@ static int show_script(struct cluster *k, const struct cluster_job *j,
     const char *home = host_look_paths(h, &unread) == 0 ? h->paths.home : "$TONY_HOME";
     AUTO(free_p) char *programs = str_printf("%s/programs/VERSION", home);
     int rc = slurm_script(j->conf, j->spec, size, "APPLICATION_ID", home, programs, &text);
+    bool further = slurm_may_have_further(j->conf, size);
     struct span rest = buf_span(&text), line;
     while (rc == 0 && rest.len && span_split(&rest, '\n', &line))
         rc = strv_take(&out->shown, span_dup(line));
+    if (rc == 0)
+        rc =
+            strv_take(&out->shown,
+                      str_dup(further ? "# If a node is lost and no spare node has room, or if the "
+                                        "job grows, the master submits"
+                                      : "# A lost node is replaced only by a spare node."));
+    if (rc == 0 && further)
+        rc = strv_take(&out->shown, str_dup("# further batch jobs with nodes of the same size "
+                                            "(tony.slurm.further-allocations)."));
     if (rc == 0)
         out->more = json_pack("{s:s, s:{s:i, s:I, s:i, s:i, s:o}}", "script", buf_cstr(&text),
                               "slurm", "nodes", (int)slurm_size_nodes(size), "memory_mib",
@@ -263,7 +273,7 @@ static int fill(struct slurm_cluster *s, struct cluster_job *j, const char *id, 
                 bool owned, struct err *e)
 {
     struct cluster_host *h = s->head.cfg.host;
-    AUTO(buf_done) struct buf conf = { 0 }, script = { 0 };
+    AUTO(buf_done) struct buf conf = { 0 }, script = { 0 }, further = { 0 };
     AUTO(free_p) char *nodes = fs_join(dir, "nodes");
     struct job_key key;
     int rc = nodes ? fs_mkdirs(nodes, 0700, e) : err_set(e, ENOMEM, "no memory to submit the job");
@@ -274,6 +284,12 @@ static int fill(struct slurm_cluster *s, struct cluster_job *j, const char *id, 
     if (rc == 0 &&
         slurm_script(j->conf, j->spec, &s->size, id, h->paths.home, s->programs, &script) < 0)
         rc = err_set(e, ENOMEM, "no memory to submit the job");
+    bool may_grow = slurm_may_have_further(j->conf, &s->size);
+    if (rc == 0 && may_grow &&
+        slurm_further_script(j->conf, &s->size, id, h->paths.home, s->programs, &further) < 0)
+        rc = err_set(e, ENOMEM, "no memory to submit the job");
+    if (rc == 0 && may_grow)
+        rc = write_file(dir, "script.further", further.p, further.len, e);
     if (rc == 0)
         rc = write_file(dir, "job.conf", conf.p, conf.len, e);
     if (rc == 0)
@@ -319,18 +335,6 @@ static int make_dir(struct slurm_cluster *s, struct cluster_job *j, bool owned, 
 
 /* ---- sbatch ---- */
 
-/* Is it the user's job that sbatch refuses, or is Slurm in trouble? */
-static int refusal_code(const char *words)
-{
-    static const char *const trouble[] = { "Unable to contact", "Connection refused",
-                                           "Socket timed",      "Zero Bytes",
-                                           "temporarily",       "munge" };
-    for (size_t i = 0; i < ARRAY_LEN(trouble); i++)
-        if (strstr(words, trouble[i]))
-            return -EXIT_CLUSTER;
-    return -EXIT_MISUSE;
-}
-
 static int run_sbatch(const char *dir, char number[static 32], struct err *e)
 {
     AUTO(free_p) char *script = fs_join(dir, "script");
@@ -348,7 +352,7 @@ static int run_sbatch(const char *dir, char number[static 32], struct err *e)
         (void)err_set(e, EINVAL, "Slurm refuses the job: %s",
                       words && *words ? words : "sbatch gives no reason");
         err_hint(e, "tony plan shows the script that sbatch gets");
-        rc = refusal_code(words ? words : "");
+        rc = slurm_is_trouble(words ? words : "") ? -EXIT_CLUSTER : -EXIT_MISUSE;
     }
     slurm_answer_done(&a);
     return rc;

@@ -327,7 +327,7 @@ static void report_registered(struct slurm *s, const struct report *r)
                               .n = r->v.n,
                               .text = host,
                               .clean = clean,
-                              .all_clean = left && unlink(left) == 0,
+                              .all_clean = left && unlink(left) == 0 && !s->further.of_earlier_run,
                               .clean_reason = s->run > 0 ? END_PREEMPTED : END_UNKNOWN };
     for (size_t i = 0; clean && i < s->nodes.n; i++)
         if (s->nodes.v[i]->state == NODE_READY)
@@ -341,7 +341,7 @@ void nodes_register(struct slurm *s, int64_t now_ms)
     size_t n_ready = 0;
     for (size_t i = 0; i < s->nodes.n; i++)
         n_ready += s->nodes.v[i]->state == NODE_READY;
-    if (s->registered || (n_ready < s->n_nodes && now_ms < s->register_by_ms))
+    if (s->registered || (n_ready < s->n_nodes + further_nodes(s) && now_ms < s->register_by_ms))
         return;
     for (size_t i = 0; i < s->nodes.n; i++) {
         struct node *n = s->nodes.v[i];
@@ -510,6 +510,18 @@ static const struct conn_ops node_ops = { .on_frame = on_frame, .on_close = on_c
 
 /* ---- new connections ---- */
 
+static void send_welcome(struct node *n)
+{
+    Tony__RegisterMaster r = TONY__REGISTER_MASTER__INIT;
+    r.version = TONY__VERSION__PROTOCOL_VERSION;
+    r.epoch = n->s->cfg.epoch;
+    r.pid = getpid();
+    Tony__Frame out = TONY__FRAME__INIT;
+    out.body_case = TONY__FRAME__BODY_REGISTER_MASTER;
+    out.register_master = &r;
+    (void)send_frame(n, &out);
+}
+
 static struct node *node_get(struct slurm *s, uint32_t index)
 {
     for (size_t i = 0; i < s->nodes.n; i++)
@@ -525,6 +537,15 @@ static struct node *node_get(struct slurm *s, uint32_t index)
     return n;
 }
 
+/* The node belongs to a further allocation that was given up: its keeper ends. */
+static void send_away(struct slurm *s, struct conn *c, const char *name)
+{
+    struct node n = { .s = s, .conn = c };
+    log_event(LOG_INFO, "node.sent_away", f_str("node", name));
+    send_welcome(&n);
+    node_send_finish(&n, "KILLED");
+}
+
 static void on_hello(struct conn *c, const Tony__Frame *f, void *arg)
 {
     struct slurm *s = arg;
@@ -532,9 +553,15 @@ static void on_hello(struct conn *c, const Tony__Frame *f, void *arg)
     const Tony__KeeperHello *m =
         f->body_case == TONY__FRAME__BODY_KEEPER_HELLO ? f->keeper_hello : NULL;
     struct node *n = NULL;
-    if (m && job_key_keeper_of(conn_identity(c), &proved) && proved == m->index)
-        n = node_get(s, m->index);
+    struct further *further = NULL;
     bool stale = m && m->run != s->run; /* its node was cut off when Slurm started the job again */
+    if (m && job_key_keeper_of(conn_identity(c), &proved) && proved == m->index) {
+        if (m->index >= s->n_nodes && !stale && !(further = further_of_node(s, m->index))) {
+            send_away(s, c, m->node);
+            return;
+        }
+        n = node_get(s, m->index);
+    }
     if (n && stale)
         log_event(LOG_WARN, "node.of_earlier_run", f_str("node", m->node), f_int("run", m->run));
     char *name = n && !stale ? str_dup(m->node) : NULL;
@@ -555,14 +582,9 @@ static void on_hello(struct conn *c, const Tony__Frame *f, void *arg)
     n->n_ends = n->n_acked = 0;
     strv_done(&n->parts_texts);
     conn_set_arg(c, &node_ops, n);
-    Tony__RegisterMaster r = TONY__REGISTER_MASTER__INIT;
-    r.version = TONY__VERSION__PROTOCOL_VERSION;
-    r.epoch = s->cfg.epoch;
-    r.pid = getpid();
-    Tony__Frame out = TONY__FRAME__INIT;
-    out.body_case = TONY__FRAME__BODY_REGISTER_MASTER;
-    out.register_master = &r;
-    (void)send_frame(n, &out);
+    if (further)
+        further_joins(s, further);
+    send_welcome(n);
 }
 
 static void on_stranger_closed(struct conn *c, const struct err *e, void *arg)

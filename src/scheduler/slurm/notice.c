@@ -292,6 +292,8 @@ static void on_usr1(int signo, void *arg)
 void notice_of_node(struct slurm *s, const struct node *n, uint32_t signal)
 {
     log_event(LOG_INFO, "node.signal", f_str("node", n->name), f_int("signal", signal));
+    if (n->index >= s->n_nodes)
+        return; /* a further allocation ends; its nodes count as lost then */
     if (!s->notice.step_ends_ms && !s->notice.leaving)
         ask(s, WHY_STEP);
 }
@@ -306,7 +308,7 @@ bool notice_explains_lost_nodes(const struct slurm *s)
 static bool any_keeper(const struct slurm *s)
 {
     for (size_t i = 0; i < s->nodes.n; i++)
-        if (s->nodes.v[i]->conn)
+        if (s->nodes.v[i]->conn && s->nodes.v[i]->index < s->n_nodes)
             return true;
     return false;
 }

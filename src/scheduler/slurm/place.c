@@ -153,6 +153,32 @@ static int by_room(const void *a, const void *b)
     return compare_rooms(a, b);
 }
 
+uint32_t place_missing(struct slurm *s, const struct room *has)
+{
+    AUTO(free_p) struct hold **waiting = calloc(s->holds.n + 1, sizeof *waiting);
+    AUTO(free_p) struct place *v = calloc(s->nodes.n + s->holds.n + 1, sizeof *v);
+    size_t n = 0, n_places = 0;
+    uint32_t missing = 0;
+    if (!waiting || !v)
+        return 0; /* tried again in the next turn */
+    for (size_t i = 0; i < s->holds.n; i++)
+        if (s->holds.v[i].state == HOLD_WAITING)
+            waiting[n++] = &s->holds.v[i];
+    n_places = find_places(s, v);
+    qsort(waiting, n, sizeof(struct hold *), by_size);
+    for (size_t i = 0; i < n; i++) {
+        struct place *p = choose(v, n_places, &waiting[i]->room, false);
+        if (!p && room_fits(&waiting[i]->room, has)) {
+            p = &v[n_places++];
+            *p = (struct place){ .free = *has };
+            missing++;
+        }
+        if (p)
+            room_take(&p->free, &waiting[i]->room);
+    }
+    return missing;
+}
+
 bool place_fits(const struct slurm *s, const struct room *rooms, size_t n)
 {
     AUTO(free_p) struct place *v = calloc(s->nodes.n + 1, sizeof *v);

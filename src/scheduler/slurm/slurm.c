@@ -114,9 +114,7 @@ static bool fits_a_node(const struct slurm *s, const struct room *room)
     return false;
 }
 
-/* Could the nodes that are ready hold all requests of the job at the same time? If they could, a
- * waiting request only waits for the end of another container. */
-static bool all_fit(struct slurm *s)
+bool slurm_all_fit(struct slurm *s)
 {
     AUTO(free_p) struct room *v = calloc(s->holds.n + 1, sizeof *v);
     size_t n = 0;
@@ -138,12 +136,15 @@ static size_t n_ready(const struct slurm *s)
 static char *refusal(const struct slurm *s, const struct room *room)
 {
     size_t ready = n_ready(s);
-    if (s->nodes.n < s->n_nodes)
+    uint32_t absent = further_n_absent(s);
+    if (absent && s->cfg.epoch == 1)
         return str_printf(
-            "%zu of the %u nodes of the allocation have never connected, and the others "
+            "%u of the %u nodes of the allocation have never connected, and the others "
             "have no room for it; all nodes must see TONY_HOME under the same path, and "
             "reach the first node; batch.log in the job's directory may say more",
-            s->n_nodes - s->nodes.n, s->n_nodes);
+            absent, s->n_nodes);
+    if (s->further.failed)
+        return str_printf("the nodes of the job have no room for it: %s", s->further.failed);
     if (ready < s->n_nodes)
         return str_printf("%zu of the %u nodes of the allocation are lost, and the others have no "
                           "room for it; tony.slurm.spare-nodes asks for nodes in reserve",
@@ -162,15 +163,17 @@ static void refuse(struct slurm *s, uint32_t slot, const char *text)
  * event may have changed everything, so the caller looks again. */
 static bool refuse_one(struct slurm *s, int64_t now_ms)
 {
-    bool settled = nodes_are_settled(s), fits = settled && all_fit(s);
+    /* A further allocation is submitted, and can fail, only when it is certain which nodes are
+     * there. */
+    bool settled = nodes_are_settled(s) || s->further.failed, fits = settled && slurm_all_fit(s);
     for (size_t i = 0; i < s->holds.n; i++) {
         struct hold *h = &s->holds.v[i];
         bool over = now_ms - h->waits_since >= MISSING_NODE_MS;
         if (h->state != HOLD_WAITING)
             continue;
         bool never = s->refused_demand != NULL ||
-                     (settled ? !fits || !fits_a_node(s, &h->room) : over && !all_fit(s));
-        if (!never)
+                     (settled ? !fits || !fits_a_node(s, &h->room) : over && !slurm_all_fit(s));
+        if (!never || (!s->refused_demand && further_can_hold(s, &h->room)))
             continue;
         uint32_t slot = h->slot;
         AUTO(free_p)
@@ -222,6 +225,7 @@ static void on_turn(void *arg)
         s->gather_until_ms = now + GATHER_MS;
     if (nodes_are_settled(s) || (s->gather_until_ms && now >= s->gather_until_ms))
         place_waiting(s);
+    further_turn(s, now);
     if (refuse_one(s, now))
         slurm_turn_soon(s);
     else if (s->ack_due)
@@ -237,6 +241,8 @@ static void on_tick(void *arg)
         return;
     nodes_tick(s, now);
     notice_tick(s, now);
+    if (s->further.v.n || s->further.find)
+        slurm_turn_soon(s);
     for (size_t i = 0; i < s->holds.n; i++)
         if (s->holds.v[i].state == HOLD_WAITING) {
             slurm_turn_soon(s);
@@ -302,6 +308,7 @@ static void slurm_close(struct sched *sched)
         return;
     notice_close(s);
     parts_done(s);
+    further_close(s);
     nodes_close(s);
     conn_close(s->head);
     loop_timer_free(s->turn);
@@ -369,6 +376,8 @@ static int slurm_open(const struct sched_config *cfg, struct sched **out, struct
         rc = parts_read(s, components ? components : "", e);
     if (rc == 0)
         rc = notice_open(s, e);
+    if (rc == 0)
+        rc = further_open(s, e);
     if (rc == 0)
         rc = nodes_listen(s, e);
     if (rc == 0)
@@ -474,8 +483,16 @@ static void slurm_avoid(struct sched *sched, const char *node, bool avoid)
             s->nodes.v[i]->avoid = avoid;
 }
 
-/* Slurm cannot enlarge an allocation, so a resize has to fit into it. A smaller demand always
- * does. */
+static bool further_can_hold_all(const struct slurm *s, const struct room *v, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!further_can_hold(s, &v[i]))
+            return false;
+    return true;
+}
+
+/* A larger demand has to fit into the nodes of the job, or into nodes of a further allocation. A
+ * smaller demand always fits. */
 static int slurm_resize(struct sched *sched, const struct sched_ask *whole, size_t n, struct err *e)
 {
     struct slurm *s = slurm_of(sched);
@@ -487,7 +504,9 @@ static int slurm_resize(struct sched *sched, const struct sched_ask *whole, size
     for (size_t i = 0; i < n; i++)
         v[i] = (struct room){ whole[i].memory_mib, whole[i].vcores, whole[i].gpus,
                               part_of_role(s, whole[i].role) };
-    if (n > s->demand_n && nodes_are_settled(s) && !place_fits(s, v, n)) {
+    free(TAKE(s->further.failed));
+    if (n > s->demand_n && nodes_are_settled(s) && !place_fits(s, v, n) &&
+        !further_can_hold_all(s, v, n)) {
         s->refused_demand =
             str_printf("the allocation of %u nodes has no room for %zu containers, and Slurm does "
                        "not enlarge an allocation",
@@ -500,6 +519,11 @@ static int slurm_resize(struct sched *sched, const struct sched_ask *whole, size
     }
     s->demand_n = (uint32_t)n;
     return 0;
+}
+
+static const char *slurm_awaits(const struct sched *sched)
+{
+    return ((const struct slurm *)(const void *)sched)->further.awaits;
 }
 
 /* ---- the end ---- */
@@ -577,6 +601,7 @@ const struct sched_ops sched_slurm = {
     .stop = slurm_stop,
     .avoid = slurm_avoid,
     .resize = slurm_resize,
+    .awaits = slurm_awaits,
     .fate = slurm_fate,
     .finish = slurm_finish,
     .close = slurm_close,

@@ -7,6 +7,7 @@
  * notice.c  Slurm is going to end this run of the job
  * parts.c   the components of a heterogeneous job
  * place.c   which node gets which container
+ * further.c, further_ask.c   further allocations, if this one is too small
  */
 #ifndef TONY_SCHEDULER_SLURM_SLURM_INT_H
 #define TONY_SCHEDULER_SLURM_SLURM_INT_H
@@ -14,6 +15,7 @@
 #include "base/vec.h"
 #include "proto/tony.pb-c.h"
 #include "scheduler/scheduler.h"
+#include "scheduler/slurm/further.h"
 #include "storage/jobkey.h"
 
 struct conn;
@@ -106,12 +108,13 @@ struct slurm {
     struct loop_timer *finish; /* after slurm_finish() */
     struct loop_timer *fate;   /* notice_fate(), if the answer is known */
     void (*fate_done)(bool over, const char *who, const char *text, void *arg);
-    uint32_t n_nodes;             /* of the allocation */
+    uint32_t n_nodes;             /* of the first allocation */
     uint32_t n_parts;             /* components; 0 = an ordinary allocation */
     uint32_t part_end[PARTS_MAX]; /* the number after the last node of each component */
     VEC(struct part_role) part_roles;
     uint32_t run; /* how often Slurm has put the job back into its queue */
     struct notice notice;
+    struct furthers further;
     VEC(struct node *) nodes;
     VEC(struct hold) holds;  /* sorted by slot */
     bool registered;         /* SE_REGISTERED was reported */
@@ -136,6 +139,9 @@ void hold_remove(struct slurm *s, struct hold *h);
 void slurm_emit(struct slurm *s, const struct sched_event *ev);
 void slurm_broken(struct slurm *s, const char *why);
 void slurm_turn_soon(struct slurm *s);
+/* Could the nodes that are ready hold all requests of the job at the same time? If they could, a
+ * waiting request only waits for the end of another container. */
+bool slurm_all_fit(struct slurm *s);
 
 /* nodes.c */
 int nodes_listen(struct slurm *s, struct err *e);
@@ -173,5 +179,8 @@ void place_waiting(struct slurm *s);
 /* Can the nodes that are ready hold all of these at the same time? */
 bool place_fits(const struct slurm *s, const struct room *v, size_t n);
 bool room_fits(const struct room *room, const struct room *free);
+/* How many further nodes of this size do the waiting holds need? Those that fit no such node do not
+ * count. */
+uint32_t place_missing(struct slurm *s, const struct room *has);
 
 #endif
