@@ -273,7 +273,7 @@ class Cluster:
             before = set(re.findall(rb"application_(\d+_\d+)", f.read(mark.get("rm", 0))))
 
         def is_older(line):
-            m = re.search(r"(?:application|container_e\d+|container)_(\d+_\d+)", line)
+            m = re.search(r"(?:application|appattempt|container_e\d+|container)_(\d+_\d+)", line)
             return m and m[1].encode() in before
 
         found = []
