@@ -339,7 +339,9 @@ static void on_listed(const struct files_result *r, const struct err *e, void *a
         log_err(LOG_WARN, events[c->cfg.kind].not_listed, e);
         c->list_again = true;
     }
-    for (size_t i = 0; r && i < r->n_stats; i++) {
+    /* Without a base, a new segment began meanwhile, and only the older set has the records. The
+     * listing after the put of the base finds that set. */
+    for (size_t i = 0; r && c->base.last && i < r->n_stats; i++) {
         struct copies_piece p;
         const char *name = r->stats[i].name;
         if (copies_parse_name(name, &p) < 0 || p.epoch > c->cfg.epoch ||

@@ -98,6 +98,9 @@ static int list(void *fs, const char *path, files_done_fn *done, void *arg, stru
 {
     (void)fs;
     (void)e;
+    if (f.hang_at_list)
+        f.hang = 1;
+    f.hang_at_list = false;
     return begin_op(OP_LIST, path, SPAN(""), done, arg);
 }
 

@@ -35,6 +35,7 @@ struct files {
     unsigned faults; /* one in so many operations fails; 0 = none */
     unsigned seed;
     int hang, fail_removes;
+    bool hang_at_list;   /* the next listing sets hang when it begins */
     unsigned fail_puts;  /* so many puts fail; each of them writes half of the file */
     unsigned n_begun;    /* puts that have begun */
     char last_put[128];  /* the path of the last one, */

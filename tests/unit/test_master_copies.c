@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,6 +144,32 @@ static void a_new_segment(void **state)
     assert_int_equal(f.files.n, 1);
     assert_string_equal(f.files.v[0].path,
                         "/s/journal/0004-000000000014-000000000014-000000000017");
+    sim_close(it);
+}
+
+/* A new segment begins while the directory is listed, which the base of the older set has caused.
+ * The older set stays, because the base of the new one is not stored yet. */
+static void a_new_segment_during_a_listing(void **state)
+{
+    (void)state;
+    const char *older = "/s/journal/0001-000000000001-000000000001-000000000004";
+    it = sim_open(1);
+    f.hang_at_list = true;
+    sim_add(it, 3);
+    run_ops(9);
+    assert_int_equal(f.hang, 1);
+    assert_non_null(find(older));
+    sim_segment(it);
+    f.fail_puts = UINT_MAX;
+    f.hang = 0;
+    loop_timer_set(f.timer, clock_mono_ms());
+    run_ops(5);
+    assert_int_equal(f.n_removes, 0);
+    assert_non_null(find(older));
+    f.fail_puts = 0;
+    run_ops(99);
+    assert_int_equal(f.files.n, 1);
+    assert_null(find(older));
     sim_close(it);
 }
 
@@ -695,6 +722,7 @@ int main(void)
         CASE(the_plan),
         CASE(many_bursts),
         CASE(a_new_segment),
+        CASE(a_new_segment_during_a_listing),
         CASE(the_last_record_that_is_stored),
         CASE(at_most_eight_files),
         CASE(removing_fails),
