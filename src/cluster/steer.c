@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the commands of the client and libtony do with a job in the same way, on any cluster. */
+/* Stopping, resizing and settling a job on any cluster: the commands of the client and libtony call
+ * these functions, so both take the same steps. */
 #include <errno.h>
 
 #include "base/base.h"

@@ -9,9 +9,9 @@
  *
  *   jobs/<id>/engines/<name of the container>        the path of the engine
  *
- * It removes the file only if the engine has exited by itself. For each file that stays, the keeper
- * calls `podman rm --force NAME` when the container has ended. If the keeper was killed, the
- * program does it that cleans up after it (`tony-executor --cleanup`).
+ * The executor removes the file only if the engine has exited by itself. For each file that stays,
+ * the keeper calls `podman rm --force NAME` when the container has ended. If the keeper was killed,
+ * `tony-executor --cleanup` removes these containers together with the other remains of the job.
  */
 #ifndef TONY_EXECUTOR_ENGINE_LEFT_H
 #define TONY_EXECUTOR_ENGINE_LEFT_H

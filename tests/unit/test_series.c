@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the charts of `tony metrics` and `tony top` show of a series. */
+/* The values of a series that the charts of `tony metrics` and `tony top` draw. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -247,7 +247,8 @@ static void sizes(void **state)
     }
 }
 
-/* One allocation or components: nodes of the components, in order; 0 and words = refused. */
+/* Is a job one allocation, or several components? Each row has the expected number of nodes of each
+ * component, in order; 0, and words of the error, if the job must be refused. */
 static void components(void **state)
 {
     (void)state;
@@ -397,7 +398,8 @@ static void lines_of_the_script(void **state)
     }
 }
 
-/* It has no nodes of its own in the options: the master names them. */
+/* The script of a further allocation says nothing about its nodes: the master gives their number
+ * and the excluded nodes to sbatch. */
 static void the_further_script(void **state)
 {
     (void)state;

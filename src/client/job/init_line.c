@@ -163,7 +163,7 @@ static const struct launcher {
     { "srun", "generic", srun_flags, ARRAY_LEN(srun_flags), false },
 };
 
-/* What a line says beside the plan. */
+/* Facts of a line for which the plan has no member. */
 struct line {
     const struct launcher *l;
     int64_t nodes, per_node;
@@ -247,7 +247,8 @@ static const struct flag *find_flag(const struct launcher *l, const char *typed,
     return NULL;
 }
 
-/* One option of the launcher, at words[*i]. */
+/* Put the launcher's option at words[*i] into the plan, with its value, which may be the next word.
+ */
 static int take_flag(struct init_plan *p, struct line *x, const struct strv *words, size_t *i)
 {
     const char *typed = words->v[*i], *value = NULL;

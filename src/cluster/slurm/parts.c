@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One allocation, or components.
+ * Chooses whether a job becomes one allocation or several components.
  *
  * All nodes of an allocation have the same share, and Slurm starts it as soon as its nodes are
  * free. The components of a heterogeneous job differ in shape and constraint. But Slurm starts such

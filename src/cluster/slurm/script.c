@@ -219,7 +219,7 @@ static const char srun_options[] =
     "--no-kill --kill-on-bad-exit=0 --wait=0 --mpi=none --input=none --overlap \\\n"
     "    --cpu-bind=none --mem=0";
 
-/* One step with the keepers of all nodes. */
+/* The call of srun: one step that starts the keepers of all nodes. */
 static void add_srun(const struct slurm_size *z, struct buf *out)
 {
     if (z->n == 1) {

@@ -31,7 +31,8 @@ struct slurm_shape {
 
 enum { SLURM_PARTS_MAX = 8 };
 
-/* What is asked of Slurm: an allocation, or the components of a heterogeneous job. */
+/* The size of the request to Slurm: of one allocation, or of the components of a heterogeneous job.
+ */
 struct slurm_size {
     uint32_t n;
     struct slurm_shape v[SLURM_PARTS_MAX];

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the master asks Slurm about further allocations: to submit one (sbatch), which there are
- * (squeue, after a master was killed), what one waits for (squeue, with pauses of up to
- * ASK_MAX_MS), and to cancel one (scancel). A thread runs the command; there is one question at a
- * time.
+ * The commands of Slurm that the master runs for further allocations: sbatch submits one; squeue
+ * lists them after a master was killed, and tells what a queued one waits for, with pauses of up to
+ * ASK_MAX_MS; scancel ends one. A thread runs the command. The master runs one at a time.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -225,7 +224,7 @@ static void on_state(struct slurm *s, struct further *f, const struct further_qu
     further_fails(s, str_printf("a further allocation can never start: %s", text ? text : ""));
 }
 
-/* It stays in the list while it may have processes on its nodes. */
+/* A cancelled allocation stays in the list while it may have processes on its nodes. */
 static void on_cancel(struct slurm *s, struct further *f, const struct further_question *q)
 {
     if (!f)
@@ -295,7 +294,7 @@ static char *excluded(const struct slurm *s)
     return text.failed ? NULL : str_dup(buf_cstr(&text));
 }
 
-/* The one about which squeue was not asked for the longest time. */
+/* The queued allocation about which squeue was not asked for the longest time. */
 static struct further *next_queued(struct slurm *s)
 {
     struct further *best = NULL;
