@@ -99,6 +99,19 @@ def test_whatever_dies_a_job_with_components_goes_on(tony, backfill):
     wait_until(lambda: not tony.processes(app), "no process is left")
 
 
+def each_on_its_component(tony, wide):
+    """All tasks need the same. Without components four tasks would be spread over the four nodes, of which two are spare."""
+    same = {"gpus": 0, "vcores": 1, "memory": "100m"}
+    app = tony("submit", job_file(tony, LONG, ps={**same, "instances": 3}, worker={**same, "instances": 1},
+                                  **{"tony.slurm.components": "roles", "tony.slurm.spare-nodes": 1})).stdout.strip()
+    nodes = {t["task"]: t["node"] for t in tony.await_running(app, 4)["tasks"]}
+    lists = [wide.run("scontrol", "show", "hostnames", x).stdout.split() for x in wide.job(tony.number(app), "%N").split()]
+    of_ps = next(x for x in lists if nodes["ps:0"] in x)
+    assert [len(x) for x in lists] == [2, 2] and all((nodes[task] in of_ps) == task.startswith("ps:") for task in nodes), (nodes, lists)
+    tony("stop", app)
+    wait_until(lambda: not wide.jobs(), "no component is left")
+
+
 @pytest.mark.takes(40)
 def test_a_node_of_a_component_without_power(the_slurm):
     """Each component has a spare node. Without one Slurm would end the run: it keeps no component of a single node."""
@@ -110,6 +123,7 @@ def test_a_node_of_a_component_without_power(the_slurm):
     try:
         wide.start()
         tony = Tony(wide, base / "home", USER)
+        each_on_its_component(tony, wide)
         conf = {"tony.slurm.spare-nodes": 1, "tony.task.master-away-limit": 2000, "tony.application.distributed-mode": "FCFS",
                 "tony.worker.restart": "on-failure", "tony.worker.max-restarts": 9, "tony.worker.restart-scope": "task"}
         app = tony("submit", job_file(tony, LONG, worker={"instances": 1}, **conf)).stdout.strip()
