@@ -102,7 +102,7 @@ def test_a_requeue_continues_the_job(tony, slurm):
     begin_again(slurm, number)
     wait_until(lambda: tony.status(app)["state"] == "SUCCEEDED", "the job succeeds", limit=60)
     doc = tony.status(app)
-    assert doc["epoch"] == 2 and [t["attempt"] for t in doc["tasks"]] == [2, 2], doc
+    assert doc["epoch"] == 2 and [t["attempt"] for t in doc["tasks"]] == [2, 2], json.dumps(doc["failures"]) + tony.logs()
 
 
 def test_a_job_that_may_not_run_again_ends_with_its_nodes(tony, slurm):
