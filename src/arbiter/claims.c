@@ -92,6 +92,13 @@ int claims_decide(const struct part_policy *policy, const struct part_options *o
                   struct err *e)
 {
     AUTO(problem_done) struct problem p = { 0 };
+    if (policy->by_service) {
+        (void)err_set(e, EINVAL,
+                      "policy '%s' needs the service that each job has attained, which only the "
+                      "pool knows",
+                      policy->name);
+        return err_hint(e, "srtf-elastic, drf and dorm divide queues");
+    }
     for (size_t i = 0; i < n; i++)
         if (claims[i].runs && !is_placed(&claims[i], n_nodes))
             return err_set(e, EINVAL, "job '%s' runs on a node that is not in the list",

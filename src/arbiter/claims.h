@@ -46,8 +46,8 @@ struct claims_node {
  * A running job that has more containers than its max, or fewer than its min, is pinned. If a node
  * is fuller than its capacity, nothing is free there.
  *
- * 0, -EINVAL (an amount is out of the range of partition.h, or a job is on a node that is not in
- * the list; e says which) or -ENOMEM. On success the caller ends *out with part_division_done().
+ * 0, -EINVAL (an amount is out of the range of partition.h, a job is on a node that is not in the
+ * list, or the policy is las-elastic; e says which) or -ENOMEM. On success the caller ends *out with part_division_done().
  */
 int claims_decide(const struct part_policy *policy, const struct part_options *o,
                   const struct claims_node *nodes, size_t n_nodes, const struct part_amount *limit,

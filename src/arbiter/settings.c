@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "arbiter/settings.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/base.h"
-#include "conf/conf.h"
 
 #define PREFIX "tony.pool.policy"
 
@@ -36,4 +36,16 @@ void policy_settings_read(const struct conf *c, struct policy_settings *out)
                                      .resize_limit_ms = conf_int(c, PREFIX ".resize-limit"),
                                      .time_limit_ms = conf_int(c, PREFIX ".time-limit"),
                                      .resize_cost_ms = conf_int(c, PREFIX ".resize-cost") };
+    size_t n_levels;
+    (void)conf_levels_parse(conf_get(c, PREFIX ".levels"), 0, INFINITY, "the levels", out->levels,
+                            ARRAY_LEN(out->levels), &n_levels, NULL);
+    out->n_levels = (uint32_t)n_levels;
+}
+
+struct part_options policy_settings_options(const struct policy_settings *s)
+{
+    struct part_options o = s->options;
+    o.levels = s->levels;
+    o.n_levels = s->n_levels;
+    return o;
 }

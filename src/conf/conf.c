@@ -137,7 +137,7 @@ static const struct {
 #define STOPS_JOBS                                                                                 \
     "that policy stops running jobs, and the pool cannot put a running job back into the queue",   \
         "tony simulate shows what it would do; "
-    { "tony.pool.policy", "las", STOPS_JOBS "dorm and drf resize jobs instead" },
+    { "tony.pool.policy", "las", STOPS_JOBS "las-elastic resizes jobs instead" },
     { "tony.pool.policy", "srtf", STOPS_JOBS "srtf-elastic resizes jobs instead" },
 #undef STOPS_JOBS
 };
@@ -246,6 +246,15 @@ static int check_int(const struct conf_key *row, const char *what, const char *v
                    text.len > SHOWN_MAX ? "..." : "");
 }
 
+static int check_levels(const struct conf_key *row, const char *what, const char *value,
+                        struct err *e)
+{
+    double levels[CONF_LEVELS_MAX];
+    size_t n;
+    return conf_levels_parse(value, (double)row->min, (double)row->max, what, levels,
+                             ARRAY_LEN(levels), &n, e);
+}
+
 int conf_check_value(const struct conf_key *row, const char *key, const char *value, struct err *e)
 {
     AUTO(free_p) char *what = str_printf("'%s'", key);
@@ -274,6 +283,7 @@ int conf_check_value(const struct conf_key *row, const char *key, const char *va
     case CT_STR:
         return str_ends(key, "command") ? check_argument(what, value, e) : 0;
     case CT_LIST:
+        return row->max < INT64_MAX ? check_levels(row, what, value, e) : 0;
     case CT_NONE:
     case CT_COUNT:
         break;

@@ -139,6 +139,10 @@ int conf_decode(struct span text, struct conf **out, struct err *e);
  * Each function appends to its output. 0 or -errno.
  */
 int conf_list_parse(struct span text, struct strv *out);
+/* Parse a list of rising numbers from min to max, at most n_max of them. 0 or -errno. */
+int conf_levels_parse(const char *text, double min, double max, const char *what, double *out,
+                      size_t n_max, size_t *out_n, struct err *e);
+enum { CONF_LEVELS_MAX = 16 };
 /* Writes the item so that conf_list_parse() gives it back. */
 int conf_list_add(struct buf *list, struct span item);
 int conf_env_parse(struct span text, struct strv *out, struct err *e);

@@ -23,6 +23,9 @@
 #define STR(key, dflt, effect, since, help) BARE(CT_STR, key, dflt, effect, since, false, help)
 #define SECRET(key, dflt, effect, since, help) BARE(CT_STR, key, dflt, effect, since, true, help)
 #define LIST(key, dflt, effect, since, help) BARE(CT_LIST, key, dflt, effect, since, false, help)
+/* A list of rising numbers. */
+#define LEVELS(key, dflt, min, max, effect, since, help) \
+    { key, sizeof(key) - 1, dflt, min, max, "", NULL, since, help, CT_LIST, effect, false }
 #define ENVS(key, dflt, effect, since, help) BARE(CT_ENVS, key, dflt, effect, since, false, help)
 #define BOOL(key, dflt, effect, since, help) BARE(CT_BOOL, key, dflt, effect, since, false, help)
 #define INT(key, dflt, min, max, unit, effect, since, help) \
@@ -204,14 +207,15 @@ static const struct conf_key keys[] = {
     MEM("tony.pool.memory-reserve", "512m", 0, MEM_MAX, CE_ACTS, OURS, "Memory of the machine that the pool does not give to jobs."),
     INT("tony.pool.vcores", NULL, 1, COUNT_MAX, "cores", CE_ACTS, OURS, "Cores that the pool gives to jobs; unset means those of the machine."),
     INT("tony.pool.gpus", NULL, 0, GPUS_MAX, "devices", CE_ACTS, OURS, "GPUs that the pool gives to jobs; unset means all GPUs of the machine."),
-    ENUM("tony.pool.policy", "fifo", "fifo|backfill|static|drf|dorm|market|srtf-elastic", CE_ACTS, OURS,
-         "How the pool divides the machine among jobs (docs/pool-policy.md). fifo, static: a queue; backfill: small jobs pass a large one if they do not delay it; drf, dorm, market and srtf-elastic also resize jobs that run. tony pool set changes it and the keys below while the pool runs."),
+    ENUM("tony.pool.policy", "fifo", "fifo|backfill|static|drf|dorm|market|srtf-elastic|las-elastic", CE_ACTS, OURS,
+         "How the pool divides the machine among jobs (docs/pool-policy.md). fifo, static: a queue; backfill: small jobs pass a large one if they do not delay it; drf, dorm, market, srtf-elastic and las-elastic also resize jobs that run. tony pool set changes it and the keys below while the pool runs."),
     REAL("tony.pool.policy.theta1", "0.1", 0, 1, CE_ACTS, OURS, "dorm: the bound on the loss of fairness is theta1 times twice the number of resource types, rounded up."),
     REAL("tony.pool.policy.theta2", "0.1", 0, 1, CE_ACTS, OURS, "dorm: a decision adjusts at most this part of the running jobs, rounded up."),
     REAL("tony.pool.policy.loss-max", NULL, 0, 1000, CE_ACTS, OURS, "dorm: the bound on the loss of fairness, instead of theta1."),
     INT("tony.pool.policy.adjust-max", NULL, 0, 1000000, "jobs", CE_ACTS, OURS, "dorm: a decision adjusts at most this number of running jobs, instead of theta2."),
     REAL("tony.pool.policy.reserve", "0", 0, 1000000, CE_ACTS, OURS, "market: the lowest price of the whole machine."),
-    INT("tony.pool.policy.payback", "1800000", 0, 31536000000, "ms", CE_ACTS, OURS, "drf, dorm, market, srtf-elastic: no resize that costs more than it gains within this time (docs/partition.md). 0: costs do not count."),
+    LEVELS("tony.pool.policy.levels", "60,600,6000", 0, 1000000000, CE_ACTS, OURS, "las-elastic: rising numbers of seconds, at most 16. A job has attained n seconds when it has held the whole machine for n seconds, or half of it for twice as long. The more of the numbers it has reached, the later it comes."),
+    INT("tony.pool.policy.payback", "1800000", 0, 31536000000, "ms", CE_ACTS, OURS, "All policies that resize: no resize that costs more than it gains within this time (docs/partition.md). 0: costs do not count."),
     INT("tony.pool.policy.resize-cost", "10000", 0, 86400000, "ms", CE_ACTS, OURS, "The expected cost of a resize if neither the job nor another job of its name has been resized: the job does no new work for this time."),
     INT("tony.pool.policy.interval", "10000", 0, 86400000, "ms", CE_ACTS, OURS, "The pool waits at least this long between two decisions of a policy. One decision covers all changes in between."),
     INT("tony.pool.policy.resize-limit", "300000", 1000, 86400000, "ms", CE_ACTS, OURS, "A running job has this time to follow a decision. After that it keeps its size, and the policy does not change it during the same time once more."),

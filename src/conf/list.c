@@ -119,6 +119,26 @@ int conf_list_parse(struct span text, struct strv *out)
     return 0;
 }
 
+int conf_levels_parse(const char *text, double min, double max, const char *what, double *out,
+                      size_t n_max, size_t *out_n, struct err *e)
+{
+    struct strv items = { 0 };
+    int rc = conf_list_parse(span_of(text ? text : ""), &items);
+    if (rc < 0)
+        (void)err_set(e, -rc, "cannot read %s: %m", what);
+    else if (items.n > n_max)
+        rc = err_set(e, EINVAL, "%s has %zu numbers; the limit is %zu", what, items.n, n_max);
+    for (size_t i = 0; rc == 0 && i < items.n; i++) {
+        rc = str_real(span_of(items.v[i]), min, max, what, &out[i], e);
+        if (rc == 0 && i > 0 && !(out[i] > out[i - 1]))
+            rc = err_set(e, EINVAL, "the numbers of %s must rise, but %s is not above %s", what,
+                         items.v[i], items.v[i - 1]);
+    }
+    *out_n = rc == 0 ? items.n : 0;
+    strv_done(&items);
+    return rc;
+}
+
 /* strv_env_set() searches the whole list for each variable: limit their number. */
 enum { VARIABLES_MAX = 4096 };
 

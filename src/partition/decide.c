@@ -40,6 +40,7 @@ const struct part_policy part_policies[] = {
     { .name = "las",
       .text = "first the jobs that attained least service, in levels; they stop others",
       .preempts = true,
+      .by_service = true,
       .decide = las_decide },
     { .name = "srtf",
       .text = "first the jobs with the shortest remaining run time; they stop others",
@@ -49,6 +50,11 @@ const struct part_policy part_policies[] = {
       .text = "first the jobs with the shortest remaining run time; the others keep their min",
       .resizes = true,
       .decide = srtf_elastic_decide },
+    { .name = "las-elastic",
+      .text = "first the jobs that attained least service, in levels; the others keep their min",
+      .resizes = true,
+      .by_service = true,
+      .decide = las_elastic_decide },
     { .name = NULL },
 };
 

@@ -9,7 +9,7 @@
  * drf.c         weighted dominant resource fairness: the ideal counts, and the policy `drf`
  * queue.c       the policies static, fifo and backfill
  * priority.c    the policies las and srtf
- * shortest.c    the policy srtf-elastic
+ * elastic.c     the policies srtf-elastic and las-elastic
  * market.c      the fixed-budget market, and the policy `market`
  * dorm*.c       the policy `dorm` (dorm.h)
  * worth.c       no resize that costs more than it gains
@@ -26,7 +26,7 @@ typedef int part_decide_fn(const struct part_cluster *c, const struct part_job *
                            const struct part_options *o, struct part_decision *out);
 
 part_decide_fn static_decide, fifo_decide, drf_decide, dorm_decide, market_decide, las_decide,
-    srtf_decide, srtf_elastic_decide;
+    srtf_decide, srtf_elastic_decide, las_elastic_decide;
 
 /* ---- memory ---- */
 
@@ -85,6 +85,8 @@ double part_share_of_one(const struct part_amount *demand, const struct part_amo
 
 /* The containers that a job has now. */
 uint32_t part_count(const struct part_job *job);
+/* las, las-elastic: the number of thresholds that the job's attained service has reached. */
+uint32_t part_level(const struct part_job *job, const struct part_options *o);
 
 /* The number of containers that policies without resizes give to the job. */
 uint32_t part_fixed(const struct part_job *job);

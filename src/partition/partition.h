@@ -77,7 +77,7 @@ struct part_job {
 
     double remaining_s; /* run time left with `fixed` containers; INFINITY: unknown */
     double ends_in_s;   /* of a running job: when it ends if nothing changes; INFINITY: unknown */
-    double attained_s;  /* for las: the integral of its dominant share over time */
+    double attained_s;  /* las, las-elastic: the integral of its dominant share over time */
     double budget;      /* market: > 0; 0: its weight */
 
     /* For payback_s of the options. */
@@ -106,7 +106,7 @@ struct part_options {
     uint64_t seed;
     const struct part_solver *solver; /* improves the answer of the search; NULL: none (solver.h) */
 
-    const double *levels; /* las: thresholds of attained_s, rising */
+    const double *levels; /* las, las-elastic: thresholds of attained_s, rising */
     uint32_t n_levels;
 
     double reserve; /* market: the reserve price, >= 0 */
@@ -119,7 +119,7 @@ struct part_options {
      * resize moves it. */
     bool move_in_two;
 
-    /* drf, market, srtf-elastic: if the places of running jobs leave no node with room for a
+    /* drf, market, srtf-elastic, las-elastic: if the places of running jobs leave no node with room for a
      * container of a job that should start, move containers (repack.c). If that does not help, drf
      * divides the resources as if this job did not exist. false: the job waits until other jobs end
      * or shrink, and nobody gets its share. */
@@ -158,7 +158,7 @@ enum part_because {
     PART_BECAUSE_ADJUSTED, /* a change would adjust too many jobs: the bound on adjustments */
     PART_BECAUSE_PINNED,   /* it must not be changed */
     PART_BECAUSE_AT_MAX,   /* it has its largest number */
-    PART_BECAUSE_LEVEL,    /* las, srtf, srtf-elastic: `other` comes first */
+    PART_BECAUSE_LEVEL,    /* las, srtf and their elastic forms: `other` comes first */
     PART_BECAUSE_BID,      /* market: this is what its budget buys */
     PART_BECAUSE_TOO_BIG,  /* see PART_NEVER */
     PART_BECAUSE_FIXED,    /* this policy never resizes a job that runs */
@@ -196,8 +196,9 @@ struct part_metrics {
     int64_t adjust_bound; /* dorm; else -1 */
     double upper_bound; /* dorm: no allocation that admits as many has more utilization; else NAN */
     bool proved;        /* dorm: utilization is the best possible */
-    /* If jobs wait because of payback_s: the time after which they have waited long enough to
-     * start, unless the input changes before. Else INFINITY. */
+    /* The time after which the same jobs should be decided on again, unless the input changes
+     * before: jobs that wait because of payback_s may start then, or with las-elastic a job reaches
+     * a threshold. Else INFINITY. */
     double again_s;
 };
 
@@ -215,14 +216,15 @@ struct part_policy {
     const char *text; /* one sentence for the help */
     bool resizes;     /* the policy may give running jobs another number of containers */
     bool preempts;    /* the policy may take all containers from running jobs */
+    bool by_service;  /* attained_s counts */
     /* Fill in verdict, because, other, n, at and n_at. The metrics are computed from these, except
      * those that only the policy knows. 0 or -ENOMEM. */
     int (*decide)(const struct part_cluster *c, const struct part_job *jobs, size_t n,
                   const struct part_options *o, struct part_decision *out);
 };
 
-/* static, fifo, backfill, drf, dorm, market, las, srtf, srtf-elastic; then one with the name NULL.
- */
+/* static, fifo, backfill, drf, dorm, market, las, srtf, srtf-elastic, las-elastic; then one with the
+ * name NULL. */
 extern const struct part_policy part_policies[];
 
 /* NULL: there is none of that name. */

@@ -178,17 +178,23 @@ static int by_priority(const struct part_cluster *c, const struct part_job *jobs
     return rc;
 }
 
+uint32_t part_level(const struct part_job *job, const struct part_options *o)
+{
+    const double slack_s = 1e-9;
+    uint32_t level = 0;
+    while (level < o->n_levels && job->attained_s >= o->levels[level] - slack_s)
+        level++;
+    return level;
+}
+
 int las_decide(const struct part_cluster *c, const struct part_job *jobs, size_t n,
                const struct part_options *o, struct part_decision *out)
 {
     double *keys = part_alloc(out, n * sizeof *keys + 1);
     if (!keys)
         return -ENOMEM;
-    for (size_t i = 0; i < n; i++) {
-        keys[i] = 0;
-        for (uint32_t v = 0; v < o->n_levels; v++)
-            keys[i] += jobs[i].attained_s >= o->levels[v] - 1e-9;
-    }
+    for (size_t i = 0; i < n; i++)
+        keys[i] = part_level(&jobs[i], o);
     return by_priority(c, jobs, n, keys, out);
 }
 

@@ -132,6 +132,7 @@ struct pool_job {
     struct pool_target target;
     uint32_t weight;
     double budget;
+    struct service service;
     uint64_t timeout_ms; /* tony.application.timeout; 0 = none */
     int64_t started_ms;  /* when this pool admitted it; 0 = another pool did */
     bool conf_busy;      /* a thread writes its job.conf.new */

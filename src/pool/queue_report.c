@@ -50,11 +50,12 @@ static void add_entry(struct buf *out, const struct pool_job *j, const struct sh
     (void)buf_addf(out,
                    "\"extension\":%s,\"runs\":%s,\"pinned\":%s,\"containers\":%u,\"min\":%u,"
                    "\"max\":%u,\"priority\":%d,\"number\":%u,\"weight\":%u,\"budget\":%.9g,"
-                   "\"timeout_ms\":%llu,\"resize_s\":%.9g,\"waited_s\":%.9g,\"place\":%u}",
+                   "\"timeout_ms\":%llu,\"attained_s\":%.9g,\"resize_s\":%.9g,\"waited_s\":%.9g,"
+                   "\"place\":%u}",
                    extension ? "true" : "false", s->kind == SHARE_RUNS ? "true" : "false",
                    s->pinned ? "true" : "false", s->n, s->min, s->max, s->priority, s->number,
-                   s->weight, s->budget, (unsigned long long)j->timeout_ms, s->resize_s,
-                   s->waited_s, extension ? j->wish.place : j->place);
+                   s->weight, s->budget, (unsigned long long)j->timeout_ms, s->attained_s,
+                   s->resize_s, s->waited_s, extension ? j->wish.place : j->place);
 }
 
 static void add_options(struct buf *out, const struct policy_settings *y)
@@ -62,9 +63,13 @@ static void add_options(struct buf *out, const struct policy_settings *y)
     const struct part_options *o = &y->options;
     (void)buf_addf(out,
                    "\"options\":{\"theta1\":%.9g,\"theta2\":%.9g,\"loss_max\":%.9g,"
-                   "\"adjust_max\":%lld,\"reserve\":%.9g,\"payback_s\":%.9g,\"interval_ms\":%lld},",
+                   "\"adjust_max\":%lld,\"reserve\":%.9g,\"payback_s\":%.9g,\"interval_ms\":%lld,"
+                   "\"levels\":[",
                    o->theta1, o->theta2, o->loss_max, (long long)o->adjust_max, o->reserve,
                    o->payback_s, (long long)y->interval_ms);
+    for (uint32_t v = 0; v < y->n_levels; v++)
+        (void)buf_addf(out, "%s%.9g", v ? "," : "", y->levels[v]);
+    (void)buf_adds(out, "]},");
 }
 
 int report_queue(const struct pool *p, struct buf *out)

@@ -180,6 +180,7 @@ void sharing_describe(const struct pool_job *j, struct share_job *s)
                              .budget = j->budget,
                              .remaining_s = INFINITY,
                              .ends_in_s = INFINITY,
+                             .attained_s = service_attained_s(j),
                              .resize_s = resize_cost_s(j),
                              .waited_s = waited_s(j) };
     if (pool_job_admitted(j))
@@ -337,14 +338,14 @@ static bool is_late(void *ctx)
 static int decide(void *arg)
 {
     struct sharing_round *r = arg;
-    struct part_options o = r->settings.options;
+    struct part_options o = policy_settings_options(&r->settings);
     o.limit.stop = is_late;
     o.limit.ctx = r;
     return share_decide(r->settings.policy, &o, &r->capacity, r->jobs, r->n, &r->decision, &r->e);
 }
 
-/* After again_s, jobs that wait only because of the costs of resizes may start: decide again
- * then. */
+/* Decide again after again_s: jobs that wait only because of the costs of resizes may start then,
+ * or with las-elastic a job reaches a threshold. */
 static void note_again(struct sharing *y, double again_s)
 {
     const double longest_s = 1e6;
@@ -424,6 +425,7 @@ static void begin(struct pool *p, int64_t now)
     struct sharing *y = &p->sharing;
     if (must_wait(p))
         return; /* reaching or dropping a target calls sharing_changed() */
+    service_update(p);
     struct sharing_round *r = round_new(p);
     y->changed = false;
     if (!r || r->n == 0 || hash_round(r) == y->decided_on) {
@@ -490,6 +492,8 @@ int sharing_init(struct pool *p, struct err *e)
     if (!p->sharing.timer)
         return err_set(e, ENOMEM, "cannot start the pool: %m");
     int rc = costs_load(&p->sharing.costs, p->paths.pool, e);
+    if (rc == 0)
+        rc = service_load(p, e);
     return rc == 0 ? sharing_conf_load(p, e) : rc;
 }
 
@@ -497,5 +501,6 @@ void sharing_done(struct pool *p)
 {
     sharing_why_done(&p->sharing);
     costs_done(&p->sharing.costs);
+    service_done(p);
     sharing_conf_done(&p->sharing);
 }

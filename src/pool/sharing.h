@@ -43,6 +43,7 @@
 #include "partition/partition.h"
 #include "pool/admission.h"
 #include "pool/costs.h"
+#include "pool/service.h"
 #include "pool/share.h"
 #include "storage/paths.h"
 
@@ -54,7 +55,7 @@ struct pool;
 struct pool_job;
 
 enum {
-    SHARING_KEYS = 11,
+    SHARING_KEYS = 12,
     SHARING_KEPT = 100, /* decisions in memory */
     /* of the file pool/decisions; at this size it is renamed to decisions.1 */
     SHARING_FILE_MAX = 1 << 20,
@@ -113,13 +114,14 @@ struct sharing {
     struct loop_timer *timer;
     struct sharing_round *round; /* the decision that a thread computes; NULL = none */
     bool changed;                /* something has changed since the last decision */
-    /* time at which jobs that the costs of resizes delayed may start; 0 = no such job */
+    /* time at which to decide again although nothing has changed (again_s); 0 = none */
     int64_t again_ms;
     int64_t decided_ms; /* when the last decision began; 0 = there was none */
     /* the hash of the input of the last decision; 0 = that decision changed something */
     uint64_t decided_on;
     uint64_t number;
     struct costs_table costs;
+    struct service_file service;
     VEC(struct sharing_record) records; /* the last SHARING_KEPT decisions, the newest at the end */
 };
 

@@ -24,6 +24,7 @@ static const char *const keys[SHARING_KEYS] = {
     PREFIX ".loss-max",
     PREFIX ".adjust-max",
     PREFIX ".reserve",
+    PREFIX ".levels",
     PREFIX ".payback",
     PREFIX ".resize-cost",
     PREFIX ".interval",

@@ -182,6 +182,7 @@ void sharing_sized(struct pool_job *j, int rc)
 
 void sharing_carry_out(struct pool *p)
 {
+    service_update(p);
     if (!sharing_divides(p) || p->stopping || p->ended)
         return;
     for (size_t i = 0; i < p->jobs.n; i++) {

@@ -204,7 +204,7 @@ def test_scarce_gpus_on_many_kinds_of_nodes(seed):
     assert used == pytest.approx(got["utilization"]) and used >= 0.98 * got["upper_bound"], used / got["upper_bound"]
 
 
-@pytest.mark.parametrize("policy", ["static", "fifo", "backfill", "drf", "market", "las", "srtf", "srtf-elastic"])
+@pytest.mark.parametrize("policy", ["static", "fifo", "backfill", "drf", "market", "las", "srtf", "srtf-elastic", "las-elastic"])
 @pytest.mark.parametrize("path", golden("alloc-1"))
 def test_each_policy_answers_within_the_bounds(path, policy):
     instance = json.loads(path.read_text())["instance"]

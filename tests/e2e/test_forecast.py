@@ -144,7 +144,7 @@ def test_plan_when(make_lab, policy):  # noqa: F811
 
 @pytest.mark.slow
 @pytest.mark.alone("a run must not take twice as long as the one before it")
-@pytest.mark.parametrize("policy", ["fifo", "static", "dorm", "backfill", "drf", "market", "srtf-elastic"])
+@pytest.mark.parametrize("policy", ["fifo", "static", "dorm", "backfill", "drf", "market", "srtf-elastic", "las-elastic"])
 def test_starts_are_in_the_range(make_lab, policy):  # noqa: F811
     """No job comes later, and no run takes half as long or twice as long as the first: each job starts when it was told."""
     lab = policy_lab(make_lab, policy)

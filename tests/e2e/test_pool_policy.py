@@ -4,6 +4,7 @@
 import json
 import os
 import signal
+import time
 
 import pytest
 from conftest import wait_until
@@ -99,6 +100,7 @@ def test_set(make_lab):  # noqa: F811
     ("theta2=0x1", "'tony.pool.policy.theta2' must be a number, not '0x1'"),
     ("theta1=1e999", "'tony.pool.policy.theta1' must be between 0 and 1"),
     ("loss-max=-1", "'tony.pool.policy.loss-max' must be between 0 and 1000"),
+    ("levels=9,3", "the numbers of 'tony.pool.policy.levels' must rise, but 3 is not above 9"),
     ("interval=ten", "'tony.pool.policy.interval' must be a whole number"),
     ("resize-limit=10", "'tony.pool.policy.resize-limit' must be at least 1000"),
     ("theta3=1", "no setting 'theta3'"),
@@ -302,6 +304,56 @@ def test_the_shortest_job_has_most(make_lab):  # noqa: F811
     lab.ok("kill", short)
     await_sizes(lab, {endless: 8})
     end_all(lab, endless)
+
+
+def attained_s(lab, app):
+    """What the job has attained, by the pool's file."""
+    try:
+        doc = json.loads((lab.home / "pool/service").read_text()).get(app)
+    except FileNotFoundError:
+        doc = None
+    return doc["attained_s"] + doc["share"] * (time.monotonic() - doc["at_ms"] / 1000) if doc else 0
+
+
+def decided(lab, app):
+    """The containers of the job by each decision."""
+    lines = (lab.home / "pool/decisions").read_text().splitlines()
+    return [job["containers"] for line in lines for job in json.loads(line)["jobs"] if job["application_id"] == app]
+
+
+@pytest.mark.parametrize("dies", [False, True], ids=["one pool", "two pools"])
+def test_the_job_with_least_service_has_most(make_lab, dies):  # noqa: F811
+    """
+    When the first job has held the whole pool for 2 s, the second one has precedence, also if another pool decides. When
+    the second one has attained as much, the first one is before it again.
+    """
+    lab = policy_lab(make_lab, "las-elastic", levels='"2"')
+    first = sleepers(lab, 8, role={"resize": "live"})
+    await_sizes(lab, {first: 8})
+    wait_until(lambda: attained_s(lab, first) > 2.1, "the first job is above the threshold")
+    if dies:
+        kill9(*lab.pids("pool"))
+        wait_until(lambda: not lab.pids("pool"), "the pool is dead")
+    second = sleepers(lab, 8, role={"resize": "live"})
+    await_sizes(lab, {first: 7, second: 1})
+    assert 7 in decided(lab, second) and attained_s(lab, second) >= 2, (decided(lab, second), attained_s(lab, second))
+    assert lab.status(first)["restarts"] == lab.status(second)["restarts"] == 0
+    end_all(lab, first, second)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"%s": 7}', '{"%s": {"attained_s": -1, "share": "x", "at_ms": 1e300}}',
+                                  '{"%s": {"attained_s": 1, "share": 0.5, "at_ms": 9000000000000000000}}'])
+def test_a_damaged_file_of_service(make_lab, text):  # noqa: F811
+    lab = policy_lab(make_lab, "las-elastic")
+    first = sleepers(lab, 8)
+    await_sizes(lab, {first: 8})
+    kill9(*lab.pids("pool"))
+    wait_until(lambda: not lab.pids("pool"), "the pool is dead")
+    (lab.home / "pool/service").write_text(text.replace("%s", first))
+    second = sleepers(lab, 1)
+    await_sizes(lab, {first: 7, second: 1})
+    assert 0 <= attained_s(lab, first) < 1000
+    end_all(lab, first, second)
 
 
 def test_a_new_pool_goes_on(make_lab):  # noqa: F811

@@ -76,6 +76,20 @@ static void half_for_the_one_that_waits(void **state)
     assert_true(d.jobs[1].why[0]);
 }
 
+/* Nobody measures what the jobs of a queue have attained. */
+static void no_least_attained_service(void **state)
+{
+    const struct part_claim one = running("a", 4);
+    (void)state;
+    AUTO(part_division_done) struct part_division d = { 0 };
+    struct err e = { 0 };
+    assert_int_equal(claims_decide(part_policy_find("las-elastic"), &part_defaults, two_nodes, 2,
+                                   NULL, &one, 1, &d, &e),
+                     -EINVAL);
+    assert_non_null(strstr(e.msg, "'las-elastic'"));
+    assert_non_null(strstr(e.hint, "srtf-elastic"));
+}
+
 /* The job would grow from 4 to 8 containers, with 80 s of run time left. */
 static void a_resize_that_costs_too_much(void **state)
 {
@@ -227,6 +241,7 @@ int main(void)
         cmocka_unit_test(only_time_without_a_pause_counts),
         cmocka_unit_test(pauses_double_up_to_eight_times),
         cmocka_unit_test(half_for_the_one_that_waits),
+        cmocka_unit_test(no_least_attained_service),
         cmocka_unit_test(a_resize_that_costs_too_much),
         cmocka_unit_test(what_others_hold_is_not_divided),
         cmocka_unit_test(the_queue_has_a_limit),

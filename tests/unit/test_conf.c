@@ -147,7 +147,14 @@ static void test_wrong_values_are_refused(void **state)
           "o: 'tony.pool.policy' cannot be 'las': that policy stops running jobs, and the pool "
           "cannot "
           "put a running job back into the queue",
-          "dorm and drf resize jobs instead" },
+          "las-elastic resizes jobs instead" },
+        { "tony.pool.policy.levels", "60,x", "o: 'tony.pool.policy.levels' must be a number", "" },
+        { "tony.pool.policy.levels", "60, 60",
+          "o: the numbers of 'tony.pool.policy.levels' must rise, but 60 is not above 60", "" },
+        { "tony.pool.policy.levels", "-1", "o: 'tony.pool.policy.levels' must be between 0 and",
+          "" },
+        { "tony.pool.policy.levels", "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17",
+          "o: 'tony.pool.policy.levels' has 17 numbers; the limit is 16", "" },
         { "tony.pool.policy", "srtf", "o: 'tony.pool.policy' cannot be 'srtf'", "" },
         { "tony.execution.envs", "A=1,=2",
           "o: 'tony.execution.envs': the variable in '=2' has no name", "NAME=VALUE" },

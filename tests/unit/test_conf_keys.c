@@ -216,6 +216,7 @@ static const struct {
     { "tony.pool.policy.loss-max", NULL, CT_REAL },
     { "tony.pool.policy.adjust-max", NULL, CT_INT },
     { "tony.pool.policy.reserve", "0", CT_REAL },
+    { "tony.pool.policy.levels", "60,600,6000", CT_LIST },
     { "tony.pool.policy.payback", "1800000", CT_INT },
     { "tony.pool.policy.resize-cost", "10000", CT_INT },
     { "tony.pool.policy.interval", "10000", CT_INT },

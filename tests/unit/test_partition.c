@@ -324,6 +324,49 @@ static void shortest_first_but_nobody_stops(void **state)
     assert_int_equal(d.jobs[2].n, 0);
 }
 
+/* ---- the policy las-elastic ---- */
+
+static void least_served_first_but_nobody_stops(void **state)
+{
+    (void)state;
+    AUTO(part_decision_done) struct part_decision d = { 0 };
+    struct err e = { 0 };
+    char why[PART_WHY_MAX];
+    struct part_amount node[] = { { { 10, 100, 0 } } };
+    const struct part_cluster one = { 3, types, 1, node };
+    const double levels[] = { 60, 600 };
+    struct part_options o = part_defaults;
+    struct part_place has[] = { { 0, 8 } };
+    struct part_job jobs[] = { job("old", 1, 1, 0, 2, 10), job("middle", 1, 1, 0, 1, 4),
+                               job("new", 1, 1, 0, 1, 6) };
+    jobs[0].at = has;
+    jobs[0].n_at = 1;
+    jobs[0].attained_s = 600;
+    jobs[1].attained_s = 59;
+    o.levels = levels;
+    o.n_levels = ARRAY_LEN(levels);
+    const struct part_policy *p = part_policy_find("las-elastic");
+    assert_int_equal(part_decide(p, &one, jobs, ARRAY_LEN(jobs), &o, &d, &e), 0);
+    /* "middle" and "new" are in the same level: the earlier one grows first */
+    const uint32_t n[] = { 2, 4, 4 };
+    for (size_t i = 0; i < ARRAY_LEN(jobs); i++)
+        assert_int_equal(d.jobs[i].n, n[i]);
+    part_why(&d, &one, jobs, 0, why);
+    assert_string_equal(why, "it shrinks from 8 to 2 containers: job 'new' has a higher priority");
+    /* With 4 of 10 cores, "middle" needs 2.5 s for its last second. */
+    assert_true(d.metrics.again_s > 2.499 && d.metrics.again_s < 2.501);
+    jobs[1].attained_s = 60;
+    assert_int_equal(part_decide(p, &one, jobs, ARRAY_LEN(jobs), &o, &d, &e), 0);
+    const uint32_t later[] = { 2, 2, 6 };
+    for (size_t i = 0; i < ARRAY_LEN(jobs); i++)
+        assert_int_equal(d.jobs[i].n, later[i]);
+    /* All are above the last threshold: nobody reaches another one. */
+    jobs[1].attained_s = jobs[2].attained_s = 1000;
+    assert_int_equal(part_decide(p, &one, jobs, ARRAY_LEN(jobs), &o, &d, &e), 0);
+    assert_true(isinf(d.metrics.again_s));
+    assert_int_equal(d.jobs[0].n, 8);
+}
+
 static int decide_once(void *ctx)
 {
     (void)ctx;
@@ -356,6 +399,7 @@ int main(void)
         cmocka_unit_test(counts_are_fast),
         cmocka_unit_test(shares_and_sentences),
         cmocka_unit_test(shortest_first_but_nobody_stops),
+                                        cmocka_unit_test(least_served_first_but_nobody_stops),
         cmocka_unit_test(without_memory),
     };
     return cmocka_run_group_tests_name("partition", tests, NULL, NULL);

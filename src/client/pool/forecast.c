@@ -156,6 +156,7 @@ static void fill_one(struct forecast *f, size_t i, bool whole)
                               .priority = (int)doc_int(doc, "priority", 0),
                               .budget = json_number_value(json_object_get(doc, "budget")) };
     job->resize_s = json_number_value(json_object_get(doc, "resize_s"));
+    job->attained_s = json_number_value(json_object_get(doc, "attained_s"));
     job->waited_s = json_number_value(json_object_get(doc, "waited_s"));
     job->ends_in_s = job->remaining_s = limit_or_infinity(&f->left[i], f->basis[i]);
     uint32_t n = whole ? 1 : (uint32_t)MAX(doc_int(doc, "containers", 1), (int64_t)1);
@@ -171,6 +172,14 @@ static void fill_one(struct forecast *f, size_t i, bool whole)
     job->n_at = 1;
 }
 
+static void fill_levels(struct forecast *f, const json_t *levels)
+{
+    f->options.n_levels = (uint32_t)MIN(json_array_size(levels), ARRAY_LEN(f->levels));
+    for (uint32_t v = 0; v < f->options.n_levels; v++)
+        f->levels[v] = json_number_value(json_array_get(levels, v));
+    f->options.levels = f->levels;
+}
+
 static void fill_options(struct forecast *f, const json_t *options)
 {
     f->options = part_defaults;
@@ -181,6 +190,7 @@ static void fill_options(struct forecast *f, const json_t *options)
     f->options.reserve = json_number_value(json_object_get(options, "reserve"));
     f->options.repack = true; /* as policy_settings_read() */
     f->options.payback_s = json_number_value(json_object_get(options, "payback_s"));
+    fill_levels(f, json_object_get(options, "levels"));
     f->options.limit.steps = STEPS_RESIZING;
     f->interval_s = (double)doc_int(options, "interval_ms", 0) / 1000;
 }

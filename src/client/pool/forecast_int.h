@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "client/pool/forecast.h"
+#include "conf/conf.h"
 #include "history/history.h"
 #include "partition/estimate.h"
 
@@ -17,6 +18,7 @@ struct forecast {
     struct history_rows rows; /* finished jobs of this TONY_HOME */
     const struct part_policy *policy;
     struct part_options options;
+    double levels[CONF_LEVELS_MAX]; /* options.n_levels of them */
     double interval_s; /* the least time between two decisions of the policy */
     struct part_amount node;
     struct part_cluster cluster; /* one node: the machine */

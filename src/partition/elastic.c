@@ -1,19 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The policy srtf-elastic: shortest remaining run time first, as srtf, but no job is ever stopped.
+ * The policies srtf-elastic and las-elastic: some jobs come first, but no job is ever stopped.
+ *
+ *   srtf-elastic   the shorter the remaining run time, the earlier; jobs whose remaining time is
+ *                  unknown come last
+ *   las-elastic    the lower the level of attained service, the earlier: the number of thresholds
+ *                  that the integral of the dominant share has reached (options.levels), as las
+ *
+ * Among equal ones the earlier job comes first.
  *
  * 1. Each running job keeps its min.
- * 2. Jobs that wait start with their min, those with the shortest remaining time first. If one does
- *    not fit, it and all waiting jobs behind it wait.
- * 3. What is left goes to the jobs by their remaining time: each grows to its max before the next
- *    one gets a container.
+ * 2. Jobs that wait start with their min, in this order. If one does not fit, it and all waiting
+ *    jobs behind it wait.
+ * 3. What is left goes to the jobs in this order: each grows to its max before the next one gets a
+ *    container.
  *
- * A job whose remaining time is unknown comes last; among equal ones the earlier job comes first.
+ * With las-elastic, again_s of the metrics is the time after which the next job reaches a
+ * threshold.
  *
  * The counts n_i are those of the pooled capacity C_k: sum over i of n_i * d_ik <= C_k. Then each
  * count gets nodes (counts.c).
  */
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/base.h"
@@ -21,22 +30,22 @@
 #include "partition/part_int.h"
 
 struct turn {
-    double remaining_s;
+    double key; /* the smaller, the earlier */
     uint32_t job;
 };
 
-static int by_time(const void *a, const void *b)
+static int compare(const void *a, const void *b)
 {
     const struct turn *x = a, *y = b;
-    if (x->remaining_s < y->remaining_s || y->remaining_s < x->remaining_s)
-        return x->remaining_s < y->remaining_s ? -1 : 1;
+    if (x->key < y->key || y->key < x->key)
+        return x->key < y->key ? -1 : 1;
     return x->job < y->job ? -1 : 1;
 }
 
 struct shares {
     const struct part_cluster *c;
     const struct part_job *jobs;
-    struct turn *turns; /* in the order of the remaining time */
+    struct turn *turns; /* sorted */
     size_t n;
     uint32_t *caps, *want;
     struct part_amount left;
@@ -103,8 +112,9 @@ static void explain(const struct shares *s, struct part_decision *out)
     }
 }
 
-int srtf_elastic_decide(const struct part_cluster *c, const struct part_job *jobs, size_t n,
-                        const struct part_options *o, struct part_decision *out)
+/* keys[i]: the place of job i in the order; the smaller, the earlier. */
+static int in_order(const struct part_cluster *c, const struct part_job *jobs, size_t n,
+                    const double *keys, const struct part_options *o, struct part_decision *out)
 {
     struct shares s = { .c = c, .jobs = jobs, .n = n, .blocked_by = PART_NOBODY };
     s.turns = part_alloc(out, n * sizeof *s.turns + 1);
@@ -115,10 +125,10 @@ int srtf_elastic_decide(const struct part_cluster *c, const struct part_job *job
     part_caps(c, jobs, n, s.caps);
     part_total(c, &s.left);
     for (uint32_t i = 0; i < n; i++) {
-        s.turns[i] = (struct turn){ jobs[i].remaining_s, i };
+        s.turns[i] = (struct turn){ keys[i], i };
         s.want[i] = 0;
     }
-    qsort(s.turns, n, sizeof *s.turns, by_time);
+    qsort(s.turns, n, sizeof *s.turns, compare);
     give_minima(&s);
     for (size_t t = 0; t < n; t++)
         give(&s, s.turns[t].job, growth(&s, s.turns[t].job));
@@ -127,5 +137,46 @@ int srtf_elastic_decide(const struct part_cluster *c, const struct part_job *job
         rc = part_repack(c, jobs, n, s.caps, s.want, out);
     if (rc == 0)
         explain(&s, out);
+    return rc;
+}
+
+int srtf_elastic_decide(const struct part_cluster *c, const struct part_job *jobs, size_t n,
+                        const struct part_options *o, struct part_decision *out)
+{
+    double *keys = part_alloc(out, n * sizeof *keys + 1);
+    if (!keys)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++)
+        keys[i] = jobs[i].remaining_s;
+    return in_order(c, jobs, n, keys, o, out);
+}
+
+/* The time until the job reaches its next threshold. A change may still be cancelled (worth.h), so
+ * it counts with the larger of its present and its decided number of containers. */
+static double next_level_s(const struct part_cluster *c, const struct part_amount *total,
+                           const struct part_job *job, uint32_t decided,
+                           const struct part_options *o)
+{
+    uint32_t n = MAX(part_count(job), decided);
+    double rate = part_share_of_one(&job->demand, total, c->n_types) * (double)n;
+    uint32_t level = part_level(job, o);
+    return level < o->n_levels && rate > 0 ? (o->levels[level] - job->attained_s) / rate : INFINITY;
+}
+
+int las_elastic_decide(const struct part_cluster *c, const struct part_job *jobs, size_t n,
+                       const struct part_options *o, struct part_decision *out)
+{
+    struct part_amount total;
+    double *keys = part_alloc(out, n * sizeof *keys + 1);
+    if (!keys)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++)
+        keys[i] = part_level(&jobs[i], o);
+    int rc = in_order(c, jobs, n, keys, o, out);
+    part_total(c, &total);
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        double s = next_level_s(c, &total, &jobs[i], out->jobs[i].n, o);
+        out->metrics.again_s = MIN(out->metrics.again_s, s);
+    }
     return rc;
 }
