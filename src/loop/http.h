@@ -89,12 +89,14 @@ int http_encode(struct buf *b, struct span s, bool keep_slash);
 /* ---- the server ---- */
 
 struct http_server;
+struct http_asker; /* a client of the server */
 
 struct http_answer {
     int status;       /* 200, unless the page function changes it */
     const char *type; /* "text/html; charset=utf-8", unless changed; a static string */
     struct buf body;
     struct span accept; /* the header Accept of the request; len 0 = none. Not for changing. */
+    struct http_asker *asker; /* for http_wait() */
 };
 
 /* Fill *a, the answer to a GET of `path`. query: the part of the URL behind '?', not decoded; "" if
@@ -102,6 +104,14 @@ struct http_answer {
  * and the server logs the sentence. */
 typedef int http_page_fn(const char *path, const char *query, struct http_answer *a, void *arg,
                          struct err *e);
+
+/* A page function calls this and returns 0 if its answer is not ready yet. http_reply() answers
+ * later. gone(arg): the client has closed the connection, HTTP_SERVER_WAIT_MS are over, or the
+ * server closes; the result is then invalid. */
+struct http_asker *http_wait(struct http_answer *a, void (*gone)(void *arg), void *arg);
+/* status and type of the answer must be set; the caller keeps it. rc and e: as of a page function.
+ */
+void http_reply(struct http_asker *a, const struct http_answer *answer, int rc, struct err *e);
 
 struct http_page {
     const char *path; /* an exact path; but "/x/" matches all paths that begin with it */

@@ -14,13 +14,16 @@
 
 /* A client connection. It carries one request only, which is enough: the clients are the
  * ResourceManager's proxy and sometimes a person. */
-struct asker {
+struct http_asker {
     struct http_server *s;
-    struct asker *next;
+    struct http_asker *next;
     struct tcp *tcp;
     struct loop_timer *timer;
     struct buf in;
-    bool answered;
+    bool answered; /* or the page function answers later */
+    bool with_body;
+    void (*gone)(void *arg); /* NULL = no answer is outstanding */
+    void *gone_arg;
 };
 
 struct http_server {
@@ -29,19 +32,21 @@ struct http_server {
     const struct http_page *pages;
     size_t n_pages;
     void *arg;
-    struct asker *askers;
+    struct http_asker *askers;
     unsigned n;
 };
 
-static void asker_close(struct asker *a)
+static void asker_close(struct http_asker *a)
 {
-    struct asker **at = &a->s->askers;
+    struct http_asker **at = &a->s->askers;
     while (*at != a)
         at = &(*at)->next;
     *at = a->next;
     a->s->n--;
     tcp_close(a->tcp);
     loop_timer_free(a->timer);
+    if (a->gone)
+        a->gone(a->gone_arg);
     buf_done(&a->in);
     free(a);
 }
@@ -71,7 +76,7 @@ static const char *reason(int status)
     }
 }
 
-static void reply(struct asker *a, const struct http_answer *answer, bool with_body)
+static void reply(struct http_asker *a, const struct http_answer *answer)
 {
     AUTO(buf_done) struct buf head = { 0 };
     a->answered = true;
@@ -83,7 +88,7 @@ static void reply(struct asker *a, const struct http_answer *answer, bool with_b
                    answer->status, reason(answer->status), answer->type, answer->body.len,
                    answer->status == 405 ? "Allow: GET, HEAD\r\n" : "");
     bool sent = !head.failed && tcp_write(a->tcp, head.p, head.len) == 0 &&
-                (!with_body || tcp_write(a->tcp, answer->body.p, answer->body.len) == 0);
+                (!a->with_body || tcp_write(a->tcp, answer->body.p, answer->body.len) == 0);
     if (!sent) {
         asker_close(a);
         return;
@@ -92,11 +97,12 @@ static void reply(struct asker *a, const struct http_answer *answer, bool with_b
     loop_timer_set(a->timer, clock_mono_ms() + HTTP_SERVER_WAIT_MS);
 }
 
-static void refuse(struct asker *a, int status)
+static void refuse(struct http_asker *a, int status)
 {
     struct http_answer answer = { .status = status, .type = "text/plain; charset=utf-8" };
     (void)buf_addf(&answer.body, "%s\n", reason(status));
-    reply(a, &answer, true);
+    a->with_body = true;
+    reply(a, &answer);
     buf_done(&answer.body);
 }
 
@@ -111,7 +117,36 @@ static const struct http_page *page_for(const struct http_server *s, const char 
     return NULL;
 }
 
-static void serve(struct asker *a, char *target, bool with_body)
+/* rc < 0: the page could not be made. */
+static void reply_or_fail(struct http_asker *a, const struct http_answer *answer, int rc,
+                          struct err *e)
+{
+    if (rc == 0 && answer->body.failed)
+        rc = err_set(e, ENOMEM, "no memory for a page");
+    if (rc < 0) {
+        log_err(LOG_WARN, "http.page", e);
+        refuse(a, 500);
+    } else {
+        reply(a, answer);
+    }
+}
+
+struct http_asker *http_wait(struct http_answer *answer, void (*gone)(void *arg), void *arg)
+{
+    struct http_asker *a = answer->asker;
+    a->gone = gone;
+    a->gone_arg = arg;
+    a->answered = true;
+    return a;
+}
+
+void http_reply(struct http_asker *a, const struct http_answer *answer, int rc, struct err *e)
+{
+    a->gone = NULL;
+    reply_or_fail(a, answer, rc, e);
+}
+
+static void serve(struct http_asker *a, char *target, bool with_body)
 {
     char *query = strchr(target, '?');
     if (query)
@@ -123,16 +158,14 @@ static void serve(struct asker *a, char *target, bool with_body)
     }
     struct http_answer answer = { .status = 200,
                                   .type = "text/html; charset=utf-8",
-                                  .accept = http_find(buf_span(&a->in), "Accept") };
+                                  .accept = http_find(buf_span(&a->in), "Accept"),
+                                  .asker = a };
     struct err e = { 0 };
+    a->with_body = with_body;
     int rc = page->make(target, query ? query : "", &answer, a->s->arg, &e);
-    if (rc == 0 && answer.body.failed)
-        rc = err_set(&e, ENOMEM, "cannot make page '%s': %m", target);
-    if (rc < 0) {
-        log_err(LOG_WARN, "http.page", &e);
-        refuse(a, 500);
-    } else {
-        reply(a, &answer, with_body);
+    if (!a->gone || rc < 0) {
+        a->gone = NULL;
+        reply_or_fail(a, &answer, rc, &e);
     }
     buf_done(&answer.body);
 }
@@ -145,7 +178,7 @@ static bool target_valid(struct span t)
     return t.len > 0 && t.p[0] == '/';
 }
 
-static void on_request(struct asker *a)
+static void on_request(struct http_asker *a)
 {
     struct span rest = buf_span(&a->in), line, method, target;
     (void)span_split(&rest, '\n', &line);
@@ -173,7 +206,7 @@ static void on_request(struct asker *a)
 
 static void on_read(struct tcp *t, const char *p, size_t n, void *arg)
 {
-    struct asker *a = arg;
+    struct http_asker *a = arg;
     (void)t;
     if (a->answered)
         return;
@@ -199,7 +232,7 @@ static const struct tcp_ops asker_ops = { .on_read = on_read, .on_close = on_clo
 static void on_accept(struct tcp *t, void *arg)
 {
     struct http_server *s = arg;
-    struct asker *a = s->n < HTTP_SERVER_CONNS ? calloc(1, sizeof *a) : NULL;
+    struct http_asker *a = s->n < HTTP_SERVER_CONNS ? calloc(1, sizeof *a) : NULL;
     if (!a || !(a->timer = loop_timer_new(s->loop, on_asker_late, a))) {
         free(a);
         return; /* the loop closes a stream without ops */

@@ -394,6 +394,15 @@ static void ask_metrics(struct peer *p)
         answer(p, &text);
 }
 
+static void ask_metrics_text(struct peer *p)
+{
+    AUTO(buf_done) struct buf text = { .max = JOB_STATUS_MAX };
+    if (metrics_text(p->m, true, &text) < 0)
+        peer_refuse(p, ENOMEM, "no memory for the metrics of the job");
+    else
+        answer(p, &text);
+}
+
 static void ask_journal(struct peer *p, const Tony__ClientAsk *a)
 {
     AUTO(buf_done) struct buf text = { 0 };
@@ -426,6 +435,9 @@ static void client_ask(struct peer *p, const Tony__ClientAsk *a)
         break;
     case TONY__CLIENT_ASK__WHAT__METRICS:
         ask_metrics(p);
+        break;
+    case TONY__CLIENT_ASK__WHAT__METRICS_TEXT:
+        ask_metrics_text(p);
         break;
     case TONY__CLIENT_ASK__WHAT__JOURNAL:
         ask_journal(p, a);

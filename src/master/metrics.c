@@ -68,7 +68,7 @@ struct master_metrics {
     bool timer_is_set, write_failed;
     struct thin_job *thinning; /* NULL = none is under way */
     int level;
-    int64_t thin_at; /* bytes of the file at which it is thinned next; 0 = its limit */
+    int64_t thin_at;        /* bytes of the file at which it is thinned next; 0 = its limit */
     struct copies *copies;  /* NULL = the cluster starts no other master after this one */
     uint64_t copied_before; /* bytes of the files that this one has replaced */
 };
@@ -624,10 +624,6 @@ static const struct family families[] = {
       "temperature_celsius", 1, true },
 };
 
-enum {
-    OWN_NAMES_MAX = 64
-}; /* different names of programs that are shown: labels must be bounded */
-
 static void add_family(const struct master *m, const struct family *f, bool open, struct buf *out)
 {
     const struct master_metrics *x = m->metrics;
@@ -664,9 +660,10 @@ static void add_own(const struct master *m, bool open, struct buf *out)
 {
     const struct master_metrics *x = m->metrics;
     unsigned n_shown = 0;
-    (void)metrics_text_family(out, open, "tony_task_value", "gauge",
+    (void)metrics_text_family(out, open, METRICS_TEXT_VALUE, "gauge",
                               "A number that the program of the task reports.");
-    for (uint32_t name = 0; name < metrics_n_names(x->table) && n_shown < OWN_NAMES_MAX; name++) {
+    for (uint32_t name = 0; name < metrics_n_names(x->table) && n_shown < METRICS_TEXT_NAMES_MAX;
+         name++) {
         const char *text = metrics_name_text(x->table, name);
         if (!is_own(span_of(text)))
             continue;
@@ -675,8 +672,8 @@ static void add_own(const struct master *m, bool open, struct buf *out)
             const struct metrics_cell *c = metrics_find(x->table, (uint32_t)i, text);
             if (c && c->live)
                 (void)buf_addf(out,
-                               "tony_task_value{application_id=\"%s\",task=\"%s\",name=\"%s\"} "
-                               "%.15g\n",
+                               METRICS_TEXT_VALUE "{application_id=\"%s\",task=\"%s\",name=\"%s\"} "
+                                                  "%.15g\n",
                                m->application_id, metrics_task_label(x->table, (uint32_t)i), text,
                                c->value);
         }

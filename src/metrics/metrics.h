@@ -220,6 +220,8 @@ void metrics_summary_get(const struct metrics_summary *s, int64_t t_ms,
  * in the last line.
  */
 
+enum { METRICS_TEXT_NAMES_MAX = 64 }; /* names of programs on one page: labels must be bounded */
+
 bool metrics_text_is_open(struct span accept); /* accept: the header; is OpenMetrics wanted? */
 const char *metrics_text_type(bool open);      /* the header Content-Type of the answer */
 /* The lines before the samples of a family. The samples of a counter are named <name>_total. type:
@@ -227,5 +229,18 @@ const char *metrics_text_type(bool open);      /* the header Content-Type of the
 int metrics_text_family(struct buf *out, bool open, const char *name, const char *type,
                         const char *help);
 int metrics_text_end(struct buf *out, bool open); /* the last line, if there is one */
+
+/* One text of the texts of several jobs: the samples of a family must stand together. */
+struct metrics_merge;
+struct metrics_merge *metrics_merge_new(void); /* NULL = no memory */
+void metrics_merge_free(struct metrics_merge *m);
+/* Add an OpenMetrics text of the form that the functions above make. The samples of
+ * METRICS_TEXT_VALUE with further names are left out if there are METRICS_TEXT_NAMES_MAX names.
+ * -EBADMSG: it has another form; -EFBIG: all texts would have more than METRICS_MERGE_MAX bytes;
+ * no sample of it is added then. -ENOMEM. */
+int metrics_merge_add(struct metrics_merge *m, struct span text, struct err *e);
+enum { METRICS_MERGE_MAX = 64 << 20, METRICS_FAMILIES_MAX = 64 };
+#define METRICS_TEXT_VALUE "tony_task_value" /* the family of the numbers of programs */
+int metrics_merge_text(const struct metrics_merge *m, bool open, struct buf *out);
 
 #endif

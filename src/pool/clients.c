@@ -517,6 +517,7 @@ static void on_ask(struct pool_client *c, const Tony__ClientAsk *ask)
             answer(c, &json);
         return;
     case TONY__CLIENT_ASK__WHAT__SHARE: /* only of a master */
+    case TONY__CLIENT_ASK__WHAT__METRICS_TEXT:
     case TONY__CLIENT_ASK__WHAT__METRICS:
     case TONY__CLIENT_ASK__WHAT__JOURNAL:
     case TONY__CLIENT_ASK__WHAT__NONE:

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The page of the pool: an HTTP server on the loopback interface, if tony.pool.page-port is set.
- * /metrics is text for Prometheus, with bounded labels: one set of samples for the
- * pool, and one for each live job. The tasks of a job are in `tony metrics` and `tony top`.
+ * /metrics is text for Prometheus, with bounded labels: samples of the pool, of each live job, and
+ * of its tasks. The pool asks the masters for those of the tasks (scrape.c).
  */
 #include <errno.h>
 
@@ -15,8 +15,6 @@
 #include "loop/http.h"
 #include "metrics/metrics.h"
 #include "pool/pool_int.h"
-
-enum { JOBS_MAX = 1000 }; /* jobs with samples of their own: labels must be bounded */
 
 static void add_family(struct buf *out, const char *name, const char *help)
 {
@@ -95,23 +93,16 @@ static void add_jobs(const struct pool *p, struct buf *out)
     };
     for (size_t f = 0; f < ARRAY_LEN(families); f++) {
         add_family(out, families[f].name, families[f].help);
-        for (size_t i = 0; i < p->jobs.n && i < JOBS_MAX; i++)
+        for (size_t i = 0; i < p->jobs.n && i < PAGE_JOBS_MAX; i++)
             (void)buf_addf(out, "%s{application_id=\"%s\"} %.15g\n", families[f].name,
                            p->jobs.v[i]->id, families[f].value(p->jobs.v[i]));
     }
 }
 
-static int answer_metrics(const char *path, const char *query, struct http_answer *a, void *arg,
-                          struct err *e)
+int page_text(const struct pool *p, const struct metrics_merge *tasks, bool open, struct buf *out)
 {
-    const struct pool *p = arg;
     const struct machine *m = &p->machine;
     struct held h = sum_held(p);
-    struct buf *out = &a->body;
-    (void)path;
-    (void)query;
-    bool open = metrics_text_is_open(a->accept);
-    a->type = metrics_text_type(open);
     add_pool(out, "tony_pool_memory_capacity_bytes", "Memory that the pool gives to jobs.",
              (double)m->memory_mib * 1048576);
     add_pool(out, "tony_pool_memory_held_bytes", "Memory that admitted jobs hold.", h.memory);
@@ -121,7 +112,16 @@ static int answer_metrics(const char *path, const char *query, struct http_answe
     add_pool(out, "tony_pool_gpus_held", "GPUs that admitted jobs hold.", h.gpus);
     add_states(p, out);
     add_jobs(p, out);
-    return metrics_text_end(out, open) < 0 ? err_set(e, ENOMEM, "no memory for the metrics") : 0;
+    (void)metrics_merge_text(tasks, open, out);
+    return metrics_text_end(out, open);
+}
+
+static int answer_metrics(const char *path, const char *query, struct http_answer *a, void *arg,
+                          struct err *e)
+{
+    (void)path;
+    (void)query;
+    return scrape_answer(arg, a, e);
 }
 
 static const struct http_page pages[] = { { "/metrics", answer_metrics } };
@@ -142,4 +142,5 @@ void page_open(struct pool *p)
 void page_close(struct pool *p)
 {
     http_server_close(TAKE(p->page));
+    scrape_stop(p);
 }

@@ -12,6 +12,8 @@
  *   extend.c     the limits of a running job that is resized
  *   recover.c    takes over the jobs of an earlier pool
  *   boot.c       the jobs that ran when the machine stopped
+ *   page.c       the page for Prometheus
+ *   scrape.c     asks the masters for the metrics of their tasks
  *   sweep.c      cleans up after finished jobs
  *   reports.c    JSON documents for clients
  *   sharing*.c    a policy divides the machine among jobs (sharing.h)
@@ -40,6 +42,7 @@ struct client;
 struct conf;
 struct conn;
 struct ending;
+struct http_answer;
 struct job_event;
 struct job_spec;
 struct listener;
@@ -47,8 +50,10 @@ struct loop;
 struct loop_fd;
 struct loop_signal;
 struct loop_timer;
+struct metrics_merge;
 struct pool;
 struct resizing;
+struct scrape;
 struct submission;
 
 #define JOB_PHASES(X)                                                                              \
@@ -206,7 +211,8 @@ struct pool {
     bool stopping; /* the pool accepts no job and exits once the last one has ended */
     bool ended;    /* the loop is being closed: start nothing */
     struct http_server *page; /* NULL = there is none */
-    char *executor, *master; /* paths of the programs; NULL until first used */
+    struct scrape *scrape;    /* the answer of the page that is being made; NULL = none is */
+    char *executor, *master;  /* paths of the programs; NULL until first used */
 };
 
 /* pool.c */
@@ -250,6 +256,15 @@ void keeper_forget(struct pool_job *j);
 /* page.c */
 void page_open(struct pool *p); /* if a key asks for the page; a failure is logged */
 void page_close(struct pool *p);
+/* The text of /metrics. tasks: what the masters have answered. */
+int page_text(const struct pool *p, const struct metrics_merge *tasks, bool open, struct buf *out);
+enum { PAGE_JOBS_MAX = 1000 }; /* jobs with samples of their own: labels must be bounded */
+
+/* scrape.c */
+/* Answer a request for /metrics when the masters of the live jobs have answered, or SCRAPE_MS have
+ * passed. */
+int scrape_answer(struct pool *p, struct http_answer *a, struct err *e);
+void scrape_stop(struct pool *p);
 
 /* clients.c */
 void clients_accept(struct conn *c, void *arg);

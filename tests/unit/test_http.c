@@ -100,6 +100,10 @@ struct world {
     int status, num;
     struct buf body;
     char msg[480], location[200];
+    struct http_asker *asker; /* waits for its answer */
+    struct loop_timer *later;
+    bool fails;
+    unsigned n_gone;
 };
 
 static void give_up(void *arg)
@@ -118,7 +122,43 @@ static int page(const char *path, const char *query, struct http_answer *a, void
     return buf_addf(&a->body, "%s|%s|", path, query) < 0 ? -ENOMEM : 0;
 }
 
-static const struct http_page pages[] = { { "/", page }, { "/below/", page } };
+static void asker_gone(void *arg)
+{
+    struct world *w = arg;
+    w->asker = NULL;
+    w->n_gone++;
+    loop_stop(w->l);
+}
+
+static void answer_later(void *arg)
+{
+    struct world *w = arg;
+    struct http_answer a = { .status = 200, .type = "text/plain" };
+    struct err e = { 0 };
+    int rc = w->fails ? err_set(&e, EIO, "no page today") : buf_adds(&a.body, "at last");
+    http_reply(TAKE(w->asker), &a, rc, &e);
+    buf_done(&a.body);
+}
+
+/* Answers in another turn of the loop, or, with "never", only waits. */
+static int late_page(const char *path, const char *query, struct http_answer *a, void *arg,
+                     struct err *e)
+{
+    struct world *w = arg;
+    (void)path;
+    (void)e;
+    w->asker = http_wait(a, asker_gone, w);
+    w->fails = strcmp(query, "fail") == 0;
+    if (strcmp(query, "never") == 0)
+        loop_stop(w->l);
+    else
+        loop_timer_set(w->later, clock_mono_ms() + 1);
+    return 0;
+}
+
+static const struct http_page pages[] = { { "/", page },
+                                          { "/below/", page },
+                                          { "/later", late_page } };
 
 static void raw_read(struct tcp *t, const char *p, size_t n, void *arg)
 {
@@ -158,6 +198,7 @@ static void world_open(struct world *w)
     struct err e = { 0 };
     *w = (struct world){ .l = loop_new(&e) };
     w->late = loop_timer_new(w->l, give_up, NULL);
+    w->later = loop_timer_new(w->l, answer_later, w);
     loop_timer_set(w->late, clock_mono_ms() + DEADLINE_MS);
     assert_non_null(w->h = http_new(w->l, &e));
     assert_int_equal(http_server_open(w->l, "127.0.0.1", 0, pages, ARRAY_LEN(pages), w, &w->s, &e),
@@ -226,6 +267,9 @@ static void test_server(void **state)
         { "GET", "/below/x?y", "/below/x|y|", 200 },
         { "GET", "/nowhere", "Not Found\n", 404 },
         { "GET", "/?fail", "Internal Server Error\n", 500 },
+        { "GET", "/later", "at last", 200 },
+        { "HEAD", "/later", "", 200 },
+        { "GET", "/later?fail", "Internal Server Error\n", 500 },
         { "POST", "/", "Method Not Allowed\n", 405 },
         { "DELETE", "/", "Method Not Allowed\n", 405 },
     };
@@ -343,11 +387,36 @@ static void test_cancel(void **state)
     world_close(&w);
 }
 
+/* A client that closes its connection before the answer, and a server that closes before it. */
+static void test_gone(void **state)
+{
+    (void)state;
+    struct world w;
+    struct err e = { 0 };
+    char url[80];
+    struct http_call *c;
+    world_open(&w);
+    (void)snprintf(url, sizeof url, "http://127.0.0.1:%u/later?never", http_server_port(w.s));
+    const struct http_request q = { .method = "GET", .url = url, .done = on_done, .arg = &w };
+    assert_int_equal(http_send(w.h, &q, &c, &e), 0);
+    (void)loop_run(w.l);
+    assert_non_null(w.asker);
+    http_cancel(c);
+    (void)loop_run(w.l);
+    assert_int_equal(w.n_gone, 1);
+    assert_int_equal(http_send(w.h, &q, &c, &e), 0);
+    (void)loop_run(w.l);
+    assert_non_null(w.asker);
+    http_server_close(TAKE(w.s));
+    assert_int_equal(w.n_gone, 2);
+    world_close(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parse),  cmocka_unit_test(test_server), cmocka_unit_test(test_script),
-        cmocka_unit_test(test_upload), cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_upload), cmocka_unit_test(test_cancel), cmocka_unit_test(test_gone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
