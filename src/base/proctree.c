@@ -309,6 +309,30 @@ pid_t proctree_find(const char *start, size_t len)
     return found;
 }
 
+static bool is_inside(pid_t pid)
+{
+    char path[64], own[64] = { 0 }, its[64] = { 0 };
+    (void)snprintf(path, sizeof path, "/proc/%d/ns/pid", (int)pid);
+    return readlink("/proc/self/ns/pid", own, sizeof own - 1) > 0 &&
+           readlink(path, its, sizeof its - 1) > 0 && strcmp(own, its) != 0;
+}
+
+unsigned proctree_signal_inside(const char *entry, int sig)
+{
+    DIR *d = opendir("/proc");
+    unsigned n = 0;
+    for (struct dirent *x; d && (x = readdir(d));) {
+        char *end;
+        long pid = strtol(x->d_name, &end, 10);
+        if (!*end && pid > 1 && is_inside((pid_t)pid) &&
+            is_of_job(dirfd(d), x->d_name, (pid_t)pid, entry) && kill((pid_t)pid, sig) == 0)
+            n++;
+    }
+    if (d)
+        closedir(d);
+    return n;
+}
+
 /* Is the process an executor or a keeper? Both say so by the name of their thread. A program of the
  * user with such a name is killed later, together with them. */
 static bool is_executor(pid_t pid)

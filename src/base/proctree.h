@@ -43,6 +43,9 @@ uint64_t proctree_rss(const struct pids *except, _Bool pss);
 /* Does the environment of process pid contain entry ("KEY=VALUE")? During an execve() a process has
  * no environment, so this function waits up to 1 s for its end. Without memory the answer is no. */
 _Bool proctree_has_variable(pid_t pid, const char *entry);
+/* Send sig to the processes of this user in containers whose environment contains entry: those that
+ * are in another PID namespace than this process. Returns their number. */
+unsigned proctree_signal_inside(const char *entry, int sig);
 /* Send SIGKILL to every process of this user whose environment has TONY_APPLICATION_ID=id, except
  * to this process, again and again until no such process is alive, at most for limit_ms. Executors
  * and keepers are left alone in the first executors_ms: an executor knows all processes that its

@@ -345,7 +345,7 @@ int engine_prepare(struct executor *x, const char *text, uint32_t rank, struct s
 }
 
 static int fill_exec(const struct executor *x, const struct strv *command, bool tty, bool input,
-                     const char *term, struct strv *argv)
+                     const char *term, const char *mark, struct strv *argv)
 {
     static const char shell[] = "exec \"$(command -v bash || echo sh)\"";
     char name[NAME_MAX_LEN];
@@ -360,6 +360,8 @@ static int fill_exec(const struct executor *x, const struct strv *command, bool 
     if (rc == 0 && tty && *term)
         rc = add(argv, "--env=TERM=%s", term);
     if (rc == 0)
+        rc = add(argv, "--env=%s", mark);
+    if (rc == 0)
         rc = add(argv, "--workdir=%s", x->workdir);
     if (rc == 0)
         rc = add(argv, "%s", name);
@@ -372,10 +374,10 @@ static int fill_exec(const struct executor *x, const struct strv *command, bool 
 }
 
 int engine_exec(const struct executor *x, const struct strv *argv, bool tty, bool input,
-                const char *term, struct command *out, struct err *e)
+                const char *term, const char *mark, struct command *out, struct err *e)
 {
     struct command c = { .path = str_dup(x->engine) };
-    int rc = c.path ? fill_exec(x, argv, tty, input, term, &c.argv) : -ENOMEM;
+    int rc = c.path ? fill_exec(x, argv, tty, input, term, mark, &c.argv) : -ENOMEM;
     if (rc < 0) {
         command_done(&c);
         return err_set(e, ENOMEM, "cannot prepare the command: %m");

@@ -24,9 +24,11 @@ struct executor;
 int engine_prepare(struct executor *x, const char *text, uint32_t rank, struct strv *env,
                    struct command *out, struct err *e);
 /* A command in the container of the task that runs now, beside its process. argv empty: a shell.
- * term: its TERM, or "". */
+ * term: its TERM, or "". mark: "KEY=VALUE" in the environment of the command. By it
+ * proctree_signal_inside() finds what the command has started: in the container these processes are
+ * no children of the engine. */
 int engine_exec(const struct executor *x, const struct strv *argv, bool tty, bool input,
-                const char *term, struct command *out, struct err *e);
+                const char *term, const char *mark, struct command *out, struct err *e);
 /*
  * Send the signal to all processes in the container of this rank, except to its first one: that is
  * a shell of tony, which starts the command and waits for it. Returns the number of processes that

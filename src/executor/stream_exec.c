@@ -100,8 +100,11 @@ static int fill_command(struct stream_side *s, struct command *c, struct err *e)
     }
     if (rc == -EINVAL)
         return err_set(e, EINVAL, "an argument contains a NUL byte");
-    if (rc == 0 && s->x->engine)
-        return engine_exec(s->x, &argv, r->tty, r->input, r->term, c, e);
+    if (rc == 0 && s->x->engine) {
+        char mark[STREAM_MARK_MAX];
+        stream_mark(s->x, s->id, mark);
+        return engine_exec(s->x, &argv, r->tty, r->input, r->term, mark, c, e);
+    }
     if (rc == 0 && argv.n == 0) {
         rc = strv_push(&argv, shell_of(s));
         c->path = str_dup(shell_of(s));
@@ -260,6 +263,20 @@ static int start(struct stream_side *s, struct running *r, struct err *e)
     return rc;
 }
 
+/* ---- in an image ----
+ * The process that the stream starts is the engine. It passes no signals on, and what the command
+ * leaves in the background belongs to the container. */
+
+/* Send a signal to all that the command has started in its container. Returns their number. */
+static unsigned signal_inside(const struct running *r, int sig)
+{
+    char mark[STREAM_MARK_MAX];
+    if (!r->s->x->engine)
+        return 0;
+    stream_mark(r->s->x, r->s->id, mark);
+    return proctree_signal_inside(mark, sig);
+}
+
 /* ---- frames of the client ---- */
 
 static void close_input(struct running *r)
@@ -346,7 +363,7 @@ static int on_frame(enum stream_type type, struct span p, void *arg)
             set_size(r->out_fd, (uint32_t)(b[0] << 8 | b[1]), (uint32_t)(b[2] << 8 | b[3]));
         return 0;
     case SF_SIGNAL:
-        if (p.len == 1 && b[0] > 0 && b[0] < 32 && !r->exited)
+        if (p.len == 1 && b[0] > 0 && b[0] < 32 && !r->exited && signal_inside(r, b[0]) == 0)
             (void)kill(-r->pid, b[0]);
         return 0;
     default:
@@ -361,8 +378,8 @@ static void sweep(struct running *r)
 {
     if (r->swept)
         return;
-    if (proctree_signal(SIGKILL, r->sweeps++ >= STOP_AFTER_ROUNDS) == 0 ||
-        r->sweeps > SWEEP_ROUNDS_MAX)
+    unsigned n = proctree_signal(SIGKILL, r->sweeps++ >= STOP_AFTER_ROUNDS);
+    if (n + signal_inside(r, SIGKILL) == 0 || r->sweeps > SWEEP_ROUNDS_MAX)
         r->swept = true;
     r->sweep_at_ms = clock_mono_ms() + SWEEP_MS;
 }
@@ -371,8 +388,10 @@ static void hang_up(struct running *r)
 {
     if (r->kill_at_ms != INT64_MAX || r->exited)
         return;
-    (void)proctree_signal(SIGHUP, false);
-    (void)proctree_signal(SIGCONT, false); /* a stopped process cannot handle the HUP */
+    if (signal_inside(r, SIGHUP) == 0)
+        (void)proctree_signal(SIGHUP, false);
+    (void)signal_inside(r, SIGCONT); /* a stopped process cannot handle the HUP */
+    (void)proctree_signal(SIGCONT, false);
     r->kill_at_ms = clock_mono_ms() + HANGUP_MS;
 }
 
@@ -385,7 +404,7 @@ static void reap(struct running *r)
             r->exited = true;
             r->status = status;
         }
-    if (pid == -1 && errno == ECHILD && r->exited)
+    if (pid == -1 && errno == ECHILD && r->exited && !r->s->x->engine)
         r->swept = true;
     else if (r->exited)
         sweep(r);
@@ -446,6 +465,7 @@ static void on_time(struct running *r)
     if (r->exited && !r->swept && now >= r->sweep_at_ms) {
         reap(r);
     } else if (now >= r->kill_at_ms) {
+        (void)signal_inside(r, SIGKILL);
         (void)proctree_signal(SIGKILL, false);
         r->kill_at_ms = now + SWEEP_MS;
     }

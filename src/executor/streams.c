@@ -70,10 +70,10 @@ void streams_dial(struct executor *x, const Tony__DialStream *d)
 
 /* ---- their ends ---- */
 
-static unsigned kill_marked(const char *mark)
+static unsigned kill_marked(const struct executor *x, const char *mark)
 {
     struct pids list = { 0 };
-    unsigned n = 0;
+    unsigned n = x->engine ? proctree_signal_inside(mark, SIGKILL) : 0;
     proctree_below(getpid(), &list);
     for (size_t i = 0; i < list.n; i++)
         if (proctree_has_variable(list.v[i], mark) && kill(list.v[i], SIGKILL) == 0)
@@ -91,7 +91,7 @@ static void kill_orphans_of(const struct executor *x, uint32_t id)
     int64_t until = clock_mono_ms() + KILL_MS;
     stream_mark(x, id, mark);
     for (unsigned empty = 0; empty < 2 && clock_mono_ms() < until;) {
-        empty = kill_marked(mark) == 0 ? empty + 1 : 0;
+        empty = kill_marked(x, mark) == 0 ? empty + 1 : 0;
         (void)poll(NULL, 0, PAUSE_MS);
     }
 }

@@ -6,6 +6,7 @@ tony.docker.* on the pool: podman or docker runs the commands. Tests of what a c
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -13,6 +14,7 @@ import lib_images
 import pytest
 from conftest import app_of, wait_until
 from lib_jobs import kill9, lab, make_lab  # noqa: F401 (fixtures)
+from test_streams import Terminal, named
 
 CONF = {"tony.docker.enabled": True, "tony.docker.containers.image": "library/usual:1"}
 
@@ -317,3 +319,146 @@ def test_podman_of_an_ordinary_user(tmp_path):
     r = subprocess.run(["unshare", "-m", "sh", "-c", lib_images.ROOTLESS, "sh", tmp_path / "ids", *inner],
                        cwd=pathlib.Path(__file__).parent, capture_output=True, text=True, timeout=280)
     assert r.returncode == 0 and "skipped" not in r.stdout, r.stdout[-20000:] + r.stderr[-2000:]
+
+
+# ---- tony exec, shell and cp in an image ----
+
+
+def in_task(lab, app, *command, data=None, options=()):
+    r = subprocess.run([lab.bin / "tony", "exec", app, "worker:0", *options, "--", *command], env=lab.env, input=data or b"",
+                       capture_output=True, timeout=120)
+    return r.returncode, r.stdout.decode(), r.stderr.decode()
+
+
+def up(lab, job):
+    app = lab.submit(job)
+    wait_until(lambda: "up" in lab.log_so_far(app, "worker:0") if lab.n_running(app) else False, "it runs")
+    return app
+
+
+# A process writes its process id of the container to `mine`, and ends with TERM.
+WAITS = "echo $$ > mine; trap 'exit 0' TERM; echo up; while :; do sleep 0.1; done"
+
+
+def test_arguments_of_the_engine_for_exec(lab, engine):
+    """The engine gets a terminal and input only if they are wanted; a shell is what the image has."""
+    app = lab.submit(lab.workers("sleep 600", conf=CONF))
+    wait_until(lambda: lab.n_running(app), "it runs")
+    name = next(o for o in run_call(engine) if o.startswith("--name="))[7:]
+    here = next(o for o in run_call(engine) if o.startswith("--workdir="))
+    for options, wanted in ((), []), (("-i",), ["--interactive"]), (("-t",), ["--interactive", "--tty", "--env=TERM=vt100"]):
+        subprocess.run([lab.bin / "tony", "exec", app, "worker:0", *options, "--", "prog", "a b"], env={**lab.env, "TERM": "vt100"},
+                       stdin=subprocess.DEVNULL, capture_output=True, timeout=120, check=True)
+        call = [c for c in lib_images.calls(engine) if c[0] == "exec"][-1]
+        mark = next(o for o in call if o.startswith("--env=TONY_STREAM="))
+        assert call == ["exec", *wanted, mark, here, name, "prog", "a b"], call
+    t = Terminal(lab, "shell", app, "worker:0")
+    try:
+        assert t.p.wait(60) == 0
+    finally:
+        t.close()
+    call = [c for c in lib_images.calls(engine) if c[0] == "exec"][-1]
+    assert call[-3:-1] == ["sh", "-c"] and "bash" in call[-1]
+    lab.ok("kill", app)
+    lab.settled()
+
+
+def test_exec_in_a_real_container(lab, real):
+    """It is where the task is: in its image, its working directory, its control group, with its environment and user."""
+    app = up(lab, real(WAITS, env={"MINE": "a b"}))
+    code, out, err = in_task(lab, app, "sh", "-c", 'cat /etc/mark; pwd; cat mine > /dev/null && echo here; echo "$MINE|$TASK_INDEX|$TONY_TASK"; '
+                             'id -u; cat /proc/$(cat mine)/cgroup; echo --; cat /proc/self/cgroup; echo bad >&2; exit 7')
+    assert (code, err) == (7, "bad\n"), err
+    mark, cwd, here, env, uid, *groups = out.splitlines()
+    assert (mark, here, env, uid) == ("of the image", "here", "a b|0|worker:0", str(lab.user.get("user", os.geteuid())))
+    assert "/containers/container_" in cwd
+    at = groups.index("--")
+    assert groups[:at] == groups[at + 1:] and len(groups[:at]) > 0
+    data = os.urandom(1 << 20)
+    r = subprocess.run([lab.bin / "tony", "exec", app, "worker:0", "-i", "--", "cat"], env=lab.env, input=data, capture_output=True, timeout=120)
+    assert r.returncode == 0 and r.stdout == data
+    assert in_task(lab, app, "sh", "-c", "kill -9 $$")[0] == 128 + 9
+    p = subprocess.Popen([lab.bin / "tony", "exec", app, "worker:0", "--", "sh", "-c", "trap 'echo got it; exit 5' INT; echo waits; "
+                          "while :; do sleep 0.1; done"], env=lab.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    assert p.stdout.readline() == b"waits\n"
+    p.send_signal(signal.SIGINT)  # Ctrl-C without a terminal reaches the command in the container
+    assert p.communicate(timeout=60) == (b"got it\n", None) and p.returncode == 5
+    code, _, err = in_task(lab, app, "no-such-program")
+    assert code == 127 and "no-such-program" in err, "the engine says so"
+    lab.ok("kill", app)
+    lab.settled()
+
+
+def test_cp_in_a_real_container(lab, real, tmp_path):
+    app = up(lab, real(WAITS))
+    (tmp_path / "in").write_text("from outside\n")
+    lab.ok("cp", app, tmp_path / "in", "worker:0:there")
+    assert in_task(lab, app, "cat", "there") == (0, "from outside\n", "")
+    lab.ok("cp", app, "worker:0:mine", tmp_path / "out")
+    assert (tmp_path / "out").read_text().strip().isdigit()
+    lab.ok("kill", app)
+    lab.settled()
+
+
+def test_a_shell_in_a_real_container(lab, real):
+    """A terminal, whose size follows; Ctrl-C reaches the command; `exit 3` ends with 3, and the task goes on."""
+    app = up(lab, real(WAITS))
+    t = Terminal(lab, "shell", app, "worker:0")
+    try:
+        t.send(b"PS1=\n")
+        t.send(b"cat /etc/mark; test -t 0 && echo is''atty; echo $TERM\n")
+        t.expect(rb"of the image\r\nisatty\r\nvt100")
+        t.send(b"sleep 1000\n")
+        wait_until(lambda: in_task(lab, app, "sh", "-c", "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline; done")[1].count("sleep 1000"),
+                   "it sleeps")
+        t.send(b"\x03")
+        t.send(b"echo aft''er $?\n")
+        t.expect(rb"after 130")
+        t.send(b"exit 3\n")
+        assert t.p.wait(60) == 3 and t.is_restored()
+    finally:
+        t.close()
+    assert lab.tasks(app)["worker:0"]["state"] == "running"
+    lab.ok("kill", app)
+    lab.settled()
+
+
+def sleepers(word):
+    """Processes of this machine, in any container, whose arguments have this word."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if word.encode() in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+        except OSError:
+            pass
+    return found
+
+
+@pytest.mark.parametrize("ends", ["command", "client", "stream", "task"])
+def test_nothing_is_left_of_a_command_in_a_real_container(lab, real, ends):
+    """The command ends, the client or the stream's process is killed, the task ends: what the command has started ends, too."""
+    app = up(lab, real(WAITS))
+    word = f"7536.{os.getpid()}"
+    tail = "while [ ! -e go ]; do sleep 0.1; done" if ends == "command" else "sleep 1000"
+    p = subprocess.Popen([lab.bin / "tony", "exec", app, "worker:0", "-i", "--", "sh", "-c",
+                          f"trap '' HUP TERM INT; sh -c 'sleep {word} & sleep {word}' & echo ready; {tail}"],
+                         env=lab.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert p.stdout.readline() == b"ready\n"
+        wait_until(lambda: len(sleepers(word)) == 2, "its processes run")
+        if ends == "command":
+            assert in_task(lab, app, "touch", "go")[0] == 0
+        elif ends == "task":
+            lab.ok("kill", app)
+        else:
+            kill9(*([p.pid] if ends == "client" else named(lab, "tony-stream")))
+        assert p.wait(60) == {"command": 0, "client": -9, "stream": 4}.get(ends, p.returncode)
+        wait_until(lambda: not sleepers(word), "nothing of the command is left")
+    finally:
+        p.kill()
+        p.communicate()
+    if ends != "task":
+        assert lab.tasks(app)["worker:0"]["state"] == "running" and in_task(lab, app, "sh", "-c", "echo again")[1] == "again\n"
+        lab.ok("kill", app)
+    lab.settled()

@@ -86,6 +86,18 @@ def test_a_job_in_an_image(case):
     case.clean()
 
 
+def test_exec(case):
+    """A command in the container of a task; what it leaves in the background ends with it, and the task goes on."""
+    app = case.up()
+    out = case.tony("exec", app, "worker:0", "--", "sh", "-c", "'sleep 7537 & cat /etc/mark; id -u; echo $TASK_INDEX'", timeout=300)
+    assert out.split("\n") == ["of the image", case.sh("id -u"), "0"]
+    case.wait_for(lambda: not case.sh("ps -ef | grep '[s]leep 7537' || true"), "nothing of the command is left")
+    assert case.state(app) == "RUNNING"
+    case.tony("stop", app, timeout=300)
+    case.over(app)
+    case.clean()
+
+
 def test_memory(case):
     app = case.submit(HOG)
     assert case.over(app)["state"] == "FAILED"
