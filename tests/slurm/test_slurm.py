@@ -35,6 +35,30 @@ def test_a_job_runs_and_its_results_stay(tony, slurm):
     assert app not in tony("list", "--cluster", "local", ok=False).stdout
 
 
+def test_last_and_the_filters_of_the_list(tony):
+    """`last` is the job that this user has submitted last, to whichever cluster; --cluster chooses among them."""
+    good, bad = (app_of(tony("run", tony.job_file(command, instances=1), ok=False)) for command in ("true", "exit 3"))
+
+    def last(*options):
+        return json.loads(tony("status", "last", *options, "--json").stdout)["application_id"]
+
+    def listed(*options):
+        apps = [row["application_id"] for row in json.loads(tony("list", *options, "--json").stdout)["jobs"]]
+        return [app for app in apps if app in (good, bad)]
+    assert last() == bad
+    here = tony("submit", "--cluster", "local", "-n", "1", "--memory", "32m", "--", "true").stdout.strip()
+    try:
+        assert last() == here and last("--cluster", "slurm") == bad
+        assert listed("--cluster", "slurm") == [bad, good] and listed("--cluster", "local") == []
+        assert listed("--cluster", "slurm", "--state", "failed") == [bad] and listed("--cluster", "slurm", "--state", "succeeded,killed") == [good]
+        assert listed("--cluster", "slurm", "--name", "x*") == [bad, good] and listed("--cluster", "slurm", "--name", "y") == []
+        assert listed("--cluster", "slurm", "--since", "1h") == [bad, good] and listed("--cluster", "slurm", "--since", "1ms") == []
+        assert listed("--cluster", "slurm", "--user", "nobody-of-that-name") == [] and listed("--cluster", "slurm", "--user", tony.user) == [bad, good]
+    finally:
+        tony("wait", here, ok=False)
+        tony("pool", "stop", "--force", ok=False)
+
+
 def test_a_failure_is_told_by_tony_and_by_slurm(tony, slurm):
     done = tony("run", tony.job_file("exit 7"), ok=False)
     app = app_of(done)

@@ -59,3 +59,17 @@ def test_the_list_has_the_end_that_run_has_told(tony):
     finally:
         tony.ok("wait", local)
         tony.run("pool", "stop")
+
+
+def test_filters_of_the_list(tony):
+    for name, command, code in (("filter-1", "true", 0), ("filter-2", "exit 3", 1)):
+        assert tony.run("run", tony.workers(command, name=name)).returncode == code
+
+    def names(*options):
+        return [job["name"] for job in tony.json("list", "--name", "filter-*", *options)["jobs"]]
+
+    assert names() == ["filter-2", "filter-1"]
+    assert names("--state", "failed") == ["filter-2"] and names("--state", "succeeded") == ["filter-1"] and names("--state", "running") == []
+    assert names("--since", "1h") == ["filter-2", "filter-1"] and names("--since", "1ms") == []
+    assert names("--user", "nobody-of-that-name") == [] and names("--cluster", "yarn", "-n", "1") == ["filter-2"]
+    assert names("--cluster", "local") == []
