@@ -78,14 +78,14 @@ int str_range(struct span s, int64_t min, int64_t max, const char *what, int64_t
 {
     struct span rest = s, first = { 0 };
     if (!span_split(&rest, '-', &first) || !rest.p)
-        return err_set(e, EINVAL, "%s: '%.*s' is no range FIRST-LAST", what, (int)MIN(s.len, 60u),
-                       s.p);
+        return err_set(e, EINVAL, "%s must be a range such as 20000-20999, not '%.*s'", what,
+                       (int)MIN(s.len, 60u), s.p);
     int rc = str_i64(span_trim(first), min, max, what, out_first, e);
     if (rc == 0)
         rc = str_i64(span_trim(rest), min, max, what, out_last, e);
     if (rc == 0 && *out_first > *out_last)
-        rc = err_set(e, EINVAL, "%s: %lld is more than %lld", what, (long long)*out_first,
-                     (long long)*out_last);
+        rc = err_set(e, EINVAL, "%s: the first number, %lld, is larger than the last, %lld", what,
+                     (long long)*out_first, (long long)*out_last);
     return rc;
 }
 

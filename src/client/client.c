@@ -43,7 +43,7 @@ static bool lacks_dashes(const struct client *c, int argc, char *const *argv, st
     for (int i = 0; i < argc && !is_job; i++)
         is_job = str_eq(argv[i], "--");
     if (!is_job)
-        err_hint(e, "a program stands behind '--', as in: tony %s -n 2 -- %s ...", c->cmd->name,
+        err_hint(e, "to run a program, write it after '--': tony %s -n 2 -- %s ...", c->cmd->name,
                  word);
     return !is_job;
 }

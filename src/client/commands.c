@@ -33,35 +33,34 @@
 static const struct command table[] = {
     { .name = "run",
       .usage = "run [JOBFILE] [options], or run [-n N] [options] -- COMMAND [ARGUMENT ...]",
-      .summary = "submit a job, follow it to its end",
+      .summary = "run a job and follow it until its end",
       .examples =
           "  tony run job.yaml\n"
           "  tony run -n 4 --memory 4g -- python3 train.py --lr 0.1\n"
           "  tony run job.yaml --worker.instances 4 --set roles.worker.memory=2g\n"
           "  tony run --src_dir . --executes 'python3 train.py' --conf tony.worker.instances=2\n",
-      .text =
-          "A COMMAND behind -- needs no job file: its tasks are those of the role worker. If it "
-          "names a file of the current\n"
-          "directory, this directory is shipped. The framework is then generic unless "
-          "--framework names another.\n"
-          "What the tasks write is shown with their names in front: of all tasks if there are at "
-          "most 4, else of the chief;\n"
-          "--output chooses. If a task writes faster than people read, lines are left out and "
-          "counted; tony logs has them.\n"
-          "Without JOBFILE and --conf_file, ./tony.xml is used when it is there. Ctrl-C asks "
-          "the job to stop; a second\n"
-          "one stops waiting for that. If this client dies, the job is stopped after "
-          "tony.client.away-limit; a job of\n"
-          "tony submit needs no client. The exit code is the job's: 0 succeeded, 1 failed, 3 "
-          "killed "
-          "or out of its time.\n",
+      .text = "A COMMAND after -- needs no job file: its tasks are those of the role worker. If it "
+              "names a file of the current\n"
+              "directory, this directory is shipped. The framework is then generic unless "
+              "--framework names another.\n"
+              "The output of the tasks is shown with their names in front: of all tasks if there "
+              "are at most 4, else of the chief;\n"
+              "--output chooses. If a task writes faster than people read, lines are left out and "
+              "counted; tony logs has them.\n"
+              "Without JOBFILE and --conf_file, ./tony.xml is used when it is there. Ctrl-C asks "
+              "the job to stop; a second\n"
+              "one stops waiting for that. If this client dies, the job is stopped after "
+              "tony.client.away-limit; a job of\n"
+              "tony submit needs no client. The exit code is the job's: 0 succeeded, 1 failed, 3 "
+              "killed "
+              "or out of its time.\n",
       .options = JOB_OPTIONS | OPT_BIT(OPT_JSON) | OPT_BIT(OPT_OUTPUT) | OPT_BIT(OPT_QUIET),
       .max_args = 1,
       .takes_command = true,
       .fn = cmd_run },
     { .name = "submit",
       .usage = "submit [JOBFILE] [options] [-- COMMAND ...]",
-      .summary = "submit a job, print its application id, return",
+      .summary = "submit a job without following it; print its application id",
       .examples = "  APP=$(tony submit job.yaml) && tony wait $APP\n",
       .text = "When the id is printed, the job is on disk. It then runs without this command.\n",
       .options = JOB_OPTIONS | OPT_BIT(OPT_JSON),
@@ -70,16 +69,16 @@ static const struct command table[] = {
       .fn = cmd_submit },
     { .name = "list",
       .usage = "list [options]",
-      .summary = "live and finished jobs, newest first",
+      .summary = "list jobs, newest first",
       .examples = "  tony list\n  tony list --all --json\n"
                   "  tony list --state failed,killed --since 2d --name 'train*'\n",
-      .text = "The last 20 without -n or --all.\n",
+      .text = "Without -n or --all only the 20 newest are listed.\n",
       .options = OPT_BIT(OPT_STATE) | OPT_BIT(OPT_NAME) | OPT_BIT(OPT_USER) | OPT_BIT(OPT_SINCE) |
                  OPT_BIT(OPT_JSON) | OPT_BIT(OPT_N) | OPT_BIT(OPT_ALL) | WHERE_OPTIONS,
       .fn = cmd_list },
     { .name = "status",
       .usage = "status APP [--json]",
-      .summary = "where a job stands, or how it ended and why",
+      .summary = "show the state of a job, or how it ended and why",
       .examples = "  tony status last\n  tony status 12 --json\n",
       .text = APP_TEXT,
       .options = OPT_BIT(OPT_JSON) | WHERE_OPTIONS,
@@ -88,7 +87,7 @@ static const struct command table[] = {
       .fn = cmd_status },
     { .name = "tasks",
       .usage = "tasks APP [--json]",
-      .summary = "each task of a job: state, address, exit",
+      .summary = "list the tasks of a job with state, address and exit",
       .examples = "  tony tasks last\n",
       .text = APP_TEXT,
       .options = OPT_BIT(OPT_JSON) | WHERE_OPTIONS,
@@ -97,7 +96,7 @@ static const struct command table[] = {
       .fn = cmd_tasks },
     { .name = "metrics",
       .usage = "metrics APP [TASK...] [--name NAME] [--csv|--json|--plot]",
-      .summary = "what tasks used and reported, over time",
+      .summary = "show what tasks used and reported over time",
       .examples = "  tony metrics last\n  tony metrics last worker:0 --name loss --plot\n"
                   "  tony metrics 12 worker --csv > metrics.csv\n",
       .text = APP_TEXT
@@ -112,7 +111,7 @@ static const struct command table[] = {
       .fn = cmd_metrics },
     { .name = "top",
       .usage = "top [APP]",
-      .summary = "live: what jobs, or the tasks of one, use and do",
+      .summary = "watch what jobs, or the tasks of one job, use",
       .examples = "  tony top\n  tony top last\n  tony top last > table.txt\n",
       .text = APP_TEXT
       "On a terminal the table is renewed each 2 s: arrows choose, Enter shows the tasks of a "
@@ -125,17 +124,17 @@ static const struct command table[] = {
       .fn = cmd_top },
     { .name = "why",
       .usage = "why APP [--json]",
-      .summary = "what went wrong first, and what to do; or what a job waits for",
+      .summary = "explain what failed first and what to do, or what a job waits for",
       .examples = "  tony why last\n",
-      .text =
-          APP_TEXT "The first cause is shown apart from tasks that failed only because of it.\n",
+      .text = APP_TEXT
+      "Tasks that failed only because of another one are listed apart from the first cause.\n",
       .options = OPT_BIT(OPT_JSON) | WHERE_OPTIONS,
       .min_args = 1,
       .max_args = 1,
       .fn = cmd_why },
     { .name = "logs",
       .usage = "logs APP [TASK...] [options]",
-      .summary = "what tasks wrote, live or finished",
+      .summary = "print what the tasks of a job wrote",
       .examples = "  tony logs last worker:1 --stderr -n 50\n  tony logs last -f\n"
                   "  tony logs last worker:0 ps --since 10m --grep 'loss|error'\n",
       .text = APP_TEXT
@@ -165,7 +164,7 @@ static const struct command table[] = {
       .fn = cmd_wait },
     { .name = "events",
       .usage = "events APP [-f]",
-      .summary = "what has happened in a job, as lines of JSON",
+      .summary = "print the events of a job as lines of JSON",
       .examples =
           "  tony events last\n"
           "  tony events 12 -f | jq -r 'select(.event == \"task\") | .task + \" \" + .state'\n",
@@ -177,7 +176,7 @@ static const struct command table[] = {
       .fn = cmd_events },
     { .name = "stop",
       .usage = "stop APP [--checkpoint] [--no-wait]",
-      .summary = "the same as kill, or after a last checkpoint",
+      .summary = "stop a job; with --checkpoint the tasks save their work first",
       .examples = "  tony stop 12 --checkpoint\n",
       .text =
           APP_TEXT "With --checkpoint tony first asks each task to save a checkpoint, by a signal "
@@ -190,7 +189,7 @@ static const struct command table[] = {
       .fn = cmd_kill },
     { .name = "kill",
       .usage = "kill APP [--no-wait]",
-      .summary = "stop a job: TERM, a grace period, KILL",
+      .summary = "stop a job: SIGTERM to its tasks, a grace period, SIGKILL",
       .examples = "  tony kill 12\n",
       .text = APP_TEXT "Returns when the job is over, unless --no-wait. If the job is already "
                        "over, nothing happens.\n",
@@ -200,14 +199,13 @@ static const struct command table[] = {
       .fn = cmd_kill },
     { .name = "resize",
       .usage = "resize APP ROLE=N [ROLE=N ...] [--wait] [--timeout TIME] [--reason TEXT] [--json]",
-      .summary = "give a job another number of tasks",
+      .summary = "change the number of tasks of a job",
       .examples =
           "  tony resize last worker=8\n"
           "  tony resize 12 worker=2 ps=1 --wait --timeout 30m --reason 'room for others'\n",
       .text = APP_TEXT
-      "A job that grows trains on until its new containers are there, and keeps its size if they "
-      "are "
-      "not there in time.\n"
+      "A growing job trains on until its new containers are there. It keeps its size if they do "
+      "not come in time.\n"
       "tony.<role>.resize says what happens to the tasks then. A job that still waits only "
       "changes its request.\n"
       "With --wait the exit code is 0 when the resize is done and the tasks that leave have ended, "
@@ -225,8 +223,8 @@ static const struct command table[] = {
                   "  tony exec last worker:0 -it -- python3\n"
                   "  tony exec 12 worker:1 -i -- tar x < data.tar\n",
       .text = APP_TEXT "The command has the working directory, the environment, the limits and the "
-                       "image of the task. It is no part\n"
-                       "of the task: it ends with it, and does not delay its end. The exit code is "
+                       "image of the task. It does not belong\nto the task: it is stopped when the "
+                       "task ends, and does not delay that. The exit code is "
                        "that of the command, 128 + n after\n"
                        "signal n.\n",
       .options = OPT_BIT(OPT_TTY) | OPT_BIT(OPT_INPUT) | OPT_BIT(OPT_IT) | WHERE_OPTIONS,
@@ -235,7 +233,7 @@ static const struct command table[] = {
       .fn = cmd_exec },
     { .name = "shell",
       .usage = "shell APP TASK",
-      .summary = "a shell beside a task; the same as exec -it with the user's shell",
+      .summary = "open a shell beside a task: exec -it with the user's shell",
       .examples = "  tony shell last worker:0\n",
       .text = APP_TEXT,
       .options = WHERE_OPTIONS,
@@ -244,18 +242,18 @@ static const struct command table[] = {
       .fn = cmd_shell },
     { .name = "forward",
       .usage = "forward APP TASK [LOCAL:]PORT ...",
-      .summary = "reach ports of a task's machine on this machine",
+      .summary = "connect local ports to ports of a task's machine",
       .examples = "  tony forward last worker:0 8888\n"
                   "  tony forward last worker:0 8080:80 6006\n",
-      .text = APP_TEXT "Listens on 127.0.0.1 and prints the addresses. LOCAL 0 takes a free port. "
-                       "Ctrl-C ends it.\n",
+      .text = APP_TEXT "Listens on 127.0.0.1 and prints the addresses. If LOCAL is 0, a free port "
+                       "is taken. Ctrl-C ends it.\n",
       .options = WHERE_OPTIONS,
       .min_args = 3,
       .max_args = 2 + FORWARDS_MAX,
       .fn = cmd_forward },
     { .name = "open",
       .usage = "open APP [TASK] [--no-browser] [--logdir DIR]",
-      .summary = "the TensorBoard, or another page, that a task has announced",
+      .summary = "open TensorBoard, or another page that a task announced",
       .examples = "  tony open last\n  tony open 12 --logdir /data/run12\n",
       .text = APP_TEXT "Forwards the port, prints the URL, and opens a browser where there is one; "
                        "Ctrl-C ends it. For a finished job it\n"
@@ -282,7 +280,7 @@ static const struct command table[] = {
     { .name = "notebook",
       .usage = "notebook [--gpus N] [--memory SIZE] [--src_dir DIR] [--python_venv PATH] [--idle "
                "TIME] [options]",
-      .summary = "JupyterLab in a container of the cluster",
+      .summary = "run JupyterLab in a container of the cluster",
       .examples = "  tony notebook --memory 8g --gpus 1\n"
                   "  tony notebook --src_dir . --python_venv ~/venv --idle 30m\n",
       .text = "Runs JupyterLab as a job without roles, forwards its port, and prints the URL with "
@@ -297,7 +295,7 @@ static const struct command table[] = {
       .fn = cmd_notebook },
     { .name = "init",
       .usage = "init [FILE] [--from-torchrun LINE] [--force]",
-      .summary = "write a commented job file, from what is in this directory",
+      .summary = "write a commented job file for this directory",
       .examples = "  tony init\n"
                   "  tony init --from-torchrun \"torchrun --nproc-per-node 4 train.py --lr 0.1\"\n",
       .text =
@@ -309,7 +307,7 @@ static const struct command table[] = {
       .fn = cmd_init },
     { .name = "azkaban",
       .usage = "azkaban [FILE] [options]",
-      .summary = "run a job that properties of Azkaban describe",
+      .summary = "run a job that a properties file of Azkaban describes",
       .examples = "  command=tony azkaban                in a job of Azkaban with type=command\n"
                   "  tony azkaban job.properties --cluster local\n",
       .text =
@@ -324,7 +322,7 @@ static const struct command table[] = {
       .fn = cmd_azkaban },
     { .name = "plan",
       .usage = "plan [JOBFILE] [options] [-- COMMAND ...]",
-      .summary = "what a job would ask for, run and ship, without doing it",
+      .summary = "show what a job would request, run and ship, without running it",
       .examples = "  tony plan job.yaml\n  tony plan job.yaml --when\n",
       .options = JOB_OPTIONS | OPT_BIT(OPT_JSON) | OPT_BIT(OPT_WHEN),
       .max_args = 1,
@@ -332,7 +330,7 @@ static const struct command table[] = {
       .fn = cmd_plan },
     { .name = "pool",
       .usage = "pool status|start|stop|set|why|enable|disable [options] [KEY=VALUE]...",
-      .summary = "the pool that runs jobs on this machine",
+      .summary = "control the pool that runs jobs on this machine",
       .examples = "  tony pool status --json\n  tony pool stop\n"
                   "  tony pool set policy=dorm loss-max=0.2\n  tony pool why\n",
       .text = "It is started when needed and ends by itself after tony.pool.idle-timeout without a "
@@ -368,7 +366,7 @@ static const struct command table[] = {
                "       tony simulate --from-history [--cluster NAME] [--policy NAME,NAME]\n"
                "                 [--nodes LIST] [--json]\n"
                "       tony simulate --generate KIND [--seed N] [--jobs N]",
-      .summary = "what each policy would do with the jobs of a trace",
+      .summary = "compare policies on the jobs of a trace",
       .examples = "  tony simulate trace.csv\n"
                   "  tony simulate trace.csv --policy fifo,drf --json\n"
                   "  tony simulate trace.csv --nodes '20x64,512,8 80x64,256,0'\n"
@@ -387,7 +385,7 @@ static const struct command table[] = {
       .usage = "arbiter run|start|stop|status|key --queue NAME [--cluster yarn] [--policy NAME] "
                "[--once] "
                "[--dry-run] [--conf KEY=VALUE] [--json]",
-      .summary = "divide a queue of YARN among jobs, while they run",
+      .summary = "divide a queue of YARN among running jobs",
       .examples = "  tony arbiter run --queue ml\n"
                   "  tony arbiter run --queue ml --policy drf --once --dry-run\n"
                   "  tony arbiter start --queue ml\n",
@@ -404,19 +402,19 @@ static const struct command table[] = {
       .fn = cmd_arbiter },
     { .name = "doctor",
       .usage = "doctor [--keys] [--json]",
-      .summary = "what this machine offers, and what is wrong with it",
+      .summary = "show what this machine offers, and what is wrong with it",
       .examples = "  tony doctor\n  tony doctor --keys | grep memory\n",
       .text = "Exit code 1 when something is wrong.\n",
       .options = OPT_BIT(OPT_KEYS) | OPT_BIT(OPT_JSON),
       .fn = cmd_doctor },
     { .name = "version",
       .usage = "version [--json]",
-      .summary = "the version of this program",
+      .summary = "print the version of this program",
       .options = OPT_BIT(OPT_JSON),
       .fn = cmd_version },
     { .name = "completion",
       .usage = "completion bash|zsh|fish",
-      .summary = "the completion script of a shell",
+      .summary = "print the completion script of a shell",
       .examples = "  source <(tony completion bash)\n  tony completion fish | source\n",
       .text = "make install and the packages install these scripts. They complete commands, "
               "options, jobs "
@@ -427,7 +425,7 @@ static const struct command table[] = {
       .fn = cmd_completion },
     { .name = "help",
       .usage = "help [COMMAND]",
-      .summary = "this list, or the help of one command",
+      .summary = "list the commands, or show the help of one command",
       .max_args = 1,
       .fn = cmd_help },
 };

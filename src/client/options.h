@@ -38,32 +38,32 @@ struct buf;
     X(OPT_HDFS_CLASSPATH, "hdfs_classpath", 0, "LIST", false,                                      \
       "files and directories of HDFS for all containers; no effect on cluster local")              \
     X(OPT_TENSORBOARD, "sidecar_tensorboard_log_dir", 0, "DIR", false,                             \
-      "run TensorBoard beside the job over DIR")                                                   \
-    X(OPT_DEBUG, "debug", 0, NULL, false, "accepted as in TonY; no temporary file is made here")   \
+      "run TensorBoard beside the job, for the events in DIR")                                     \
+    X(OPT_DEBUG, "debug", 0, NULL, false, "accepted as in TonY; without effect here")              \
     X(OPT_JSON, "json", 0, NULL, false, "print the result as JSON on stdout (docs/json.md)")       \
-    X(OPT_N, "lines", 'n', "N", false, "how many: log lines from the end, or jobs")                \
-    X(OPT_ALL, "all", 'a', NULL, false, "all of them")                                             \
+    X(OPT_N, "lines", 'n', "N", false, "logs: only the last N lines; list: the newest N jobs")     \
+    X(OPT_ALL, "all", 'a', NULL, false, "list: all jobs; wait: until all of them are over")        \
     X(OPT_ANY, "any", 0, NULL, false, "return when the first of them is over")                     \
     X(OPT_FOLLOW, "follow", 'f', NULL, false,                                                      \
-      "continue as the file grows, until the task has ended")                                      \
+      "continue with what is new, until the task (events: the job) is over")                       \
     X(OPT_STDOUT, "stdout", 0, NULL, false, "only standard output")                                \
     X(OPT_STDERR, "stderr", 0, NULL, false, "only standard error")                                 \
     X(OPT_ATTEMPT, "attempt", 0, "N", false, "the log of the Nth attempt; default is the last")    \
     X(OPT_RANK, "rank", 0, "N", false, "only that process of a task that has several")             \
     X(OPT_OUTPUT, "output", 0, "WHAT", false,                                                      \
-      "whose output is shown: all, chief, none, or tasks as worker:0,ps; default is all of at "    \
-      "most 4 tasks, else the chief")                                                              \
+      "whose output is shown: all, chief, none, or tasks such as worker:0,ps; default is all of "  \
+      "at most 4 tasks, else the chief")                                                           \
     X(OPT_QUIET, "quiet", 'q', NULL, false, "show no output of tasks and no progress")             \
     X(OPT_GREP, "grep", 0, "PATTERN", false,                                                       \
       "only lines that match this extended regular expression")                                    \
-    X(OPT_NO_WAIT, "no-wait", 0, NULL, false, "return as soon as the request was accepted")        \
+    X(OPT_NO_WAIT, "no-wait", 0, NULL, false, "return as soon as the request is accepted")         \
     X(OPT_CHECKPOINT, "checkpoint", 0, NULL, false,                                                \
       "let the tasks save a checkpoint first (tony.task.checkpoint-grace)")                        \
     X(OPT_TIMEOUT, "timeout", 0, "TIME", false,                                                    \
       "how long the job may wait for new containers: 90s, 10m, 2h (tony.resize.timeout)")          \
     X(OPT_REASON, "reason", 0, "TEXT", false,                                                      \
       "the reason, shown to all who look at the job later")                                        \
-    X(OPT_WAIT, "wait", 0, NULL, false, "return when it is done, or given up")                     \
+    X(OPT_WAIT, "wait", 0, NULL, false, "return when the resize is done or has failed")            \
     X(OPT_FORCE, "force", 0, NULL, false,                                                          \
       "pool: kill the live jobs first; init: replace the file")                                    \
     X(OPT_POLICY, "policy", 0, "NAME", false, "the policy; simulate: several, by commas")          \
@@ -72,39 +72,39 @@ struct buf;
     X(OPT_EXACT, "exact", 0, NULL, false,                                                          \
       "let the solver CBC improve the answer (allocate), or each decision (simulate)")             \
     X(OPT_NODES, "nodes", 0, "LIST", false,                                                        \
-      "other nodes than the trace's: '15x12,131072,0 5x12,131072,1'")                              \
+      "use these nodes instead of the trace's: '15x12,131072,0 5x12,131072,1'")                    \
     X(OPT_GENERATE, "generate", 0, "KIND", false, "print a trace: small or heavy")                 \
-    X(OPT_SEED, "seed", 0, "N", false, "of the random numbers; default is 1")                      \
+    X(OPT_SEED, "seed", 0, "N", false, "start of the random numbers; default is 1")                \
     X(OPT_JOBS, "jobs", 0, "N", false, "how many jobs to generate; default is 50 or 2000")         \
     X(OPT_PLOT, "plot", 0, "FILE", false, "write charts into this file, as SVG")                   \
     X(OPT_CHARTS, "charts", 0, "LIST", false,                                                      \
-      "of --plot: utilization, completion, partitions, held; default is all")                      \
+      "which charts --plot writes: utilization, completion, partitions, held; default is all")     \
     X(OPT_FORMAT, "format", 0, "NAME", false,                                                      \
-      "of the trace: helios, pai or philly; default is auto")                                      \
+      "format of the trace: helios, pai or philly; default is auto")                               \
     X(OPT_COLUMNS, "columns", 0, "LIST", false,                                                    \
-      "the columns of another CSV: submit=submit_time,duration=run_s,gpus=gpu_num")                \
+      "names of the columns of another CSV: submit=submit_time,duration=run_s,gpus=gpu_num")       \
     X(OPT_ELASTIC, "elastic", 0, "LIST", false,                                                    \
-      "LOW,HIGH,EXPONENT: how the jobs of such a trace may be resized; default is not at all")     \
+      "LOW,HIGH,EXPONENT: how the jobs of such a trace may be resized; default: not at all")       \
     X(OPT_FROM_HISTORY, "from-history", 0, NULL, false,                                            \
       "simulate the finished jobs of this TONY_HOME instead of a trace")                           \
     X(OPT_QUEUE, "queue", 0, "NAME", false, "the queue of the cluster")                            \
     X(OPT_ESTIMATES, "estimates", 0, NULL, false,                                                  \
       "estimate when jobs will start, and compare with the truth")                                 \
     X(OPT_WHEN, "when", 0, NULL, false,                                                            \
-      "also when the job would start now, and which jobs it would delay")                          \
+      "estimate when the job would start, and which jobs it would delay")                          \
     X(OPT_ONCE, "once", 0, NULL, false, "decide once, and return")                                 \
     X(OPT_DRY_RUN, "dry-run", 0, NULL, false, "only print what would be asked")                    \
     X(OPT_NAME, "name", 0, "NAME", true,                                                           \
       "only this metric; list: only jobs of this name, such as 'train*'")                          \
     X(OPT_STATE, "state", 0, "STATE", false, "only jobs in this state; several by commas")         \
     X(OPT_USER, "user", 0, "NAME", false, "only jobs of this user")                                \
-    X(OPT_SINCE, "since", 0, "TIME", false, "only what is younger than this: 90s, 10m, 2h, 3d")    \
+    X(OPT_SINCE, "since", 0, "TIME", false, "only what is newer than this time: 90s, 10m, 2h, 3d") \
     X(OPT_CSV, "csv", 0, NULL, false, "print the values as CSV")                                   \
     X(OPT_DRAW, "plot", 0, NULL, false, "draw charts in the terminal")                             \
     X(OPT_KEYS, "keys", 0, NULL, false,                                                            \
       "list every configuration key, what it does here, and its default")                          \
     X(OPT_NO_CHECKS, "no-checks", 0, NULL, false,                                                  \
-      "on YARN: submit the job although the cluster could never run it")                           \
+      "on YARN: submit the job even if the cluster can never run it")                              \
     X(OPT_INSTANCES, "instances", 'n', "N", false, "how many tasks of the role worker")            \
     X(OPT_GPUS, "gpus", 0, "N", false, "GPUs of each task of the role worker")                     \
     X(OPT_MEMORY, "memory", 0, "SIZE", false, "memory of each task of the role worker: 4g, 512m")  \
@@ -118,7 +118,7 @@ struct buf;
     X(OPT_SET, "set", 0, "NAME=VALUE", true,                                                       \
       "set any value by its name in job files: roles.worker.memory=2g; also --worker.memory 2g")   \
     X(OPT_LOGDIR, "logdir", 0, "DIR", false,                                                       \
-      "of a finished job: where its TensorBoard events are")                                       \
+      "the directory with the TensorBoard events of a finished job")                               \
     X(OPT_NO_BROWSER, "no-browser", 0, NULL, false, "only print the URL")                          \
     X(OPT_IDLE, "idle", 0, "TIME", false,                                                          \
       "end after this time without a kernel at work: 30m, 2h; default is 2h")                      \
@@ -127,7 +127,7 @@ struct buf;
     X(OPT_TTY, "tty", 't', NULL, false, "give the command a terminal")                             \
     X(OPT_INPUT, "interactive", 'i', NULL, false, "send standard input to the command")            \
     X(OPT_IT, "it", 0, NULL, false, "-i and -t: for a shell or another interactive program")       \
-    X(OPT_VERBOSE, "verbose", 'v', NULL, false, "print more messages")                             \
+    X(OPT_VERBOSE, "verbose", 'v', NULL, false, "print what tony does, in more messages")          \
     X(OPT_HELP, "help", 'h', NULL, false, "show this help")
 
 enum option_id {

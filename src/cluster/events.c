@@ -62,7 +62,8 @@ static int take_answer(struct reading *r, const struct buf *answer)
     json_int_t segment = json_integer_value(json_object_get(head, "segment"));
     json_int_t offset = json_integer_value(json_object_get(head, "offset"));
     if (segment < 0 || offset < 0 || (offset && (uint64_t)offset != r->offset))
-        return err_set(r->e, EPROTO, "the master has sent another part of the journal");
+        return err_set(r->e, EPROTO,
+                       "the master sent a part of the journal that was not asked for");
     const char *conf = json_string_value(json_object_get(head, "conf"));
     r->segment = (uint64_t)segment;
     r->offset = (uint64_t)offset;

@@ -465,12 +465,12 @@ static int no_tasks(struct logs *l, bool *out_done, struct err *e)
     const char *message = json_str(l->doc, "message", "");
     *out_done = true;
     if (tasks_of(l)) {
-        (void)err_set(e, ENOENT, "job '%s' has no such task", l->id);
+        (void)err_set(e, ENOENT, "job '%s' does not have this task", l->id);
         err_hint(e, "tony tasks %s lists them", l->id);
         return -EXIT_MISUSE;
     }
     if (is_over(l)) {
-        (void)err_set(e, ENOENT, "the master of '%s' has left no record of tasks%s%s", l->id,
+        (void)err_set(e, ENOENT, "the master of job '%s' left no list of its tasks%s%s", l->id,
                       message[0] ? ": " : "", message);
         if (cluster_head(l->k)->ops->hint_logs)
             cluster_head(l->k)->ops->hint_logs(l->id, e);
@@ -661,8 +661,8 @@ static int show(struct logs *l, struct err *e)
         if (l->master || is_over(l) || (!tasks_of(l) && !is_silent(l)))
             heard_ms = now;
         if (!l->w->follow && now - heard_ms > NO_MASTER_MS) {
-            (void)err_set(e, ETIMEDOUT, "the master of '%s' does not answer", l->id);
-            err_hint(e, "tony tasks %s shows where the logs lie", l->id);
+            (void)err_set(e, ETIMEDOUT, "the master of job '%s' does not answer", l->id);
+            err_hint(e, "tony tasks %s shows where the log files are", l->id);
             return -EXIT_CLUSTER;
         }
         if (!last)

@@ -73,7 +73,7 @@ int cluster_dial(struct cluster *k, const struct cluster_report *r, const struct
     job_key_wipe(&key, sizeof key);
     if (rc == 0 && (rc = link_hello(head->cfg.host, conn)) < 0) {
         conn_close(conn);
-        return err_set(e, -rc, "cannot speak to the master of '%s': %m", r->id);
+        return err_set(e, -rc, "cannot send a request to the master of job '%s': %m", r->id);
     }
     if (rc == 0)
         *out = conn;

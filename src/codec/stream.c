@@ -81,7 +81,7 @@ int stream_failed(struct span payload, struct err *e)
         text[0] = '\0';
     str_mask_controls(text);
     return err_set(e, num > 0 && num <= ERRNO_MAX ? (int)num : EIO, "%s",
-                   text[0] ? text : "the other side gave no reason");
+                   text[0] ? text : "the peer gave no reason");
 }
 
 static int begin(struct stream_reader *r, struct err *e)

@@ -190,18 +190,18 @@ static int alert_failed(const struct tls *t, struct err *e)
     unsigned alert = t->ssl.in_msg[1];
     switch (alert) {
     case MBEDTLS_SSL_ALERT_MSG_UNKNOWN_PSK_IDENTITY:
-        return err_set(e, EACCES, "the other side does not know '%s'", t->identity);
+        return err_set(e, EACCES, "the peer does not know the identity '%s'", t->identity);
     case MBEDTLS_SSL_ALERT_MSG_BAD_RECORD_MAC:
     case MBEDTLS_SSL_ALERT_MSG_DECRYPT_ERROR:
         if (!t->ready)
-            return err_set(e, EACCES, "the other side has another key for '%s'", t->identity);
-        return err_set(e, EBADMSG, "the data sent was damaged on the way");
+            return err_set(e, EACCES, "the peer has a different key for '%s'", t->identity);
+        return err_set(e, EBADMSG, "the sent data was damaged or forged on the way");
     case MBEDTLS_SSL_ALERT_MSG_HANDSHAKE_FAILURE:
     case MBEDTLS_SSL_ALERT_MSG_PROTOCOL_VERSION:
     case MBEDTLS_SSL_ALERT_MSG_INSUFFICIENT_SECURITY:
-        return err_set(e, EPROTO, "the other side speaks no TLS 1.2 with shared keys");
+        return err_set(e, EPROTO, "the peer does not support TLS 1.2 with pre-shared keys");
     default:
-        return err_set(e, EPROTO, "the other side ended the session with TLS alert %u", alert);
+        return err_set(e, EPROTO, "the peer ended the session with TLS alert %u", alert);
     }
 }
 
@@ -212,17 +212,16 @@ static int fail(struct tls *t, int rc, struct err *e)
         return err_set(e, EACCES, "unknown identity '%s'", t->identity);
     /* Each module of mbedTLS has its own code for this, and some hide it. So check errno, too. */
     if (errno == ENOMEM || rc == MBEDTLS_ERR_SSL_ALLOC_FAILED)
-        return err_set(e, ENOMEM, "cannot go on with TLS: %m");
+        return err_set(e, ENOMEM, "cannot continue the TLS session: %m");
     if (rc == MBEDTLS_ERR_SSL_FATAL_ALERT_MESSAGE)
         return alert_failed(t, e);
     if (rc == MBEDTLS_ERR_SSL_INVALID_MAC && t->ready)
         return err_set(e, EBADMSG, "the received data was damaged or forged on the way");
     if (rc == MBEDTLS_ERR_SSL_INVALID_MAC)
-        return err_set(e, EACCES, "the other side has another key for '%s'", t->identity);
+        return err_set(e, EACCES, "the peer has a different key for '%s'", t->identity);
     if (rc == MBEDTLS_ERR_SSL_UNKNOWN_IDENTITY)
         return err_set(e, EACCES, "the key for '%s' cannot be used", t->identity);
-    return err_set(e, EPROTO, "the other side does not speak TLS as it should (error -0x%04x)",
-                   (unsigned)-rc);
+    return err_set(e, EPROTO, "the peer violates the TLS protocol (error -0x%04x)", (unsigned)-rc);
 }
 
 /* ---- creation ---- */
@@ -278,7 +277,7 @@ static struct tls *tls_setup(struct tls *t, const struct tls_key *key, struct er
 struct tls *tls_client_new(const char *identity, const struct tls_key *key, struct err *e)
 {
     if (!identity_valid(span_of(identity))) {
-        (void)err_set(e, EINVAL, "'%s' is no valid identity", identity);
+        (void)err_set(e, EINVAL, "'%s' is not a valid identity", identity);
         return NULL;
     }
     if (key->len < TLS_KEY_MIN || key->len > TLS_KEY_MAX) {

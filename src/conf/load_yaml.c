@@ -109,7 +109,7 @@ static int secret_map(struct load *l, const struct ynode *n, struct buf *out)
         if (!good || (!file && !str_eq(from->key, "env"))) {
             (void)fail(l, EINVAL, v->line, "secret '%s' must be {env: VARIABLE} or {file: PATH}",
                        v->key);
-            return err_hint(l->e, "the value of a secret does not belong into a job file");
+            return err_hint(l->e, "do not write the value of a secret into a job file");
         }
         AUTO(buf_done) struct buf ref = { 0 };
         struct span source = span_mem(from->text, from->len);

@@ -142,7 +142,7 @@ static int build_ready(struct build *b, struct role_spec *r, bool asked_for)
     if (set && !str_eq(v, "port") && !str_eq(v, "word") &&
         !(str_starts(v, "port:") && is_port(v + 5)) &&
         !(str_starts(v, "file:") && v[5] && strlen(v) <= READY_MAX)) {
-        (void)build_fail(b, key, EINVAL, "'%.80s' is no way to become ready", v);
+        (void)build_fail(b, key, EINVAL, "'%.80s' is not a valid condition for 'ready'", v);
         return err_hint(b->e, "port (its own of the cluster spec), port:8080, file:PATH, or word "
                               "(it says so on TONY_TASK_SOCKET)");
     }

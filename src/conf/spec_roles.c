@@ -254,7 +254,8 @@ static int build_kinds(struct build *b)
         return check_environment(b);
     char key[ROLE_KEY_MAX];
     (void)build_fail(b, role_key(key, s->roles[0].name, "instances"), EINVAL,
-                     "the job has no role whose end it waits for: '%s' is %s", s->roles[0].name,
+                     "the job would never end: it waits for none of its roles ('%s' is %s)",
+                     s->roles[0].name,
                      s->roles[0].kind == ROLE_SIDECAR ? "a sidecar" : "untracked");
     return err_hint(b->e, "add a role, or set tony.application.untracked.jobtypes and "
                           "tony.application.sidecar.jobtypes");

@@ -30,7 +30,8 @@ static int check(struct build *b, const char *ref)
     struct span from = span_of(ref), name;
     (void)span_split(&from, '=', &name);
     if (!is_variable(name)) {
-        (void)build_fail(b, key, EINVAL, "a secret has a name that no variable can have");
+        (void)build_fail(b, key, EINVAL,
+                         "the name of a secret must be a valid name of an environment variable");
         return err_hint(b->e,
                         "a name has letters, digits and '_', and does not begin with a digit");
     }
@@ -39,7 +40,7 @@ static int check(struct build *b, const char *ref)
         return 0;
     (void)build_fail(b, key, EINVAL, "secret '%.*s' must come from env:VARIABLE or file:PATH",
                      (int)name.len, name.p);
-    return err_hint(b->e, "the value of a secret does not belong into a configuration");
+    return err_hint(b->e, "do not write the value of a secret into a configuration");
 }
 
 /* A call at the end of the job may use secrets of the job. */

@@ -21,7 +21,7 @@ static int check_pattern(struct build *b, const char *key, const char *text)
     regex_t re;
     char why[120];
     if (strlen(text) > PATTERN_MAX)
-        return build_fail(b, key, EINVAL, "a pattern has at most %d bytes", PATTERN_MAX);
+        return build_fail(b, key, EINVAL, "the pattern is longer than %d bytes", PATTERN_MAX);
     for (const char *p = text; *p; p++)
         if (*p == '\\' && *++p >= '1' && *p <= '9')
             return build_fail(b, key, EINVAL, "a pattern cannot refer to its own groups ('\\%c')",
@@ -31,7 +31,7 @@ static int check_pattern(struct build *b, const char *key, const char *text)
     int rc = regcomp(&re, text, REG_EXTENDED);
     if (rc != 0) {
         (void)regerror(rc, &re, why, sizeof why);
-        return build_fail(b, key, EINVAL, "'%.80s' is no extended regular expression: %s", text,
+        return build_fail(b, key, EINVAL, "'%.80s' is not an extended regular expression: %s", text,
                           why);
     }
     size_t groups = re.re_nsub;

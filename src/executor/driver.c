@@ -109,7 +109,7 @@ int driver_plan(const char *text, struct rt_slot **out, size_t *out_n, struct er
     if (bad) {
         free(slots);
         return err_set(e, EINVAL,
-                       "the driver's plan is no list of slots with hostname, rank, size, "
+                       "the driver's plan is not a list of slots with hostname, rank, size, "
                        "localRank, localSize, crossRank and crossSize");
     }
     *out = slots;

@@ -308,7 +308,7 @@ static void on_welcome(struct executor *x, const Tony__Welcome *w)
     if (!x->role)
         x->role = welcome_copy(w);
     if (!x->role) {
-        leave(x, 0, "no memory");
+        leave(x, 0, "no memory to keep what the master says about the task");
         return;
     }
     executor_show_title(x);

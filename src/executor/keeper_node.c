@@ -57,8 +57,8 @@ int remote_read_port(struct remote *r)
     int64_t port = json_integer_value(json_object_get(o, r->address_name));
     json_decref(o);
     if (port < 1 || port > 65535)
-        return err_set(&r->why, EBADMSG, "'%s' has no port in %s", r->address_file,
-                       r->address_name);
+        return err_set(&r->why, EBADMSG, "file '%s' has no valid port as its member '%s'",
+                       r->address_file, r->address_name);
     set_port(r, (uint16_t)port);
     return 0;
 }

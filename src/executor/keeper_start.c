@@ -297,7 +297,7 @@ static int find_job(const struct keeper *k, struct err *e)
 {
     return access(k->job_dir, W_OK) == 0
                ? 0
-               : err_set(e, errno, "there is no job '%s' here: %m", k->app_id);
+               : err_set(e, errno, "cannot find job '%s' in TONY_HOME: %m", k->app_id);
 }
 
 static int lock_job(struct keeper *k, struct err *e)

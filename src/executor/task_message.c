@@ -74,7 +74,7 @@ static int read_metrics(const json_t *obj, const void **out, struct err *e)
     {
         rc = metric_name_check(span_of(name), e);
         if (rc == 0 && !json_is_number(value))
-            rc = err_set(e, EINVAL, "metric '%s' is no number", name);
+            rc = err_set(e, EINVAL, "metric '%s' is not a number", name);
         if (rc < 0)
             return rc;
     }

@@ -47,7 +47,7 @@ static int make_parents(int dirfd, const char *name, struct err *e)
 {
     if (!name[0] || name[0] == '/' || str_eq(name, "..") || str_starts(name, "../") ||
         strstr(name, "/../") || str_ends(name, "/.."))
-        return err_set(e, EINVAL, "'%s' is no name within the working directory", name);
+        return err_set(e, EINVAL, "'%s' is not a valid name in the working directory", name);
     AUTO(free_p) char *part = str_dup(name);
     if (!part)
         return err_set(e, ENOMEM, "cannot make '%s' in the working directory: %m", name);

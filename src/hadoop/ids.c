@@ -41,7 +41,7 @@ static bool next_app(struct span *rest, struct yarn_app *out)
 
 static int refuse(struct err *e, const char *what, struct span s, const char *form)
 {
-    return err_set(e, EINVAL, "'%.*s' is no %s: they look like %s",
+    return err_set(e, EINVAL, "'%.*s' is not a valid %s: it must look like %s",
                    (int)(s.len > 100 ? 100 : s.len), s.p ? s.p : "", what, form);
 }
 

@@ -119,7 +119,7 @@ static int fail(struct rpc_conn *c, enum rpc_fault kind, int num, const char *fm
 
 static int no_memory(struct rpc_conn *c)
 {
-    return fail(c, RPC_FAULT_LOCAL, ENOMEM, "cannot speak to the server: %m");
+    return fail(c, RPC_FAULT_LOCAL, ENOMEM, "cannot send a request to the server: %m");
 }
 
 /* ---- sending ---- */
@@ -362,7 +362,7 @@ static int no_token_offer(struct rpc_conn *c, const Hadoop__RpcSasl *m)
     AUTO(buf_done) struct buf list = { .max = 200 };
     for (size_t i = 0; i < m->n_auths; i++)
         (void)buf_addf(&list, "%s%s", i > 0 ? ", " : "", m->auths[i]->method);
-    return auth_failed(c, EACCES, "the server takes no token (it offers: %s)",
+    return auth_failed(c, EACCES, "the server does not accept tokens (it offers: %s)",
                        list.len > 0 ? list.p : "nothing");
 }
 
@@ -449,12 +449,13 @@ static int on_sasl(struct rpc_conn *c, struct span body)
 {
     Hadoop__RpcSasl *m = (Hadoop__RpcSasl *)rpc_unpack(&hadoop__rpc_sasl__descriptor, body);
     if (!m)
-        return fail(c, RPC_FAULT_PROTOCOL, EPROTO, "a message of the handshake cannot be read");
+        return fail(c, RPC_FAULT_PROTOCOL, EPROTO,
+                    "a message of the server's handshake cannot be decoded");
     int rc;
     if (m->state == HADOOP__RPC_SASL__STATE__WRAP)
         rc = on_wrapped(c, m);
     else if (c->state == RC_READY)
-        rc = fail(c, RPC_FAULT_PROTOCOL, EPROTO, "the server began the handshake again");
+        rc = fail(c, RPC_FAULT_PROTOCOL, EPROTO, "the server started the handshake a second time");
     else if (m->state == HADOOP__RPC_SASL__STATE__NEGOTIATE)
         rc = on_offer(c, m);
     else if (m->state == HADOOP__RPC_SASL__STATE__CHALLENGE)
@@ -502,7 +503,7 @@ static void fill_error(const Hadoop__RpcResponseHeader *h, bool handshake, struc
                   : out->class_name[0] ? out->class_name
                                        : "the server gave no reason");
     if (out->kind == RPC_FAULT_AUTH && strstr(out->line, "SIMPLE authentication is not enabled"))
-        (void)err_hint(&out->err, "this service takes no user name: it wants %s",
+        (void)err_hint(&out->err, "this service does not accept a bare user name: it requires %s",
                        strstr(out->line, "KERBEROS") ? "Kerberos, which is not supported yet"
                                                      : "a token");
 }
@@ -541,7 +542,7 @@ static bool take_part(struct span *s, struct span *out)
 
 static int bad_frame(struct rpc_conn *c)
 {
-    return fail(c, RPC_FAULT_PROTOCOL, EPROTO, "an answer cannot be read");
+    return fail(c, RPC_FAULT_PROTOCOL, EPROTO, "an answer of the server cannot be decoded");
 }
 
 static int on_header(struct rpc_conn *c, const Hadoop__RpcResponseHeader *h, struct span rest,
@@ -557,14 +558,18 @@ static int on_header(struct rpc_conn *c, const Hadoop__RpcResponseHeader *h, str
         if (id < 0)
             return bad_frame(c);
         if (c->state != RC_READY || (c->wrapping && !inner))
-            return fail(c, RPC_FAULT_PROTOCOL, EPROTO, "an answer is not protected as agreed");
+            return fail(
+                c, RPC_FAULT_PROTOCOL, EPROTO,
+                "an answer of the server is not signed or encrypted as agreed in the handshake");
         out->id = (uint32_t)id;
         out->ok = true;
         out->body = body;
         return 1;
     }
     if (c->wrapping && !inner)
-        return fail(c, RPC_FAULT_PROTOCOL, EPROTO, "an answer is not protected as agreed");
+        return fail(
+            c, RPC_FAULT_PROTOCOL, EPROTO,
+            "an answer of the server is not signed or encrypted as agreed in the handshake");
     if (h->status != HADOOP__RPC_RESPONSE_HEADER__STATUS__ERROR || id < 0 || c->state != RC_READY)
         return fatal(c, h);
     out->id = (uint32_t)id;
@@ -632,11 +637,13 @@ static int frame_size(struct rpc_conn *c, const struct buf *in, uint32_t max, ui
     if (n == UINT32_MAX && !c->greeted)
         return old_refusal(c, false);
     if (memcmp(in->p, "HTTP", 4) == 0) {
-        (void)fail(c, RPC_FAULT_PROTOCOL, EPROTO, "a web server answers there, not Hadoop RPC");
+        (void)fail(c, RPC_FAULT_PROTOCOL, EPROTO,
+                   "the port belongs to a web server, not to Hadoop RPC");
         return err_hint(&c->error.err, OTHER_PORT);
     }
     if ((n == 0 || n > max) && !c->greeted) {
-        (void)fail(c, RPC_FAULT_PROTOCOL, EPROTO, "the server there does not speak Hadoop RPC");
+        (void)fail(c, RPC_FAULT_PROTOCOL, EPROTO,
+                   "the server at this port does not speak Hadoop RPC");
         return err_hint(&c->error.err, OTHER_PORT);
     }
     if (n == 0 || n > max)

@@ -20,7 +20,8 @@ int sasl_new(const char *mechanism, const struct sasl_config *cfg, struct sasl *
         *out = s;
         return 0;
     }
-    int rc = err_set(e, ENOTSUP, "the server wants the mechanism '%.60s', which is not known here",
+    int rc = err_set(e, ENOTSUP,
+                     "the server requires the SASL mechanism '%.60s', which tony does not support",
                      mechanism);
     (void)err_hint(e, "Hadoop's default is DIGEST-MD5: see hadoop.security.sasl.mechanism and "
                       "HADOOP_SASL_MECHANISM on the cluster");
@@ -92,9 +93,13 @@ int sasl_wrap(struct sasl *s, struct span plain, struct buf *out, struct err *e)
 
 int sasl_unwrap(struct sasl *s, struct span packet, struct buf *out, struct err *e)
 {
-    if (!s->done || packet.len > SASL_PACKET_MAX)
-        return err_set(e, EPROTO, "the server sent an invalid protected packet of %zu bytes",
-                       packet.len);
+    if (!s->done)
+        return err_set(e, EPROTO,
+                       "the server sent a protected packet before the authentication was complete");
+    if (packet.len > SASL_PACKET_MAX)
+        return err_set(e, EPROTO,
+                       "the server sent a protected packet of %zu bytes; the limit is %d",
+                       packet.len, SASL_PACKET_MAX);
     return s->mech->unwrap(s, packet, out, e);
 }
 

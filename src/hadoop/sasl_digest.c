@@ -253,7 +253,7 @@ static int choose_qop(struct digest *d, const struct challenge *c, struct err *e
     int64_t most = MAXBUF;
     if (c->maxbuf.len > 0 &&
         str_i64(buf_span(&c->maxbuf), 256, (1 << 24) - 1, "maxbuf", &most, e) < 0)
-        return bad_challenge(e, "its maxbuf is no number");
+        return bad_challenge(e, "its maxbuf is not a number");
     most = MIN(most, (int64_t)MAXBUF);
     d->sasl.slice_max = (size_t)most - (size_t)(d->sasl.qop == SASL_AUTH_CONF ? MAXBUF - SLICE_CONF
                                                                               : MAXBUF - SLICE_INT);
@@ -407,7 +407,7 @@ static int digest_step(struct sasl *s, struct span text, struct buf *out, struct
         return bad_challenge(e, "it has no nonce");
     if (!span_eqs(buf_span(&c.algorithm), "md5-sess"))
         return err_set(e, EACCES,
-                       "the server offers the algorithm '%.40s'; only md5-sess is known here",
+                       "the server offers the algorithm '%.40s'; tony supports only md5-sess",
                        buf_cstr(&c.algorithm));
     rc = choose_qop(d, &c, e);
     if (rc < 0)
@@ -489,8 +489,9 @@ static int digest_unwrap(struct sasl *s, struct span packet, struct buf *out, st
 {
     struct digest *d = digest_of(s);
     if (packet.len < MAC + TRAILER)
-        return err_set(e, EPROTO, "the server sent an invalid protected packet of %zu bytes",
-                       packet.len);
+        return err_set(e, EPROTO,
+                       "the server sent a protected packet of %zu bytes; the smallest one has %d",
+                       packet.len, MAC + TRAILER);
     size_t len = packet.len - MAC - TRAILER;
     unsigned char want[TRAILER] = { 0, 1 };
     put_be32(want + 2, d->seq_in);

@@ -171,7 +171,7 @@ int site_rm(struct site *s, enum site_service service, struct site_addresses *ou
                     : err_set(e, ENOMEM, "cannot read the site files: %m");
     }
     if (rc == 0 && out->n == 0)
-        rc = site_bad(s, "yarn.resourcemanager.ha.rm-ids", e, "names nobody");
+        rc = site_bad(s, "yarn.resourcemanager.ha.rm-ids", e, "the list is empty");
     return rc;
 }
 

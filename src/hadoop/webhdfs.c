@@ -156,7 +156,7 @@ static void op_refused(struct webhdfs_op *op, const struct http_response *r)
         return;
     }
     if (e.num == EEXIST && op->kind == OP_RENAME)
-        (void)err_set(&e, EEXIST, "'%s' is there already", op->to);
+        (void)err_set(&e, EEXIST, "'%s' exists already", op->to);
     op_bad(op, &e);
 }
 
@@ -212,7 +212,7 @@ static void take_bool(struct webhdfs_op *op, struct span body)
     struct files_result r = { 0 };
     int rc = webhdfs_read_bool(body, &r.changed, &e);
     if (rc == 0 && op->kind == OP_MKDIRS && !r.changed) {
-        (void)err_set(&e, EIO, "the NameNode refuses it without a reason");
+        (void)err_set(&e, EIO, "the NameNode answered 'false' without a reason");
         rc = err_hint(&e, "look at the owner and mode of the directory above it (hdfs dfs -ls -d), "
                           "and into the NameNode's log");
     }
@@ -285,7 +285,8 @@ static void answered(struct webhdfs_op *op, const struct http_response *r)
         data_done(op, r);
         return;
     case OP_PUT:
-        (void)err_set(&e, EPROTO, "the NameNode names no DataNode");
+        (void)err_set(&e, EPROTO,
+                      "the NameNode's answer does not say which DataNode to use (no redirect)");
         op_bad(op, &e);
         return;
     case OP_SETTIMES:
@@ -348,7 +349,8 @@ static void follow_redirect(struct webhdfs_op *op, const struct http_response *r
     else if (to.p)
         (void)err_set(&e, ENOMEM, "%m");
     else
-        (void)err_set(&e, EPROTO, "the NameNode names no DataNode");
+        (void)err_set(&e, EPROTO,
+                      "the NameNode's answer does not say which DataNode to use (no redirect)");
     op_bad(op, &e);
 }
 

@@ -82,7 +82,7 @@ static int op_new(struct webhdfs *w, enum op_kind kind, const char *path, webhdf
                   void *arg, struct webhdfs_op **out, struct err *e)
 {
     if (!path_valid(path))
-        return err_set(e, EINVAL, "'%s' is no valid path of a file in HDFS", path ? path : "");
+        return err_set(e, EINVAL, "'%s' is not a valid path in HDFS", path ? path : "");
     struct webhdfs_op *op = calloc(1, sizeof *op);
     if (!op || !(op->path = str_dup(path)) ||
         !(op->timer = loop_timer_new(w->loop, webhdfs_op_due, op))) {
@@ -154,7 +154,7 @@ int webhdfs_rename(struct webhdfs *w, const char *from, const char *to, webhdfs_
 {
     struct webhdfs_op *op = NULL;
     if (!path_valid(to))
-        return err_set(e, EINVAL, "'%s' is no valid path of a file in HDFS", to ? to : "");
+        return err_set(e, EINVAL, "'%s' is not a valid path in HDFS", to ? to : "");
     int rc = op_new(w, OP_RENAME, from, done, arg, &op, e);
     if (rc < 0)
         return rc;

@@ -19,13 +19,13 @@ static const struct {
     const char *sentence; /* %s stands for the path */
 } refusals[] = {
     { "FileNotFoundException", ENOENT, "there is no '%s' in HDFS" },
-    { "FileAlreadyExistsException", EEXIST, "'%s' is there already" },
+    { "FileAlreadyExistsException", EEXIST, "'%s' exists already" },
     { "PathIsNotEmptyDirectoryException", ENOTEMPTY, "directory '%s' is not empty" },
-    { "ParentNotDirectoryException", ENOTDIR, "a part of '%s' is no directory" },
-    { "PathIsNotDirectoryException", ENOTDIR, "a part of '%s' is no directory" },
-    { "InvalidPathException", EINVAL, "'%s' is no valid name of a file in HDFS" },
+    { "ParentNotDirectoryException", ENOTDIR, "a part of '%s' is not a directory" },
+    { "PathIsNotDirectoryException", ENOTDIR, "a part of '%s' is not a directory" },
+    { "InvalidPathException", EINVAL, "'%s' is not a valid path in HDFS" },
     { "QuotaExceededException", EDQUOT, "'%s' is over a quota" },
-    { "NSQuotaExceededException", EDQUOT, "'%s' is over the quota of names" },
+    { "NSQuotaExceededException", EDQUOT, "'%s' is over the quota for the number of files" },
     { "DSQuotaExceededException", EDQUOT, "'%s' is over the quota of space" },
     { "QuotaByStorageTypeExceededException", EDQUOT, "'%s' is over the quota of space" },
 };
@@ -50,7 +50,7 @@ static enum webhdfs_class remote_exception(const char *name, const char *message
         return WC_SAFE_MODE;
     }
     if (str_eq(name, "StandbyException") || strstr(message, "StandbyException")) {
-        (void)err_set(e, EAGAIN, "the NameNode is in standby");
+        (void)err_set(e, EAGAIN, "the NameNode is a standby: another NameNode is active");
         return WC_NEXT;
     }
     if (str_eq(name, "RetriableException") || str_eq(name, "ServerTooBusyException")) {
@@ -82,7 +82,7 @@ static enum webhdfs_class remote_exception(const char *name, const char *message
         return WC_FINAL;
     }
     if (strstr(message, "could only be written to") || strstr(message, "Failed to find datanode")) {
-        (void)err_set(e, ENOSPC, "no DataNode takes '%s': %s", path, line);
+        (void)err_set(e, ENOSPC, "no DataNode can store '%s': %s", path, line);
         return WC_FINAL;
     }
     (void)err_set(e, EIO, "HDFS refuses '%s': %s: %s", path, name, line);
@@ -100,7 +100,7 @@ enum webhdfs_class webhdfs_refusal(int status, struct span body, const char *pat
             return remote_exception(name, json_str(x, "message", ""), path, user, e);
     }
     if (status == 401) {
-        (void)err_set(e, EPERM, "the NameNode wants Kerberos, which is not supported yet");
+        (void)err_set(e, EPERM, "the NameNode requires Kerberos, which tony does not support yet");
         return WC_FINAL;
     }
     if (status == 403 || status == 404) {
@@ -129,7 +129,7 @@ static int read_one(const json_t *j, struct webhdfs_stats *out, struct err *e)
     char *end;
     unsigned long mode = strtoul(octal, &end, 8);
     if (!type || *end || mode > 07777)
-        return err_set(e, EPROTO, "%s is no status of a file", what);
+        return err_set(e, EPROTO, "%s does not describe a file (type and permission)", what);
     struct files_stat s = {
         .name = json_str(j, "pathSuffix", ""),
         .is_dir = str_eq(type, "DIRECTORY"),
@@ -182,7 +182,7 @@ int webhdfs_read_list(struct span body, struct webhdfs_stats *out, int64_t *out_
     list = batch ? json_object_get(batch, "partialListing") : j;
     list = json_object_get(json_object_get(list, "FileStatuses"), "FileStatus");
     if (!json_is_array(list))
-        return err_set(e, EPROTO, "%s is no list of files", what);
+        return err_set(e, EPROTO, "%s has no list of files", what);
     for (size_t i = 0; i < json_array_size(list) && rc == 0; i++)
         rc = read_one(json_array_get(list, i), out, e);
     if (rc == 0)
@@ -207,7 +207,7 @@ int webhdfs_read_bool(struct span body, bool *out, struct err *e)
     const json_t *v;
     int rc = read_member(body, "boolean", &text, &v, e);
     if (rc == 0 && !json_is_boolean(v))
-        rc = err_set(e, EPROTO, "%s is neither yes nor no", what);
+        rc = err_set(e, EPROTO, "%s has no value true or false", what);
     if (rc == 0)
         *out = json_is_true(v);
     return rc;
@@ -222,7 +222,7 @@ int webhdfs_read_path(struct span body, char **out, struct err *e)
         return rc;
     const char *path = json_string_value(v);
     if (!path || *path != '/')
-        return err_set(e, EPROTO, "%s is no path", what);
+        return err_set(e, EPROTO, "%s has no absolute path", what);
     *out = str_dup(path);
     return *out ? 0 : err_set(e, ENOMEM, "cannot keep %s: %m", what);
 }

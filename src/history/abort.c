@@ -82,7 +82,7 @@ static int write_end(struct history_job *h, struct replay *r, const struct job_e
 {
     AUTO(free_p) char *path = fs_join(h->dir, "journal");
     if (!path)
-        return err_set(e, ENOMEM, "no memory");
+        return err_set(e, ENOMEM, "no memory to open the journal of the job");
     struct journal j;
     int rc = journal_open(&j, path, e);
     if (rc < 0)

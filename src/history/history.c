@@ -26,7 +26,8 @@ static int load_conf(struct history_job *h, struct err *e)
 {
     AUTO(free_p) char *path = fs_join(h->dir, "job.conf");
     AUTO(buf_done) struct buf text = { .max = JOB_CONF_MAX };
-    int rc = path ? fs_read(AT_FDCWD, path, &text, e) : err_set(e, ENOMEM, "no memory");
+    int rc = path ? fs_read(AT_FDCWD, path, &text, e)
+                  : err_set(e, ENOMEM, "no memory to read the configuration of the job");
     if (rc == 0)
         rc = job_file_decode(buf_span(&text), &h->file, e);
     if (rc == 0)
@@ -76,7 +77,7 @@ static int load_journal(struct history_job *h, struct replay *r, struct err *e)
 {
     AUTO(free_p) char *path = fs_join(h->dir, "journal");
     if (!path)
-        return err_set(e, ENOMEM, "no memory");
+        return err_set(e, ENOMEM, "no memory to read the journal of the job");
     struct stat st;
     h->job = job_new(h->spec, e);
     if (!h->job)

@@ -59,7 +59,8 @@ int history_read_status(const char *dir, json_t **out, struct err *e)
 {
     AUTO(free_p) char *path = fs_join(dir, "status.json");
     AUTO(buf_done) struct buf text = { .max = JOB_STATUS_MAX };
-    int rc = path ? fs_read(AT_FDCWD, path, &text, e) : err_set(e, ENOMEM, "no memory");
+    int rc = path ? fs_read(AT_FDCWD, path, &text, e)
+                  : err_set(e, ENOMEM, "no memory to read the status of the job");
     if (rc == 0)
         rc = history_status_parse(buf_span(&text), out, e);
     return rc < 0 ? err_wrap(e, rc, "cannot read '%s/status.json'", dir) : 0;

@@ -41,7 +41,7 @@ static int give(struct tony_error *to, int code, const struct err *e)
 static int no_memory(struct tony_error *to)
 {
     struct err e = { 0 };
-    (void)err_set(&e, ENOMEM, "no memory");
+    (void)err_set(&e, ENOMEM, "libtony has no memory left");
     return give(to, TONY_ECLUSTER, &e);
 }
 
@@ -128,7 +128,7 @@ static int parse_words(struct tony *t, const char *job_file, const char *const *
         n++;
     AUTO(free_p) char **words = calloc(n + 2, sizeof *words);
     if (!words)
-        return err_set(e, ENOMEM, "no memory");
+        return err_set(e, ENOMEM, "no memory to submit the job");
     int argc = 0;
     if (job_file)
         words[argc++] = (char *)(uintptr_t)job_file;

@@ -53,7 +53,7 @@ int tcp_split(const char *text, uint16_t dflt_port, char *out_host, uint16_t *ou
     struct span host, port;
     int64_t n = dflt_port;
     if (!cut(span_of(text), &host, &port) || !host_valid(host))
-        return err_set(e, EINVAL, "'%s' is no host and port", text);
+        return err_set(e, EINVAL, "'%s' is not HOST:PORT", text);
     if (!port.p && dflt_port == 0)
         return err_set(e, EINVAL, "'%s' has no port", text);
     if (port.p && str_i64(port, 1, 65535, "port", &n, NULL) < 0)

@@ -51,7 +51,7 @@ static int find_length(struct span head, int64_t *out, struct err *e)
         if (!v.p)
             continue;
         if (str_i64(v, 0, INT64_MAX, "Content-Length", &one, NULL) < 0 || (n >= 0 && one != n))
-            return bad(e, "its length is no number");
+            return bad(e, "its length is not a number");
         n = one;
     }
     *out = n;
@@ -64,7 +64,7 @@ static int read_status(struct http_parse *x, struct span head, bool *out_old, st
     if (head.len < 12 || !span_starts(head, "HTTP/1.") || head.p[8] != ' ')
         return bad(e, "it does not begin with a status line");
     if (str_i64(span_mem(head.p + 9, 3), 100, 999, "status", &status, NULL) < 0)
-        return bad(e, "its status is no number");
+        return bad(e, "its status is not a number");
     x->status = (int)status;
     *out_old = head.p[7] == '0';
     return 0;

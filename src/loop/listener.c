@@ -285,7 +285,7 @@ static int tcp_bind(const char *address, uint16_t port, char *out_name, struct e
 {
     struct tcp_address a = { 0 };
     if (!tcp_numeric(address ? address : "0.0.0.0", port, &a))
-        return err_set(e, EINVAL, "cannot listen on '%s': it is no numeric address", address);
+        return err_set(e, EINVAL, "cannot listen on '%s': it is not a numeric address", address);
     (void)tcp_text(&a, true, out_name, TCP_ADDRESS_TEXT);
     AUTO(close_p)
     int fd = socket(a.sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);

@@ -176,7 +176,8 @@ static int read_text(struct archive *a, int file, struct err *e)
         return a->text[file].len > 0 ? 0 : -ENOENT;
     AUTO(free_p) char *from = fs_join(a->cfg.job_dir, file_names[file]);
     buf_clear(&a->text[file]);
-    int rc = from ? fs_read(AT_FDCWD, from, &a->text[file], e) : err_set(e, ENOMEM, "no memory");
+    int rc = from ? fs_read(AT_FDCWD, from, &a->text[file], e)
+                  : err_set(e, ENOMEM, "no memory to read the files of the job");
     return rc == 0 && file == F_CONF ? mask_conf(&a->text[file], e) : rc;
 }
 
@@ -186,7 +187,8 @@ static void put_file(struct archive *a, int file)
     AUTO(free_p) char *to = fs_join(a->dir, file_names[file]);
     struct archive_op *op = &a->file_ops[file];
     struct err e = { 0 };
-    int rc = to ? read_text(a, file, &e) : err_set(&e, ENOMEM, "no memory");
+    int rc = to ? read_text(a, file, &e)
+                : err_set(&e, ENOMEM, "no memory to write the history of the job");
     if (rc == -ENOENT) {
         op->phase = a->phase;
         return;
@@ -280,7 +282,8 @@ void archive_end(struct archive *a, struct span status,
 {
     enter_phase(a, AP_END, done, arg);
     struct err e = { 0 };
-    if (buf_add(&a->text[F_STATUS], status.p, status.len) < 0 && err_set(&e, ENOMEM, "no memory"))
+    if (buf_add(&a->text[F_STATUS], status.p, status.len) < 0 &&
+        err_set(&e, ENOMEM, "no memory for the final status of the job"))
         note_error(a, &e);
 }
 

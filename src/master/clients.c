@@ -446,7 +446,7 @@ static void client_ask(struct peer *p, const Tony__ClientAsk *a)
         ask_share(p);
         break;
     default:
-        peer_refuse(p, EPROTO, "a master cannot answer this question: ask the pool");
+        peer_refuse(p, EPROTO, "a master cannot answer this request; only the pool can");
     }
 }
 

@@ -28,7 +28,9 @@ static int add_head(const struct master *m, uint64_t offset, struct buf *out, st
     json_t *head = json_pack("{s:I, s:I, s:s}", "segment", (json_int_t)m->journal.first_n, "offset",
                              (json_int_t)offset, "conf", buf_cstr(&conf));
     AUTO(free_p) char *text = head ? json_dumps(head, JSON_COMPACT) : NULL;
-    return text && buf_addf(out, "%s\n", text) == 0 ? 0 : err_set(e, ENOMEM, "no memory");
+    return text && buf_addf(out, "%s\n", text) == 0
+               ? 0
+               : err_set(e, ENOMEM, "no memory to send the events of the job");
 }
 
 static int add_part(const struct master *m, uint64_t offset, struct buf *out, struct err *e)

@@ -161,7 +161,8 @@ static void leave_hook(struct master *m)
     if (!m->spec->on_end || !job_at_end(m))
         return;
     job_verdict(job_at_end(m), &v);
-    int rc = parent ? make_status(m, &status, &e) : err_set(&e, ENOMEM, "no memory");
+    int rc = parent ? make_status(m, &status, &e)
+                    : err_set(&e, ENOMEM, "no memory for the call at the end of the job");
     if (rc == 0 && status.len > HOOK_BODY_MAX) {
         buf_clear(&status);
         rc = master_status_json(m, false, false, &status);

@@ -81,7 +81,8 @@ static int read_secrets(struct master *m, struct err *e)
     if (!remote)
         rc = secrets_load(m->job_dir, &m->secrets, e);
     else if (m->remote->secrets.len == 0)
-        rc = err_set(e, ENOENT, "the master's container has no file with them");
+        rc = err_set(e, ENOENT,
+                     "the file with the encrypted secrets is missing in the master's container");
     else if (buf_add(&m->secrets, m->remote->secrets.p, m->remote->secrets.len) < 0)
         rc = no_memory(e);
     if (rc == -ENOENT && history_decided(m->job))

@@ -46,8 +46,8 @@ static void refuse(struct pool_client *c, const struct err *e)
 static void refuse_unknown(struct pool_client *c, const char *id)
 {
     struct err e = { 0 };
-    (void)err_set(&e, ENOENT, "there is no live job '%s'", id);
-    (void)err_hint(&e, "tony list shows the jobs there are");
+    (void)err_set(&e, ENOENT, "no job '%s' waits or runs", id);
+    (void)err_hint(&e, "tony list shows the jobs that wait or run");
     refuse(c, &e);
 }
 
@@ -105,7 +105,7 @@ static void send_update(struct pool_client *c, const struct pool_job *j)
     Tony__Frame f = TONY__FRAME__INIT;
     int rc = build_update(j, &u, &json);
     if (rc < 0) {
-        refuse_rc(c, rc, "say how the job stands");
+        refuse_rc(c, rc, "show the state of the job");
         return;
     }
     f.body_case = TONY__FRAME__BODY_JOB_UPDATE;
@@ -390,7 +390,7 @@ static void on_status(struct pool_client *c, const Tony__ClientAsk *ask)
         AUTO(buf_done) struct buf json = { .max = JOB_STATUS_MAX };
         int rc = report_waiting(j, true, &json);
         if (rc < 0)
-            refuse_rc(c, rc, "say how the job stands");
+            refuse_rc(c, rc, "show the state of the job");
         else
             answer(c, &json);
     } else {
@@ -421,9 +421,10 @@ static void refuse_stop(struct pool_client *c)
     AUTO(buf_done) struct buf names = { 0 };
     for (size_t i = 0; i < p->jobs.n && i < 3; i++)
         (void)buf_addf(&names, "%s%s", i ? ", " : "", p->jobs.v[i]->id);
-    (void)err_set(&e, EBUSY, "%zu %s: %s%s", p->jobs.n, p->jobs.n == 1 ? "job lives" : "jobs live",
-                  buf_cstr(&names), p->jobs.n > 3 ? ", ..." : "");
-    (void)err_hint(&e, "wait for them, or end them too: tony pool stop --force");
+    (void)err_set(&e, EBUSY, "%zu %s: %s%s", p->jobs.n,
+                  p->jobs.n == 1 ? "job waits or runs" : "jobs wait or run", buf_cstr(&names),
+                  p->jobs.n > 3 ? ", ..." : "");
+    (void)err_hint(&e, "wait for their end, or kill them: tony pool stop --force");
     refuse(c, &e);
 }
 

@@ -209,7 +209,7 @@ static int take_size(struct resizing *r)
 {
     struct pool_job *j = pool_job_find(r->pool, r->id);
     int rc = j ? check_waits(j, r->dir, &r->e)
-               : err_set(&r->e, ENOENT, "there is no live job '%s' any more", r->id);
+               : err_set(&r->e, ENOENT, "job '%s' neither waits nor runs any more", r->id);
     if (rc == 0 && rename(r->new_path, r->path) == -1)
         rc = err_set(&r->e, errno, "cannot rename '%s' to '%s': %m", r->new_path, r->path);
     if (rc < 0)
@@ -267,8 +267,8 @@ int resize_waiting(struct pool_client *c, const Tony__ResizeJob *m, struct err *
     if (c->resizing)
         return err_set(e, EBUSY, "one resize of this connection is under way already");
     if (!j) {
-        (void)err_set(e, ENOENT, "there is no live job '%s'", m->application_id);
-        return err_hint(e, "tony list shows the jobs there are");
+        (void)err_set(e, ENOENT, "no job '%s' waits or runs", m->application_id);
+        return err_hint(e, "tony list shows the jobs that wait or run");
     }
     if (m->n_roles == 0)
         return err_set(e, EINVAL, "the request for a resize names no role");

@@ -51,7 +51,7 @@ static void refuse(struct speaker *x)
     if (x->rank.rank >= 0)
         (void)err_set(&e, EPROTO, "rank %d does not speak PMI-1 as MPICH does", (int)x->rank.rank);
     else
-        (void)err_set(&e, EPROTO, "a peer of the PMI server is none of the job's ranks");
+        (void)err_set(&e, EPROTO, "a peer of the PMI server is not a rank of the job");
     server_refuse(&x->peer, &e);
 }
 

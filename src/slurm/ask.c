@@ -9,11 +9,15 @@
 
 enum { SQUEUE_MS = 20000, TRIES = 3 };
 
-static int not_answered(const struct slurm_answer *a, const char *command, struct err *e)
+static int not_answered(const struct slurm_answer *a, const char *command, const char *number,
+                        struct err *e)
 {
     AUTO(free_p) char *words = slurm_words(a);
     if (words && strstr(words, "Invalid job id"))
-        return err_set(e, ESRCH, "Slurm does not know the job");
+        return err_set(
+            e, ESRCH,
+            "Slurm does not know job %s; it forgets jobs some minutes after their end (MinJobAge)",
+            number);
     return slurm_failed(a, command, e);
 }
 
@@ -29,7 +33,7 @@ int slurm_ask(const char *number, struct slurm_state *out, struct err *e)
     if (rc == 0 && a.status == 0)
         slurm_parse_state(buf_span(&a.out), out);
     else if (rc == 0)
-        rc = not_answered(&a, "squeue", e);
+        rc = not_answered(&a, "squeue", number, e);
     if (rc == -ESRCH) { /* Slurm forgets jobs that have ended; that is no failure */
         err_clear(e);
         rc = 0;
@@ -50,7 +54,7 @@ int slurm_ask_job(const char *number, int limit_ms, struct slurm_job *out, struc
         rc = slurm_run(argv, NULL, limit_ms, &a, e);
     }
     if (rc == 0 && a.status != 0)
-        rc = not_answered(&a, "scontrol show job", e);
+        rc = not_answered(&a, "scontrol show job", number, e);
     else if (rc == 0 && slurm_parse_job(buf_span(&a.out), out) < 0)
         rc = err_set(e, EBADMSG, "the answer of 'scontrol show job %s' has no state of the job",
                      number);

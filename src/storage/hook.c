@@ -93,7 +93,7 @@ static int put(const char *parent, const struct hook_end *h, const char *target,
     AUTO(free_p) char *half = str_printf("%s/.new-%s", parent, h->application_id);
     struct stat st;
     if (!dir || !half)
-        return err_set(e, ENOMEM, "no memory");
+        return err_set(e, ENOMEM, "no memory to store the call at the end of the job");
     if (stat(dir, &st) == 0)
         return 1;
     int rc = fs_mkdirs(parent, 0700, e);

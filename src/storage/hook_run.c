@@ -254,7 +254,7 @@ static bool call_command(const struct call *c, struct buf *why)
     AUTO(buf_done) struct buf output = { 0 };
     AUTO(strv_done) struct strv env = { 0 };
     if (!command || !body || command_env(c, &env) < 0) {
-        (void)buf_adds(why, "no memory");
+        (void)buf_adds(why, "no memory to make the call");
         return false;
     }
     char *const argv[] = { sh, option, command, NULL };

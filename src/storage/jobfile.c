@@ -150,7 +150,7 @@ int job_file_mask(const char *job_dir, const struct job_file *f, struct err *e)
     AUTO(free_p) char *path = fs_join(job_dir, "job.conf");
     AUTO(buf_done) struct buf text = { .max = TEXT_MAX };
     AUTO(job_file_freep) struct job_file *own = NULL;
-    int rc = path ? 0 : err_set(e, ENOMEM, "no memory");
+    int rc = path ? 0 : err_set(e, ENOMEM, "no memory to write job.conf");
     if (rc == 0 && !f) {
         rc = fs_read(AT_FDCWD, path, &text, e);
         if (rc == 0)

@@ -59,7 +59,7 @@ int metrics_records_begin(struct metrics_records *r, struct span text, struct er
     }
     if (span_starts(text, any_line))
         return err_set(e, EINVAL, "a newer version of tony wrote these metrics");
-    return err_set(e, EBADMSG, "this is no file of metrics");
+    return err_set(e, EBADMSG, "this is not a file of metrics");
 }
 
 bool metrics_records_next(struct metrics_records *r, struct span *out)
@@ -127,7 +127,7 @@ int metrics_file_open(struct metrics_file *f, const char *path, struct buf *out_
     *f = (struct metrics_file)METRICS_FILE_INIT;
     f->path = str_dup(path);
     f->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
-    int rc = !f->path      ? err_set(e, ENOMEM, "no memory")
+    int rc = !f->path      ? err_set(e, ENOMEM, "no memory to open it")
              : f->fd == -1 ? err_set(e, errno, "cannot open: %m")
                            : 0;
     AUTO(free_p) char *new_path = str_printf("%s.new", path);
@@ -207,7 +207,8 @@ int metrics_file_thin(struct metrics_thinning *t)
     AUTO(buf_done) struct buf text = { 0 };
     AUTO(buf_done) struct buf thinner = { .max = READ_MAX };
     AUTO(free_p) char *path = str_printf("%s.new", t->path);
-    int rc = path ? read_part(t->path, t->size, &text, t->e) : err_set(t->e, ENOMEM, "no memory");
+    int rc = path ? read_part(t->path, t->size, &text, t->e)
+                  : err_set(t->e, ENOMEM, "no memory to thin metrics");
     if (rc == 0)
         rc = thin_once(buf_span(&text), t->level, t->now_ms, &thinner, t->e);
     while (rc == 0 && (int64_t)thinner.len > t->goal && t->level < METRICS_LEVEL_MAX) {
@@ -254,7 +255,7 @@ int metrics_file_replace(struct metrics_file *f, const struct metrics_thinning *
 {
     AUTO(free_p) char *path = str_printf("%s.new", f->path);
     if (!path)
-        return err_set(e, ENOMEM, "no memory");
+        return err_set(e, ENOMEM, "no memory to replace the metrics file");
     int fd = open(path, O_RDWR | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
     int rc = fd == -1 ? -errno : copy_rest(f->fd, t->size, f->size, fd);
     if (rc == 0 && rename(path, f->path) == -1)

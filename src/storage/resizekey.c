@@ -191,7 +191,7 @@ int resize_key_accept(const struct arbiter_key *secret, const char *tag, const c
         return rc;
     if (strlen(tag) != RESIZE_TAG_MAX - 1 || !resize_key_is_for(tag, &arbiter) ||
         !read_hex(tag + at, pair.bytes, sizeof pair.bytes))
-        return err_set(e, EINVAL, "'%.100s' is no tag for this arbiter", tag);
+        return err_set(e, EINVAL, "'%.100s' is not a tag for this arbiter", tag);
     rc = share(secret, &pair, &shared, e);
     if (rc == 0)
         rc = derive(&shared, &arbiter, &pair, application_id, out, e);

@@ -32,7 +32,8 @@ static int begin(mbedtls_gcm_context *g, const struct job_key *k)
 static int fill_random(unsigned char *out, size_t n, struct err *e)
 {
     ssize_t got = getrandom(out, n, 0); /* up to 256 bytes come at once */
-    return got == (ssize_t)n ? 0 : err_set(e, got < 0 ? errno : EIO, "no random numbers: %m");
+    return got == (ssize_t)n ? 0
+                             : err_set(e, got < 0 ? errno : EIO, "cannot get random numbers: %m");
 }
 
 int sealed_write(const struct job_key *k, const char *application_id, struct span text,

@@ -26,7 +26,8 @@ static int add(struct buf *out, struct span name, struct span value, struct err 
     (void)buf_add(out, name.p, name.len);
     (void)buf_addc(out, '=');
     (void)buf_add(out, value.p, value.len);
-    return buf_addc(out, '\0') == 0 ? 0 : err_set(e, ENOMEM, "no memory");
+    return buf_addc(out, '\0') == 0 ? 0
+                                    : err_set(e, ENOMEM, "no memory for the secrets of the job");
 }
 
 /* ---- the client: reading the values ---- */
@@ -56,7 +57,7 @@ static int add_file(struct span name, const char *path, struct buf *out, struct 
     const char *home = str_starts(path, "~/") ? getenv("HOME") : NULL;
     AUTO(free_p) char *full = home ? fs_join(home, path + 2) : str_dup(path);
     if (!full)
-        return err_set(e, ENOMEM, "no memory");
+        return err_set(e, ENOMEM, "no memory to read the secrets of the job");
     path = full;
     int rc = fs_read(AT_FDCWD, path, &text, e);
     struct span value = buf_span(&text);
@@ -74,7 +75,7 @@ static int add_file(struct span name, const char *path, struct buf *out, struct 
         (void)err_wrap(e, rc, "secret '%.*s'", (int)name.len, name.p);
     secrets_wipe(&text);
     if (rc == 0 && warn_readable(path, warnings) < 0)
-        rc = err_set(e, ENOMEM, "no memory");
+        rc = err_set(e, ENOMEM, "no memory to read the secrets of the job");
     return rc;
 }
 
@@ -123,7 +124,8 @@ int secrets_load(const char *job_dir, struct buf *out, struct err *e)
 {
     AUTO(free_p) char *path = fs_join(job_dir, SECRETS_FILE);
     out->max = SECRETS_TEXT_MAX;
-    return path ? fs_read(AT_FDCWD, path, out, e) : err_set(e, ENOMEM, "no memory");
+    return path ? fs_read(AT_FDCWD, path, out, e)
+                : err_set(e, ENOMEM, "no memory to read the secrets of the job");
 }
 
 void secrets_remove(const char *job_dir)

@@ -144,7 +144,9 @@ static int list_source(struct put *p, struct tree *out)
     if (S_ISDIR(p->st.st_mode)) {
         bool avoid = fstatat(p->s->fd, "..", &home, 0) == 0;
         if (avoid && home.st_ino == p->st.st_ino && home.st_dev == p->st.st_dev) {
-            (void)err_set(p->e, EINVAL, "'%s' is TONY_HOME", p->item->source);
+            (void)err_set(p->e, EINVAL,
+                          "cannot ship '%s': it is TONY_HOME, where tony keeps its own files",
+                          p->item->source);
             return err_hint(p->e, "move the files to ship into a directory of their own");
         }
         return tree_scan(p->source_fd, p->item->source, p->src_rules, &p->item->leave_out,

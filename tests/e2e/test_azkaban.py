@@ -57,7 +57,7 @@ def test_killed_with_its_flow(lab, flow):
 
 
 def test_what_is_wrong_is_told(lab, flow):
-    for env, words in (({}, "JOB_PROP_FILE names no file"), ({"JOB_PROP_FILE": "/no/such/file"}, "/no/such/file")):
+    for env, words in (({}, "JOB_PROP_FILE is not set"), ({"JOB_PROP_FILE": "/no/such/file"}, "/no/such/file")):
         r = lab.run("azkaban", cwd=flow, env=env)
         assert r.returncode == 2 and words in r.stderr, r.stderr
     (flow / "bad").write_text("a=1\nb=\\u12\n")

@@ -50,7 +50,7 @@ def test_help_of_each_command(tony, name):
     (["status", "foo"], "'foo' is not an application id", "application_"),
     (["status", "application_1_9999"], "application_1_9999", ""),
     (["status", "99999"], "no job with number 99999", "tony list"),
-    (["logs", "a", "b", ":"], "':' is no task", ""),
+    (["logs", "a", "b", ":"], "':' is not a task", ""),
     (["status", "a", "b"], "argument 'b' is one too many for tony status", "usage"),
     (["pool"], "needs a subcommand", "status|start|stop"),
     (["pool", "stat"], "'stat'", "start"),

@@ -169,7 +169,7 @@ def test_wrong_dependencies_are_refused(lab):
         assert r.returncode == 2, r.stdout + r.stderr
         return r.stderr
     assert "'worker' cannot wait for 'server' to be 'up'" in refusal(**{"depends-on": "server:up"})
-    assert "is no way to become ready" in refusal(ready="socket")
+    assert "is not a valid condition for 'ready'" in refusal(ready="socket")
     assert "the roles are not a DAG" in refusal(**{"depends-on": "worker:ready"})
     plan = lab.json("plan", lab.job_file({"server": {"instances": 1, "command": "true"},
                                           "worker": {"instances": 1, "command": "true", "depends-on": "server:ready"}}))

@@ -145,7 +145,7 @@ def test_numbers_of_a_program(tony, tmp_path):
     assert m["loss"] == 0.125
     assert len([name for name in m if name[0] == "m" and name[1].isdigit()]) == 256 - 3
     answers = tony.ok("logs", t.app, "worker:0", "--stdout").splitlines()
-    for word, answer in zip(("cpu_ms", "letters", "'loss' is no number", "object", "", "256"), answers, strict=True):
+    for word, answer in zip(("cpu_ms", "letters", "'loss' is not a number", "object", "", "256"), answers, strict=True):
         assert word in answer, answers
 
 

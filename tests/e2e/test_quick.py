@@ -50,9 +50,9 @@ def test_options_change_single_values_of_a_job_file(tony):
 
 
 @pytest.mark.parametrize("args, words", [
-    (["--set", "no-such=1"], "job files have no such name"), (["--set", "framework"], "needs NAME=VALUE"),
+    (["--set", "no-such=1"], "job files have no key with this name"), (["--set", "framework"], "needs NAME=VALUE"),
     (["--worker.memory"], "needs a value"), (["--worker.memori", "1g"], "tony.worker.memori"),
-    (["--", "true"], "a job file (or --executes) and a command behind '--'")])
+    (["--", "true"], "both a job file (or --executes) and a command after '--'")])
 def test_wrong_options_are_refused(tony, args, words):
     r = tony.run("plan", tony.workers("true"), *args)
     assert r.returncode == 2 and words in r.stderr, r.stderr

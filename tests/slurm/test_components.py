@@ -154,9 +154,9 @@ def test_the_labels_of_roles_are_constraints(tony):
 
 
 def test_keys_that_contradict_components_are_refused(tony, slurm):
-    for conf, words in (({"tony.ps.node-label": "fat", "tony.slurm.nodes": 3}, "tony.slurm.nodes speaks of one allocation"),
+    for conf, words in (({"tony.ps.node-label": "fat", "tony.slurm.nodes": 3}, "tony.slurm.nodes can only be used with one component"),
                         ({"tony.ps.node-label": "fat", "tony.slurm.components": "one"}, "different node labels"),
-                        ({"tony.slurm.components": "roles", "tony.slurm.spare-nodes": 1}, "cannot hold the 2 components")):
+                        ({"tony.slurm.components": "roles", "tony.slurm.spare-nodes": 1}, "enough nodes for the 2 components")):
         for command in ("submit", "plan"):
             done = tony(command, job_file(tony, "true", **conf), ok=False)
             assert done.returncode == 2 and re.sub(r"\s+", " ", words) in done.stderr + done.stdout, (command, done.stdout, done.stderr)

@@ -88,7 +88,7 @@ static void test_check(void **state)
           "tag '\xc3\xa4' is not ASCII" },
         { "roles: {worker: {instances: 1, memory: 1g}}\n"
           "conf: {tony.application.tags: 'a,b,c,d,e,f,g,h,i,j,k'}\n",
-          "has 11 tags, and YARN takes 10" },
+          "has 11 tags; YARN allows at most 10" },
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct yarn_facts f;
@@ -361,11 +361,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_waiting_client_asks_less_often),
-        cmocka_unit_test(test_check),        cmocka_unit_test(test_queue),
-        cmocka_unit_test(test_notes),        cmocka_unit_test(test_master),
-        cmocka_unit_test(test_waiting_text), cmocka_unit_test(test_page_text),
-        cmocka_unit_test(test_large_page),   cmocka_unit_test(test_page_nobody_reads),
-        cmocka_unit_test(test_page_address), cmocka_unit_test(test_page_tail),
+        cmocka_unit_test(test_check),
+        cmocka_unit_test(test_queue),
+        cmocka_unit_test(test_notes),
+        cmocka_unit_test(test_master),
+        cmocka_unit_test(test_waiting_text),
+        cmocka_unit_test(test_page_text),
+        cmocka_unit_test(test_large_page),
+        cmocka_unit_test(test_page_nobody_reads),
+        cmocka_unit_test(test_page_address),
+        cmocka_unit_test(test_page_tail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

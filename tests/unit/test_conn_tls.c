@@ -195,8 +195,8 @@ static void test_tls_keys_differ(void **state)
         const struct tls_key *key;
         const char *why;
     } rows[] = {
-        { "worker:1", &wrong, "the other side has another key for 'worker:1'" },
-        { "stranger", &right, "the other side does not know 'stranger'" },
+        { "worker:1", &wrong, "the peer has a different key for 'worker:1'" },
+        { "stranger", &right, "the peer does not know the identity 'stranger'" },
     };
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         struct echo x = { 0 };

@@ -353,7 +353,7 @@ static void wrong_key(void **state)
     assert_int_equal(w->n_hellos, 0);
     assert_int_equal(w->n_dials, 3);
     char *log = text_of("log1/executor.log");
-    assert_non_null(strstr(log, "another key for 'executor " CONTAINER "'"));
+    assert_non_null(strstr(log, "different key for 'executor " CONTAINER "'"));
     assert_non_null(strstr(log, "127.0.0.1:"));
     assert_null(strstr(log, "0123456789abcdef"));
 }

@@ -286,7 +286,7 @@ static void components(void **state)
           { { 2, 4000, 8, 0 } },
           0,
           { 0 },
-          "cannot hold the 2 components" },
+          "for the 2 components" },
         { small_ps, "tony.ps.node-label=fat\n", { { 4, 4000, 8, 2 } }, 2, { 1, 2 }, NULL },
         { small_ps,
           "tony.ps.node-label=fat\ntony.slurm.components=one\n",
@@ -299,7 +299,7 @@ static void components(void **state)
           { { 4, 4000, 8, 2 } },
           0,
           { 0 },
-          "tony.slurm.nodes speaks of one" },
+          "tony.slurm.nodes can only be used with one component" },
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct conf *c = conf_new();

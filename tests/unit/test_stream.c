@@ -116,7 +116,7 @@ static void a_reason_passes_unless_it_is_no_text(void **state)
     assert_int_equal(stream_failed(span_mem("\0\0\0\2\033[2J", 8), &got), -ENOENT);
     assert_string_equal(got.msg, "?[2J");
     assert_int_equal(stream_failed(span_mem("\377\377\377\377\377\376", 6), &got), -EIO);
-    assert_string_equal(got.msg, "the other side gave no reason");
+    assert_string_equal(got.msg, "the peer gave no reason");
     assert_int_equal(stream_failed(span_mem("", 0), &got), -EIO);
 }
 

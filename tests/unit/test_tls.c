@@ -142,9 +142,9 @@ static void test_other_key(void **state)
     pair_run(&x, SIZE_MAX);
     assert_false(tls_ready(x.client) || tls_ready(x.server));
     assert_int_equal(x.server_err.num, EACCES);
-    assert_string_equal(x.server_err.msg, "the other side has another key for 'worker:3'");
+    assert_string_equal(x.server_err.msg, "the peer has a different key for 'worker:3'");
     assert_int_equal(x.client_err.num, EACCES);
-    assert_string_equal(x.client_err.msg, "the other side has another key for 'worker:3'");
+    assert_string_equal(x.client_err.msg, "the peer has a different key for 'worker:3'");
     struct err e = { 0 };
     assert_int_equal(tls_feed(x.server, "x", 1, &x.at_server, &e), -EPIPE);
     assert_int_equal(tls_write(x.server, "x", 1, &e), -EPIPE);
@@ -161,7 +161,7 @@ static void test_unknown_identity(void **state)
     assert_string_equal(x.server_err.msg, "unknown identity 'worker:4'");
     assert_string_equal(tls_identity(x.server), "");
     assert_int_equal(x.client_err.num, EACCES);
-    assert_string_equal(x.client_err.msg, "the other side does not know 'worker:4'");
+    assert_string_equal(x.client_err.msg, "the peer does not know the identity 'worker:4'");
     pair_done(&x);
 }
 

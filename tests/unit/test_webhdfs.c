@@ -136,13 +136,14 @@ static void test_refusals(void **state)
           EAGAIN, "is in safe mode" },
         { "403|" REMOTE("StandbyException", "x"), EAGAIN, "standby" },
         { "403|" REMOTE("DSQuotaExceededException", "x"), EDQUOT, "quota" },
-        { "403|" REMOTE("FileAlreadyExistsException", "x"), EEXIST, "there already" },
+        { "403|" REMOTE("FileAlreadyExistsException", "x"), EEXIST, "exists already" },
         { "401|", EPERM, "Kerberos" },
         { "404|<html>", EOPNOTSUPP, "does not serve WebHDFS" },
         { "200|{\"boolean\":", EPROTO, "" },
-        { "200|{\"boolean\":1}", EPROTO, "neither yes nor no" },
+        { "200|{\"boolean\":1}", EPROTO, "has no value true or false" },
         { "200|{\"boolean\":false}", EIO,
-          "cannot make directory '/a b' in HDFS: the NameNode refuses it without a reason" },
+          "cannot make directory '/a b' in HDFS: the NameNode answered 'false' without a "
+          "reason" },
     };
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         struct world w;
@@ -208,7 +209,7 @@ static void test_put_exists(void **state)
     assert_int_equal(webhdfs_put(w.fs, &put, on_done, &w, NULL, NULL), 0);
     (void)loop_run(w.l);
     assert_int_equal(w.num, EEXIST);
-    assert_string_equal(w.msg, "cannot write '/f' in HDFS: '/f' is there already");
+    assert_string_equal(w.msg, "cannot write '/f' in HDFS: '/f' exists already");
     assert_int_equal(w.n, 1);
     world_close(&w);
 }
@@ -223,7 +224,9 @@ static void test_put_cannot(void **state)
         const char *says;
     } rows[] = {
         { { "307|https://x/dn" }, EPROTONOSUPPORT, "the DataNode is at 'https://x/dn'" },
-        { { "200|" }, EPROTO, "the NameNode names no DataNode" },
+        { { "200|" },
+          EPROTO,
+          "the NameNode's answer does not say which DataNode to use (no redirect)" },
         { { "307|http://@/dn", "403|" REMOTE("DSQuotaExceededException", "x") }, EDQUOT, "quota" },
     };
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {

@@ -141,7 +141,7 @@ def arbiter_pids(tony, program="tony-arbiter"):
 def test_an_application_of_its_own(tony, site):
     """It is found, refused a second time, divides the queue, goes on after its task and its master were killed, and is stopped."""
     r = tony.run("arbiter", "status", "--queue", "default")
-    assert r.returncode == 1 and "no arbiter of yours" in r.stderr, r.stderr
+    assert r.returncode == 1 and "you have no arbiter" in r.stderr, r.stderr
     first = elastic(tony, 10, 2, 10)
     wait_until(lambda: running(tony, first) == 10, "the first job runs")
     with arbiter_app(tony) as app:

@@ -192,8 +192,8 @@ static int check_queue(const char *queue, struct err *e)
 
 static int refuse_second(const struct yarn_report *other, const char *queue, struct err *e)
 {
-    (void)err_set(e, EEXIST, "queue '%s' has an arbiter of yours already: %s", queue, other->id);
-    return err_hint(e, "tony arbiter stop --queue %s ends it", queue);
+    (void)err_set(e, EEXIST, "you already have an arbiter for queue '%s': %s", queue, other->id);
+    return err_hint(e, "to end it: tony arbiter stop --queue %s", queue);
 }
 
 static int refuse_if_present(struct yarn *y, const char *queue, struct err *e)
@@ -324,8 +324,8 @@ static int open_and_find(struct client *c, const char *queue, struct yarn_report
         return client_fail(EXIT_CLUSTER, &e);
     if (out->id[0])
         return EXIT_DONE;
-    (void)err_set(&e, ENOENT, "queue '%s' has no arbiter of yours", queue);
-    err_hint(&e, "tony arbiter start --queue %s", queue);
+    (void)err_set(&e, ENOENT, "you have no arbiter for queue '%s'", queue);
+    err_hint(&e, "to start one: tony arbiter start --queue %s", queue);
     return client_fail(EXIT_NONE, &e);
 }
 

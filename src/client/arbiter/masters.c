@@ -48,7 +48,7 @@ static int dial(struct arbiter *a, struct arbiter_job *j, struct conn **out, str
     rc = conn_dial_tls(a->y->loop, &to, &no_ops, NULL, &conn, e);
     if (rc == 0 && (rc = link_hello(a->y->host, conn)) < 0) {
         conn_close(conn);
-        return err_set(e, -rc, "cannot speak to the master of '%s': %m", j->id);
+        return err_set(e, -rc, "cannot send a request to the master of job '%s': %m", j->id);
     }
     if (rc == 0)
         *out = conn;
@@ -91,7 +91,8 @@ int arbiter_ask_share(struct arbiter *a, struct arbiter_job *j, struct buf *out,
     question.what = TONY__CLIENT_ASK__WHAT__SHARE;
     question.application_id = j->id;
     if (clock_mono_ms() < j->silent_until_ms)
-        return err_set(e, ETIMEDOUT, "the master of '%s' did not answer", j->id);
+        return err_set(e, ETIMEDOUT, "the master of job '%s' did not answer within %d s", j->id,
+                       SHARE_MS / 1000);
     int rc = ask(a, j, &question, &answer, e);
     if (rc == 0) {
         *out = answer.json;
@@ -132,7 +133,7 @@ int arbiter_ask_wish(struct arbiter *a, struct arbiter_job *j, const struct part
     Tony__ClientAsk question = TONY__CLIENT_ASK__INIT;
     struct answer answer = { .wait_ms = WISH_MS, .wait_is_total = true, .max = SHARE_MAX };
     if (make_node_wishes(a, t, &nodes) < 0)
-        return err_set(e, ENOMEM, "no memory to ask the master of '%s'", j->id);
+        return err_set(e, ENOMEM, "no memory to ask the master of job '%s'", j->id);
     wish.grow = t->n > j->n;
     wish.n_containers = j->needs.fixed_containers + t->n;
     wish.n_nodes = nodes.n;

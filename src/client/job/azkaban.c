@@ -121,8 +121,12 @@ int cmd_azkaban(struct client *c)
     struct taken t = { .has_src = false };
     const char *path = c->o.n_args ? c->o.args[0] : getenv("JOB_PROP_FILE");
     if (!path || !*path) {
-        (void)err_set(&e, EINVAL, "the variable JOB_PROP_FILE names no file");
-        err_hint(&e, "Azkaban sets it for jobs with type=command; or name a properties file");
+        (void)err_set(
+            &e, EINVAL,
+            "no properties file is given, and the environment variable JOB_PROP_FILE is not set");
+        err_hint(
+            &e,
+            "Azkaban sets it for jobs with type=command; by hand: tony azkaban FILE.properties");
         return client_fail(EXIT_MISUSE, &e);
     }
     int rc = read_file(path, &t, &e);

@@ -27,7 +27,8 @@ static int split(const char *line, struct strv *out, struct err *e)
     for (const char *p = line;; p++) {
         bool blank = *p == ' ' || *p == '\t' || *p == '\n' || *p == '\0';
         if (quote && *p == '\0')
-            return err_set(e, EINVAL, "the line ends inside of a quotation");
+            return err_set(e, EINVAL,
+                           "the line has an opening quotation mark without a closing one");
         if (!quote && blank) {
             if (in_word && rc == 0)
                 rc = strv_push(out, buf_cstr(&word));
@@ -306,7 +307,7 @@ int init_translate(struct init_plan *p, const char *line, struct err *e)
     for (; rc == 0 && i < words.n && words.v[i][0] == '-'; i++)
         rc = take_flag(p, &x, &words, &i);
     if (rc == 0 && i >= words.n)
-        return err_set(e, EINVAL, "the line has no program behind the options of %s", x.l->program);
+        return err_set(e, EINVAL, "the line has no program after the options of %s", x.l->program);
     if (!p->instances) /* srun starts one task on each node unless it is told more */
         p->instances = MAX(x.nodes, (int64_t)1) * MAX(x.per_node, (int64_t)1);
     p->framework = x.l->framework;

@@ -26,8 +26,8 @@ int log_choice_parse(const char *text, size_t len, struct cluster_log_choice *ou
     size_t role_len = colon ? (size_t)(colon - text) : len;
     *out = (struct cluster_log_choice){ .role = text, .role_len = role_len, .index = -1 };
     if (!role_len)
-        return err_set(e, EINVAL, "'%.*s' is no task: tasks are written as ROLE:INDEX", (int)len,
-                       text);
+        return err_set(e, EINVAL, "'%.*s' is not a task: write ROLE:INDEX, such as worker:0",
+                       (int)len, text);
     return colon ? str_i64(span_mem(colon + 1, len - role_len - 1), 0, UINT32_MAX, "task index",
                            &out->index, e)
                  : 0;

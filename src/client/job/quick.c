@@ -96,8 +96,10 @@ static int set_command(struct client *c, struct conf *conf, struct err *e)
     const char *script = NULL;
     int rc = 0;
     if (c->o.n_before || options_has(&c->o, OPT_CONF_FILE) || options_has(&c->o, OPT_EXECUTES)) {
-        (void)err_set(e, EINVAL, "a job file (or --executes) and a command behind '--' are given");
-        return err_hint(e, "the command of a job file is changed by --set command='...'");
+        (void)err_set(e, EINVAL,
+                      "both a job file (or --executes) and a command after '--' are given");
+        return err_hint(e,
+                        "give one of them; --set command='...' changes the command of a job file");
     }
     for (size_t i = 0; i < n && rc == 0; i++)
         rc = client_quote(&text, words[i]);
@@ -187,7 +189,7 @@ int quick_set(struct conf *conf, const char *pair, struct err *e)
     AUTO(free_p) char *value = rest.p ? span_dup(span_trim(rest)) : str_dup("");
     AUTO(free_p) char *key = typed ? key_of(typed, &unknown) : NULL;
     if (unknown) {
-        (void)err_set(e, EINVAL, "--set %s: job files have no such name", typed);
+        (void)err_set(e, EINVAL, "--set %s: job files have no key with this name", typed);
         return err_hint(e, "as in: --set roles.worker.memory=2g, or --set framework=pytorch");
     }
     if (!typed || !value || !key)

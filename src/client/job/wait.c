@@ -134,7 +134,7 @@ int client_wait_several(struct client *c)
     struct waiting w = { .v = calloc(c->o.n_args, sizeof *w.v) };
     int rc = w.v ? 0 : -EXIT_CLUSTER;
     if (rc < 0)
-        (void)err_set(&e, ENOMEM, "no memory");
+        (void)err_set(&e, ENOMEM, "no memory to wait for the jobs");
     for (size_t i = 0; rc == 0 && i < c->o.n_args; i++)
         rc = add_job(c, c->o.args[i], &w, &e);
     if (rc == 0)

@@ -194,7 +194,7 @@ int cmd_metrics(struct client *c)
         return client_fail(EXIT_MISUSE, &e);
     }
     if (names_of(c, &names, &w.n_names) < 0) {
-        (void)err_set(&e, ENOMEM, "no memory");
+        (void)err_set(&e, ENOMEM, "no memory for the names of the metrics");
         return client_fail(EXIT_CLUSTER, &e);
     }
     w.names = names;

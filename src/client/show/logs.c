@@ -72,7 +72,7 @@ static int read_grep(const struct options *o, struct printing *p, struct err *e)
     if (rc == 0)
         return 0;
     (void)regerror(rc, &p->grep, why, sizeof why);
-    (void)err_set(e, EINVAL, "'%s' is no regular expression: %s", pattern, why);
+    (void)err_set(e, EINVAL, "'%s' is not a regular expression: %s", pattern, why);
     return -EXIT_MISUSE;
 }
 

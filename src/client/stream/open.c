@@ -73,7 +73,8 @@ static int find_page(const json_t *doc, const char *name, struct page *out, stru
         bad = url;
     }
     if (bad)
-        return err_set(e, EINVAL, "the address '%s' of the task is no URL of a page", bad);
+        return err_set(e, EINVAL,
+                       "the task announced the address '%s', which is not the URL of a page", bad);
     (void)err_set(e, ENOENT, "no running task%s%s has announced a page", name ? " of " : "",
                   name ? name : "");
     return err_hint(e, "a task announces it on its socket (docs/task-socket.md); tony forward "

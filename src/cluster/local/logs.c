@@ -435,10 +435,11 @@ static int no_files(struct logs *l, uint32_t n_tasks, struct err *e)
     else if (c)
         (void)err_set(e, ENOENT, "job '%s' has no role '%.*s'", l->id, (int)c->role_len, c->role);
     else if (w->attempt)
-        (void)err_set(e, ENOENT, "job '%s' has no attempt %lld there", l->id,
+        (void)err_set(e, ENOENT, "the chosen tasks of job '%s' have no attempt %lld", l->id,
                       (long long)w->attempt);
     else if (w->rank > 0)
-        (void)err_set(e, ENOENT, "job '%s' has no rank %lld there", l->id, (long long)w->rank);
+        (void)err_set(e, ENOENT, "the chosen tasks of job '%s' have no rank %lld", l->id,
+                      (long long)w->rank);
     else {
         host_note(l->h, "nothing has been written yet: the task%s not started",
                   n_tasks == 1 ? " has" : "s have");

@@ -78,7 +78,7 @@ static int submit_once(struct cluster_host *h, const struct cluster_job *j, cons
     f.submit = &submit;
     rc = link_ask(h, pool, &f, a, e);
     if (rc == 0 && !a->application_id) {
-        (void)err_set(e, EPROTO, "the pool does not say whether it has taken the job");
+        (void)err_set(e, EPROTO, "the pool's answer does not say whether it accepted the job");
         rc = err_hint(e, LINK_OTHER_VERSION);
     }
     return rc;

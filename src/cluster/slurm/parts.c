@@ -107,14 +107,18 @@ static int choose_components(const struct conf *c, const struct job_spec *s,
     uint32_t spare = (uint32_t)conf_int(c, "tony.slurm.spare-nodes"), idle_gpus;
     const char *list = conf_get(c, "tony.slurm.nodelist");
     slurm_nodes left = { 0 };
-    int rc = only ? group_roles(c, s, each, out, e) : err_set(e, ENOMEM, "no memory");
+    int rc = only ? group_roles(c, s, each, out, e)
+                  : err_set(e, ENOMEM, "no memory to size the allocation");
     if (rc < 0)
         return rc;
-    if (out->n > 1 && (conf_int(c, "tony.slurm.nodes") || (list && *list)))
-        return err_set(e, EINVAL,
-                       "the roles get %u components of a Slurm job, and %s speaks of one "
-                       "allocation; leave it out, or set tony.slurm.components: one",
-                       out->n, list && *list ? "tony.slurm.nodelist" : "tony.slurm.nodes");
+    if (out->n > 1 && (conf_int(c, "tony.slurm.nodes") || (list && *list))) {
+        const char *key = list && *list ? "tony.slurm.nodelist" : "tony.slurm.nodes";
+        (void)err_set(e, EINVAL,
+                      "the roles need %u components of a Slurm job, and %s can only be used with "
+                      "one component",
+                      out->n, key);
+        return err_hint(e, "remove %s, or set tony.slurm.components to 'one'", key);
+    }
     for (size_t i = 0; i < nodes->n && rc == 0; i++)
         rc = vec_push(&left, nodes->v[i]);
     /* No node is in two components. The roles with GPUs choose first. */
@@ -133,10 +137,11 @@ static int choose_components(const struct conf *c, const struct job_spec *s,
         }
     vec_done(&left);
     if (rc == -ERANGE)
-        rc = err_set(e, ERANGE,
-                     "the nodes of the partition cannot hold the %u components of the job: no node "
-                     "is in two of them",
-                     out->n);
+        rc = err_set(
+            e, ERANGE,
+            "the partition does not have enough nodes for the %u components of the job: each "
+            "component needs nodes of its own",
+            out->n);
     return rc;
 }
 
@@ -153,8 +158,8 @@ int slurm_choose_size(const struct conf *c, const struct job_spec *s, const slur
     *out = (struct slurm_size){ .n = 1 };
     if (labels && str_eq(how, "one"))
         return err_set(e, EINVAL,
-                       "roles with different node labels need components of their own, "
-                       "and tony.slurm.components says 'one'");
+                       "roles with different node labels need one component each, and "
+                       "tony.slurm.components is 'one'");
     if (s->n_roles == 0 || (!labels && !str_eq(how, "roles"))) {
         const char *label = common_label(c, s);
         int rc = slurm_choose_shape_of(s, NULL, nodes, wanted, spare, &out->v[0], &idle_gpus, e);

@@ -63,7 +63,8 @@ static int key(struct cluster *k, const char *id, struct tls_key *out, struct er
     int rc = host_look_paths(h, e);
     AUTO(free_p) char *dir = rc == 0 ? paths_job(&h->paths, id) : NULL;
     if (rc == 0)
-        rc = dir ? job_key_open(dir, &secret, e) : err_set(e, ENOMEM, "no memory");
+        rc = dir ? job_key_open(dir, &secret, e)
+                 : err_set(e, ENOMEM, "no memory to read the key of job '%s'", id);
     if (rc == 0)
         job_key_client(&secret, out);
     job_key_wipe(&secret, sizeof secret);

@@ -79,16 +79,16 @@ static int check_extra(const struct cluster_job *j, struct err *e)
             size_t n = strlen(refused[k]);
             if (strncmp(list.v[i], refused[k], n) == 0 && strchr("= ", list.v[i][n])) {
                 rc = err_set(e, EINVAL,
-                             "tony.slurm.extra-arguments has '%s', which tony decides "
-                             "itself: a job has one allocation, and tony.slurm.requeue says if it "
-                             "may run again",
+                             "tony.slurm.extra-arguments has '%s', an option that tony sets "
+                             "itself: a job has one allocation, and tony.slurm.requeue says "
+                             "whether Slurm may run it again",
                              list.v[i]);
                 break;
             }
         }
     strv_done(&list);
     if (rc >= 0 && conf_bool(j->conf, "tony.docker.enabled")) { /* no task may run outside of it */
-        rc = err_set(e, EINVAL, "%s: tony runs no images on Slurm",
+        rc = err_set(e, EINVAL, "%s: container images are not supported on Slurm",
                      conf_origin(j->conf, "tony.docker.enabled"));
         err_hint(e, "leave tony.docker.enabled out, and call the site's container program in the "
                     "command");
@@ -209,7 +209,8 @@ static int put_programs(struct slurm_cluster *s, struct err *e)
     AUTO(free_p) char *all = fs_join(h->paths.home, "programs");
     s->programs = all ? fs_join(all, name) : NULL;
     AUTO(free_p) char *half = all ? str_printf("%s/.new-%d", all, (int)getpid()) : NULL;
-    int rc = s->programs && half ? fs_mkdirs(all, 0700, e) : err_set(e, ENOMEM, "no memory");
+    int rc = s->programs && half ? fs_mkdirs(all, 0700, e)
+                                 : err_set(e, ENOMEM, "no memory to copy tony's programs");
     if (rc == 0 && access(s->programs, X_OK) == -1) {
         rc = fs_mkdirs(half, 0700, e);
         for (size_t i = 0; rc == 0 && i < ARRAY_LEN(names); i++)
@@ -321,7 +322,8 @@ static int make_dir(struct slurm_cluster *s, struct cluster_job *j, bool owned, 
     for (int64_t now = clock_wall_ms();; now++) { /* another client may take the same id */
         app_id_format(id, now, number + 1);
         AUTO(free_p) char *dir = paths_job(&h->paths, id);
-        int rc = dir ? fill(s, j, id, half, owned, e) : err_set(e, ENOMEM, "no memory");
+        int rc = dir ? fill(s, j, id, half, owned, e)
+                     : err_set(e, ENOMEM, "no memory to submit the job");
         if (rc == 0 && rename(half, dir) == 0) {
             *out = TAKE(dir);
             return 0;
@@ -364,7 +366,7 @@ static int write_number(const char *dir, const char *number, struct err *e)
     char text[80];
     (void)snprintf(text, sizeof text, "{\"job\":\"%s\"}\n", number);
     return path ? fs_write_atomic(AT_FDCWD, path, span_of(text), 0600, true, e)
-                : err_set(e, ENOMEM, "no memory");
+                : err_set(e, ENOMEM, "no memory to record the number of the job");
 }
 
 int slurm_submit(struct cluster *k, struct cluster_job *j, bool owned,

@@ -80,8 +80,8 @@ int yarn_role_types(const struct cluster_job *j, const char *role, uint32_t gpus
             err_hint(e, "such as yarn.io/fpga=1");
         } else if (span_eqs(name, GPU_TYPE) || span_eqs(name, "memory-mb") ||
                    span_eqs(name, "vcores")) {
-            rc = err_set(e, EINVAL, "%s: '%.*s' has a key of its own", job_origin(j, key),
-                         (int)name.len, name.p);
+            rc = err_set(e, EINVAL, "%s: '%.*s' cannot be set here, because it has its own key",
+                         job_origin(j, key), (int)name.len, name.p);
             err_hint(e, "tony.%s.gpus, .memory and .vcores", role);
         } else if (n > 0) {
             rc = strv_pushf(out, "%.*s=%lld", (int)name.len, name.p, (long long)n);
@@ -116,9 +116,9 @@ int yarn_tags(const struct cluster_job *j, struct strv *out, struct err *e)
     if (rc < 0)
         return err_set(e, ENOMEM, "cannot check the job: %m");
     if (out->n > TAGS_MAX) {
-        (void)err_set(e, EINVAL, "%s: '%s' has %zu tags, and YARN takes %d", job_origin(j, key),
-                      key, out->n, TAGS_MAX);
-        return err_hint(e, "leave some out");
+        (void)err_set(e, EINVAL, "%s: '%s' has %zu tags; YARN allows at most %d",
+                      job_origin(j, key), key, out->n, TAGS_MAX);
+        return err_hint(e, "remove some of them");
     }
     for (size_t i = 0; i < out->n; i++) {
         char *tag = out->v[i];
@@ -131,7 +131,7 @@ int yarn_tags(const struct cluster_job *j, struct strv *out, struct err *e)
         if (!fine) {
             (void)err_set(e, EINVAL, "%s: tag '%s' is not ASCII of at most %d characters",
                           job_origin(j, key), tag, TAG_MAX);
-            return err_hint(e, "YARN takes no other tags");
+            return err_hint(e, "shorten the tag, or use only ASCII characters");
         }
     }
     return 0;

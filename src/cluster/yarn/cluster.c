@@ -67,7 +67,9 @@ static int load_site(struct yarn *y, struct err *e)
     if (rc == 0)
         rc = add_path(y, "tony.application.yarn-conf-path", &any, e);
     if (rc == 0 && !any) {
-        (void)err_set(e, EINVAL, "it is not known where the YARN cluster is");
+        (void)err_set(e, EINVAL,
+                      "cannot find the YARN cluster: HADOOP_CONF_DIR is not set, and the job names "
+                      "no site files");
         rc = err_hint(e, "set HADOOP_CONF_DIR to the directory with core-site.xml, hdfs-site.xml "
                          "and yarn-site.xml of the cluster");
     }
@@ -84,23 +86,24 @@ static int check_security(struct yarn *y, struct err *e)
         const char *at = site_origin(y->site, "hadoop.security.authentication");
         (void)err_set(
             e, EOPNOTSUPP,
-            "%s: the cluster authenticates by Kerberos, which this release does not speak",
+            "%s: the cluster authenticates users with Kerberos, which tony does not support yet",
             at ? at : "core-site.xml");
         return -EXIT_MISUSE;
     }
     const char *origin = conf_origin(y->conf, key);
     if (conf_bool(y->conf, key) && origin && !str_eq(origin, "default")) {
-        (void)err_set(e, EINVAL, "%s: '%s' demands a secure cluster, and this one is not", origin,
-                      key);
+        (void)err_set(e, EINVAL,
+                      "%s: '%s' requires a cluster with Kerberos, and this cluster has none",
+                      origin, key);
         err_hint(e, "leave the key out to run on a cluster without Kerberos");
         return -EXIT_MISUSE;
     }
     if (y->hdfs.https) {
         (void)err_set(e, EOPNOTSUPP,
-                      "WebHDFS of '%s' is served by https only, which this release "
-                      "does not speak",
+                      "'%s' serves WebHDFS only by https, which tony does not support yet",
                       y->hdfs.fs);
-        err_hint(e, "dfs.http.policy says so; HTTP_AND_HTTPS is understood");
+        err_hint(e, "the cluster's hdfs-site.xml decides this: dfs.http.policy can be HTTP_ONLY or "
+                    "HTTP_AND_HTTPS");
         return -EXIT_MISUSE;
     }
     return 0;

@@ -35,7 +35,7 @@ static int read_entry(const struct conf *c, const char *entry, const char *queue
         rc = err_set(e, ENOMEM, "cannot read the keys of arbiters: %m");
     if (rc == 0 && arbiter_is_same_queue(of, queue)) {
         if (*out_found)
-            rc = err_set(e, EINVAL, "two keys are for queue '%s'", queue);
+            rc = err_set(e, EINVAL, "queue '%s' has two keys", queue);
         *out = k;
         *out_found = true;
     }

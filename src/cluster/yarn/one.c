@@ -92,7 +92,8 @@ static void report_done(const Hadoop__GetApplicationReportResponse *r, const str
         if (e->kind == RPC_FAULT_NOT_FOUND)
             err.num = ENOENT;
     } else if (!r->application_report || yarn_report_copy(r->application_report, o->report) < 0) {
-        (void)err_set(&err, EPROTO, "the ResourceManager's answer holds no report");
+        (void)err_set(&err, EPROTO,
+                      "the ResourceManager's answer contains no report of the application");
     }
     yarn_join_end(&o->join, &err);
 }
@@ -304,7 +305,7 @@ int yarn_client_key(struct yarn *y, const char *id, struct tls_key *out, struct 
         return 0;
     }
     if (y->watching)
-        return err_set(e, ENOENT, "there is no key for the master of '%s'", id);
+        return err_set(e, ENOENT, "this client has no key for the master of job '%s'", id);
     if (yarn_home(y, e) < 0)
         return -e->num;
     AUTO(free_p) char *path = str_printf("%s/%s/" JOB_KEY_CLIENT_FILE, y->dir, id);
@@ -318,5 +319,5 @@ int yarn_client_key(struct yarn *y, const char *id, struct tls_key *out, struct 
         job_key_wipe(text.p, text.len);
     if (rc == 0 && str_copy(y->key_id, sizeof y->key_id, id))
         y->key = *out;
-    return rc < 0 ? err_wrap(e, rc, "cannot speak to the master of '%s'", id) : 0;
+    return rc < 0 ? err_wrap(e, rc, "cannot read the key for the master of job '%s'", id) : 0;
 }

@@ -31,7 +31,8 @@ char *yarn_path_of(const struct yarn *y, const char *url, struct err *e)
     bool ours = (strlen(y->hdfs.fs) == len && memcmp(y->hdfs.fs, url, len) == 0) ||
                 (path == host && str_starts(url, "hdfs://")); /* hdfs:///path */
     if (!ours) {
-        (void)err_set(e, EINVAL, "'%s' is not in the cluster's own file system, '%s'", url,
+        (void)err_set(e, EINVAL,
+                      "cannot ship '%s': it is not in the cluster's own file system, '%s'", url,
                       y->hdfs.fs);
         err_hint(e, "copy it there, or to this machine");
         return NULL;

@@ -120,7 +120,7 @@ static void sent(const struct files_result *r, const struct err *e, void *arg)
     t->s->files_sent++;
     AUTO(free_p) char *dir = str_printf("%s/cache/%s", t->s->y->dir, x->digest);
     if (!dir)
-        (void)err_set(&err, ENOMEM, "no memory");
+        (void)err_set(&err, ENOMEM, "no memory to stage the job");
     if (!dir || webhdfs_mkdirs(t->s->y->fs, dir, 0700, parent_made, t, NULL, &err) < 0)
         send_failed(t, &err);
 }

@@ -125,9 +125,9 @@ static int check_author(struct yarn *y, const char *path, const char *id, const 
     if (rc < 0)
         return rc;
     if (!str_eq(author, y->user) && !(owner = owner_of_job(y, id, doc)))
-        return err_set(e, EIO, "the user of job '%s' is not known", id);
+        return err_set(e, EIO, "cannot find out which user owns job '%s'", id);
     if (owner && !str_eq(owner, author))
-        rc = err_set(e, EACCES, "'%s' is ignored: user '%s' has written it, and the job is of '%s'",
+        rc = err_set(e, EACCES, "'%s' is ignored: user '%s' wrote it, but the job belongs to '%s'",
                      path, author, owner);
     else if (!str_eq(json_str(doc, "application_id", id), id))
         rc = err_set(e, EACCES, "'%s' is ignored: it is about another job", path);
@@ -281,7 +281,7 @@ int yarn_find(struct cluster *k, const char *word, char out[APP_ID_MAX], struct 
         str_i64(span_of(word), 1, UINT32_MAX, "number", &number, NULL) < 0) {
         if (str_copy(out, APP_ID_MAX, word))
             return 0;
-        (void)err_set(e, EINVAL, "'%.80s...' is no application id: it is too long", word);
+        (void)err_set(e, EINVAL, "'%.80s...' is too long for an application id", word);
         return -EXIT_MISUSE;
     }
     json_t *jobs = json_array(), *job;
@@ -300,7 +300,7 @@ int yarn_find(struct cluster *k, const char *word, char out[APP_ID_MAX], struct 
     }
     json_decref(jobs);
     if (rc == 0 && best < 0) {
-        (void)err_set(e, ENOENT, "there is no job '%s' of yours on the cluster", word);
+        (void)err_set(e, ENOENT, "you have no job '%s' on the cluster", word);
         rc = -EXIT_MISUSE;
     }
     return rc;

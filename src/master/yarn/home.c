@@ -51,7 +51,9 @@ static int read_ids(struct master_home *h, struct err *e)
     h->epoch = (uint32_t)MAX(c.attempt.attempt, 1);
     h->application_id = str_dup(yarn_app_text(&c.attempt.app, id));
     h->container_id = str_dup(text);
-    return h->application_id && h->container_id ? 0 : err_set(e, ENOMEM, "no memory");
+    return h->application_id && h->container_id
+               ? 0
+               : err_set(e, ENOMEM, "no memory to prepare the directory of the job");
 }
 
 /* If the file came as a secret, write it to the working directory. If it was localized, it is there
@@ -61,7 +63,7 @@ static int write_carried_file(struct span tokens, const char *name, struct err *
     AUTO(free_p) char *alias = str_printf(YARN_CARRIED_PREFIX "%s", name);
     struct span text;
     if (!alias)
-        return err_set(e, ENOMEM, "no memory");
+        return err_set(e, ENOMEM, "no memory to prepare the directory of the job");
     int rc = hdts_secret(tokens, alias, &text, e);
     if (rc == -ENOENT)
         return 0;
@@ -143,7 +145,7 @@ static int link_job_file(const char *dir, const char *name, struct err *e)
     AUTO(free_p) char *at = fs_join(dir, name);
     AUTO(free_p) char *to = str_printf("../../%s", name);
     if (!at || !to)
-        return err_set(e, ENOMEM, "no memory");
+        return err_set(e, ENOMEM, "no memory to prepare the directory of the job");
     if (access(name, R_OK) == -1)
         return err_set(e, errno, "cannot read '%s' in the container's directory: %m", name);
     if (symlink(to, at) == -1 && errno != EEXIST)
@@ -167,9 +169,10 @@ static int make_dirs(struct master_home *h, struct err *e)
     };
     if (!h->paths.pool || !h->paths.jobs || !h->paths.store || !h->paths.history ||
         !h->paths.runtime)
-        return err_set(e, ENOMEM, "no memory");
+        return err_set(e, ENOMEM, "no memory to prepare the directory of the job");
     AUTO(free_p) char *dir = paths_job(&h->paths, h->application_id);
-    int rc = dir ? fs_mkdirs(dir, 0700, e) : err_set(e, ENOMEM, "no memory");
+    int rc = dir ? fs_mkdirs(dir, 0700, e)
+                 : err_set(e, ENOMEM, "no memory to prepare the directory of the job");
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(job_files); i++)
         rc = link_job_file(dir, job_files[i], e);
     return rc;
@@ -180,12 +183,12 @@ static int find_node(struct master_home *h, struct err *e)
 {
     const char *host = getenv("NM_HOST"), *port = getenv("NM_PORT"), *http = getenv("NM_HTTP_PORT");
     if (host && port && !(h->node = str_printf("%s:%s", host, port)))
-        return err_set(e, ENOMEM, "no memory");
+        return err_set(e, ENOMEM, "no memory to prepare the directory of the job");
     if (host && http &&
         !(h->log_url =
               str_printf("%s://%s:%s/node/containerlogs/%s/%s", h->yarn->https ? "https" : "http",
                          host, http, h->container_id, h->yarn->user)))
-        return err_set(e, ENOMEM, "no memory");
+        return err_set(e, ENOMEM, "no memory to prepare the directory of the job");
     return 0;
 }
 

@@ -176,7 +176,7 @@ static void on_listed(const struct files_result *r, const struct err *e, void *a
         return;
     }
     int rc = q->path ? files->get(q->m->remote->fs, q->path, on_read, q, &why)
-                     : err_set(&why, ENOMEM, "no memory");
+                     : err_set(&why, ENOMEM, "no memory to read it");
     if (rc < 0)
         start_over_later(q, &why);
 }

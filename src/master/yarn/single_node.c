@@ -138,7 +138,8 @@ static int start_executor(struct single_node *single, struct err *e)
 {
     AUTO(free_p) char *key_path = fs_join(single->m->job_dir, "executor.tokens");
     struct strv env = { 0 };
-    int rc = key_path ? write_key(single, key_path, e) : err_set(e, ENOMEM, "no memory");
+    int rc = key_path ? write_key(single, key_path, e)
+                      : err_set(e, ENOMEM, "no memory to write the executor's key");
     if (rc == 0 && build_env(single, key_path, &env) < 0)
         rc = err_set(e, ENOMEM, "no memory to start the executor");
     AUTO(close_p) int log_fd = rc == 0 ? open_log("executor.log") : -1;

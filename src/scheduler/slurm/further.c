@@ -182,9 +182,10 @@ uint32_t further_nodes(const struct slurm *s)
 
 void further_fails(struct slurm *s, char *why)
 {
-    log_event(LOG_WARN, "further.fails", f_str("why", why ? why : "no memory"));
+    log_event(LOG_WARN, "further.fails",
+              f_str("why", why ? why : "no memory to ask Slurm for a further allocation"));
     free(s->further.failed);
-    s->further.failed = why ? why : str_dup("no memory");
+    s->further.failed = why ? why : str_dup("no memory to ask Slurm for a further allocation");
     slurm_turn_soon(s);
 }
 

@@ -90,7 +90,8 @@ void yarn_lifetime_arm(struct yarn *y)
     if (y->lifetime.timer)
         loop_timer_set(y->lifetime.timer, clock_mono_ms());
     else
-        log_event(LOG_ERROR, "yarn.no_lifetime", f_str("why", "no memory"));
+        log_event(LOG_ERROR, "yarn.no_lifetime",
+                  f_str("why", "no memory to set the time limit of the application"));
 }
 
 void yarn_lifetime_close(struct yarn *y)
