@@ -188,16 +188,32 @@ static int role_of(struct span name)
     return -1;
 }
 
+/* If the rest of the line begins with a field in quotes, take it with its comma. In quotes, commas
+ * are text, and "" is a quote: it stays as it is. */
+static bool take_quoted(struct span *rest, struct span *out)
+{
+    struct span s = rest->p ? span_trim(*rest) : (struct span){ 0 };
+    size_t end = 1, next;
+    if (s.len < 2 || s.p[0] != '"')
+        return false;
+    while (end < s.len && (s.p[end] != '"' || (end + 1 < s.len && s.p[end + 1] == '"')))
+        end += s.p[end] == '"' ? 2 : 1;
+    next = end + 1;
+    while (next < s.len && (s.p[next] == ' ' || s.p[next] == '\t'))
+        next++;
+    if (end >= s.len || (next < s.len && s.p[next] != ','))
+        return false;
+    *out = span_mem(s.p + 1, end - 1);
+    *rest = next < s.len ? span_mem(s.p + next + 1, s.len - next - 1) : (struct span){ 0 };
+    return true;
+}
+
 static size_t split(struct span line, struct span *fields)
 {
     struct span field, rest = line;
     size_t n = 0;
-    while (n <= FIELDS_MAX && span_split(&rest, ',', &field)) {
-        field = span_trim(field);
-        if (field.len >= 2 && field.p[0] == '"' && field.p[field.len - 1] == '"')
-            field = span_mem(field.p + 1, field.len - 2);
-        fields[n++] = field;
-    }
+    while (n <= FIELDS_MAX && (take_quoted(&rest, &field) || span_split(&rest, ',', &field)))
+        fields[n++] = span_trim(field);
     return n;
 }
 

@@ -200,6 +200,16 @@ def test_a_trace_of_helios():
     assert json.loads(done.stdout)[0]["jct_mean_s"] == pytest.approx(1600)
 
 
+def test_a_byte_order_mark_is_skipped(tmp_path):
+    for path, args in ((FOREIGN / "helios.csv", ["--nodes", "2x48,8"]), (TRACES / "dorm50.csv", [])):
+        marked = tmp_path / path.name
+        marked.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+        with_mark, without = (foreign(p, *args, "--policy", "fifo", "--json") for p in (marked, path))
+        assert with_mark.returncode == 0, with_mark.stderr
+        strip = lambda text: [{k: v for k, v in row.items() if k not in ("decide_s", "longest_decision_s")} for row in json.loads(text)]  # noqa: E731
+        assert strip(with_mark.stdout) == strip(without.stdout)
+
+
 def test_an_elastic_job_of_another_trace_grows():
     done = foreign(FOREIGN / "philly.json", "--nodes", "2x8", "--policy", "static,drf", "--elastic", "0.25,4,1", "--json")
     static, drf = json.loads(done.stdout)

@@ -117,6 +117,34 @@ static void elastic(void **state)
 
 #define HELIOS "job_id,gpu_num,cpu_num,node_num,submit_time,duration\n"
 
+static void fields_in_quotes(void **state)
+{
+    (void)state;
+    AUTO(trace_done) struct trace t = { 0 };
+    struct foreign_options o = { 0 };
+    struct foreign_result result;
+    struct err e = { 0 };
+    const char text[] = "user,\"job_id\", \"gpu_num\" ,cpu_num,node_num,submit_time,duration\n"
+                        "\"a, b\",\"one\",2,4,1,0,60\n"
+                        "\"says \"\"c, d\"\"\" , two ,\"1\",4,1,5,\"60\"\n"
+                        "\"\",\"th\"\"ree\",1,4,1,6,60\n";
+    if (foreign_parse("x", span_of(text), &o, &t, &result, &e) < 0)
+        fail_msg("%s", e.msg);
+    assert_int_equal(t.n_jobs, 3);
+    assert_string_equal(t.jobs[0].id, "one");
+    assert_int_equal(t.jobs[0].fixed, 2);
+    assert_string_equal(t.jobs[1].id, "two");
+    assert_true(t.jobs[1].duration_s == 60);
+    assert_string_equal(t.jobs[2].id, "th\"\"ree");
+    /* A quote without its end is text. */
+    const char open[] = HELIOS "\"a,1,4,1,0,60\n";
+    trace_done(&t);
+    t = (struct trace){ 0 };
+    if (foreign_parse("x", span_of(open), &o, &t, &result, &e) < 0)
+        fail_msg("%s", e.msg);
+    assert_string_equal(t.jobs[0].id, "\"a");
+}
+
 static void refused(void **state)
 {
     (void)state;
@@ -161,7 +189,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(known_files),
         cmocka_unit_test(elastic),
-        cmocka_unit_test(refused),
+        cmocka_unit_test(fields_in_quotes), cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

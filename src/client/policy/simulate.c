@@ -97,9 +97,12 @@ static int load(const struct client *c, const char *path, struct trace *t, struc
     if (rc < 0)
         return err_wrap(e, rc, "trace '%s'", path);
     bool chosen = options_has(&c->o, OPT_COLUMNS) || options_has(&c->o, OPT_FORMAT);
-    if (chosen || foreign_is(buf_span(&text)))
-        return load_foreign(c, path, buf_span(&text), t, e);
-    return trace_parse(path, buf_span(&text), t, e);
+    struct span trace = buf_span(&text);
+    if (span_starts(trace, "\xef\xbb\xbf")) /* a byte order mark, as some programs write it */
+        trace = span_mem(trace.p + 3, trace.len - 3);
+    if (chosen || foreign_is(trace))
+        return load_foreign(c, path, trace, t, e);
+    return trace_parse(path, trace, t, e);
 }
 
 static int load_history(struct client *c, struct trace *t, struct replayed *past, struct err *e)
