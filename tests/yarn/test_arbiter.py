@@ -436,11 +436,19 @@ def asked_nodes(cluster, app):
     return found
 
 
+@pytest.fixture
+def on_heartbeats(cluster):
+    """The scheduler gives containers only when a node reports. Usually it also gives them for two intervals after that."""
+    with cluster.changed("capacity:yarn.scheduler.capacity.schedule-asynchronously.enable=false", restart=["rm"]):
+        yield
+
+
 @pytest.mark.slow
-def test_a_job_grows_on_the_nodes_of_the_decision(tony, cluster, site):
+def test_a_job_grows_on_the_nodes_of_the_decision(tony, cluster, site, on_heartbeats):
     """
     YARN is asked for the containers on these nodes. It need not obey: it waits for a node for as many heartbeats as there
-    are nodes, which are two. So the NodeManagers stand still until the ResourceManager has all requests.
+    are nodes, which are two. So the NodeManagers stand still until the ResourceManager has all requests. Without heartbeats
+    it gives no container.
     """
     app = elastic(tony, 2, 2, 7)
     wait_until(lambda: running(tony, app) == 2, "the job runs")
