@@ -146,6 +146,20 @@ def loss_of_fairness(jobs, capacity, every_s, fair):
     return sum(samples) / len(samples)
 
 
+def loss_of_samples(samples, slots, most, fair):
+    """
+    The same of samples {job: containers held; 0: it waits}, for jobs that are all alike: each may have `most` of the slots.
+    The day is from the first sample with a job to the last one; a sample between them without a job counts as 0.
+    """
+    total, busy = 0.0, [i for i, held in enumerate(samples) if held]
+    day = samples[busy[0]:busy[-1] + 1] if busy else []
+    for held in day:
+        present = sorted(held)
+        ideal = fair(tuple((job, 1, 0, 1, most) for job in present)) if present else ()
+        total += sum(abs(held[job] - n) for job, n in zip(present, ideal)) / slots
+    return total / len(day) if day else 0.0
+
+
 def figures(jobs, capacity, first_s, every_s, fair):
     """capacity: of the pool, {"units": N} or {"units": N, "gpus": N}."""
     line, units = steps(jobs), capacity["units"]

@@ -58,6 +58,14 @@ def test_lost_time_is_divided_by_its_reason(tmp_path):
     assert figures["fairness loss"] == pytest.approx((0 + 0 + 0.5 + 0.5) / 4)
 
 
+def test_loss_of_samples():
+    """bench/arbiter: of 8 slots, each job may have 6. Alone its fair part is 6, with another one 4."""
+    fair = lambda rows: [min(row[4], 8 // len(rows)) for row in rows]  # noqa: E731
+    samples = [{}, {"a": 0}, {"a": 6}, {}, {"a": 6, "b": 0}, {"a": 5, "b": 3}, {}, {}]
+    assert dorm_figures.loss_of_samples(samples, 8, 6, fair) == pytest.approx((6 + 0 + 0 + (2 + 4) + (1 + 1)) / 8 / 5)
+    assert dorm_figures.loss_of_samples([{}], 8, 6, fair) == 0
+
+
 def test_steps_that_are_trained_again_are_overhead(tmp_path):
     once, again = (finished(tmp_path, GROWS, output(13, n)) for n in (5, 4))
     # 1 of 6 steps of two workers in 5 s was trained before.
