@@ -9,7 +9,7 @@
 
 enum { TYPE_MEMORY, TYPE_GPUS, TYPES };
 
-static const char *const type_names[TYPES] = { "memory_mib", "gpus" };
+static const char *const type_names[TYPES] = { "memory", "GPUs" }; /* in sentences */
 
 /* ---- amounts ---- */
 

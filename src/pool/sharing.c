@@ -494,6 +494,7 @@ int sharing_init(struct pool *p, struct err *e)
     int rc = costs_load(&p->sharing.costs, p->paths.pool, e);
     if (rc == 0)
         rc = service_load(p, e);
+    sharing_why_init(p);
     return rc == 0 ? sharing_conf_load(p, e) : rc;
 }
 

@@ -59,6 +59,7 @@ enum {
     SHARING_KEPT = 100, /* decisions in memory */
     /* of the file pool/decisions; at this size it is renamed to decisions.1 */
     SHARING_FILE_MAX = 1 << 20,
+    SHARING_FILE_READ_MAX = 1 << 28, /* one decision may be large */
     SHARING_ROLE_MAX = 64, /* as long as the name of a role may be */
 };
 
@@ -100,7 +101,7 @@ struct sharing_result {
 };
 
 struct sharing_record {
-    uint64_t number; /* counted by this pool */
+    uint64_t number; /* counted in this TONY_HOME */
     int64_t wall_ms, took_ms;
     char policy[16];
     struct part_metrics metrics;
@@ -177,6 +178,8 @@ const char *sharing_name(const struct pool *p);
 
 /* ---- sharing_why.c: the decisions, with their reasons ---- */
 
+/* Later decisions get higher numbers than those in pool/decisions. */
+void sharing_why_init(struct pool *p);
 /* Store a decision, log it, and append it to pool/decisions. Takes jobs. */
 void sharing_keep(struct pool *p, struct sharing_result *jobs, size_t n,
                   const struct part_metrics *metrics, int64_t took_ms);

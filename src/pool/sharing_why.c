@@ -151,6 +151,32 @@ void sharing_reason(const struct pool *p, const struct sharing_result *w, char *
 
 /* ---- keeping ---- */
 
+/* The number of the last decision in the file; 0 = there is none. */
+static uint64_t last_number_in(const char *path)
+{
+    static const char head[] = "{\"number\":";
+    AUTO(buf_done) struct buf text = { .max = SHARING_FILE_READ_MAX };
+    uint64_t number = 0;
+    struct span rest, line;
+
+    if (!path || fs_read(AT_FDCWD, path, &text, NULL) < 0)
+        return 0;
+    rest = buf_span(&text);
+    while (span_split(&rest, '\n', &line))
+        if (span_starts(line, head))
+            number = strtoull(line.p + strlen(head), NULL, 10);
+    return number;
+}
+
+void sharing_why_init(struct pool *p)
+{
+    AUTO(free_p) char *path = fs_join(p->paths.pool, "decisions");
+    AUTO(free_p) char *old = fs_join(p->paths.pool, "decisions.1");
+    uint64_t number = last_number_in(path);
+
+    p->sharing.number = number ? number : last_number_in(old);
+}
+
 static void append(const struct pool *p, const struct sharing_record *r)
 {
     AUTO(buf_done) struct buf line = { 0 };
