@@ -2,7 +2,7 @@
 """
 Jobs share the pool under a policy. Each process dies at each step of an exchange between two jobs. Then jobs come at random
 moments for TONY_SOAK_S seconds (an hour by default), and processes die at random moments. A pool lives for
-TONY_SOAK_DAY_S seconds (60). An hour on one pool: TONY_SOAK_S=14400 TONY_SOAK_DAY_S=3600, with one of the four variants.
+TONY_SOAK_DAY_S seconds (60). An hour on one pool: TONY_SOAK_S=21600 TONY_SOAK_DAY_S=3600, with one of the six variants.
 """
 
 import os
@@ -45,12 +45,12 @@ def test_the_pool_at_every_step(make_points_lab, mode):  # noqa: F811
     every(make_points_lab(site=SITE), 10, mode, "pool", "write */decisions", filter="call ")
 
 
-@pytest.mark.parametrize("policy", ["dorm", "drf"])
+@pytest.mark.parametrize("policy", ["dorm", "drf", "las-elastic"])
 @pytest.mark.parametrize("kinds", [(), ("pool", "keeper", "master", "executor", "task")], ids=["undisturbed", "killed"])
 def test_random_arrivals(make_lab, policy, kinds):  # noqa: F811
-    until, seed, total = time.monotonic() + SOAK_S / 4, SEED, {}
+    until, seed, total = time.monotonic() + SOAK_S / 6, SEED, {}
     while time.monotonic() < until:
-        lab = make_lab(site={**SITE, "pool.policy": policy, "pool.policy.loss-max": 0.3})
+        lab = make_lab(site={**SITE, "pool.policy": policy, "pool.policy.loss-max": 0.3, "pool.policy.levels": "'0.5,2'"})
         print(f"seed {seed}", flush=True)
         day = Day(lab, seed, kinds)
         n = day.run(min(until, time.monotonic() + DAY_S))
