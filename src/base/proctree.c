@@ -163,14 +163,14 @@ unsigned proctree_signal(int sig, bool stop_first)
     return n;
 }
 
-static bool catches(pid_t pid, int sig)
+bool proctree_catches(pid_t pid, int sig)
 {
     char path[64], text[4096];
     snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
     if (read_proc(path, text, sizeof text) <= 0)
         return false;
     const char *at = strstr(text, "\nSigCgt:");
-    return at && strtoull(at + 8, NULL, 16) >> (sig - 1) & 1;
+    return at && sig > 0 && sig <= 64 && strtoull(at + 8, NULL, 16) >> (sig - 1) & 1;
 }
 
 unsigned proctree_signal_below(pid_t pid, int sig, bool catchers)
@@ -179,7 +179,7 @@ unsigned proctree_signal_below(pid_t pid, int sig, bool catchers)
     unsigned n = 0;
     proctree_below(pid, &list);
     for (size_t i = 0; i < list.n; i++)
-        if (sig > 0 && sig <= 64 && (!catchers || catches(list.v[i], sig)) &&
+        if (sig > 0 && sig <= 64 && (!catchers || proctree_catches(list.v[i], sig)) &&
             kill(list.v[i], sig) == 0)
             n++;
     vec_done(&list);

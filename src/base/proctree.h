@@ -4,9 +4,9 @@
  *
  * The executor, the keeper and the pool are subreapers (PR_SET_CHILD_SUBREAPER): the kernel makes
  * them the parent of an orphan among their descendants. So every process that a task starts stays
- * below its executor. If the executor dies, its orphans become children of the keeper; if the
- * keeper dies, they become children of the pool that started it. A walk down from this process
- * finds all of them.
+ * below its executor, or below the process that runs several (executor/crew.h). If the executor
+ * dies, its orphans become children of the keeper; if the keeper dies, they become children of the
+ * pool that started it. A walk down from this process finds all of them.
  */
 #ifndef TONY_BASE_PROCTREE_H
 #define TONY_BASE_PROCTREE_H
@@ -33,6 +33,7 @@ unsigned proctree_signal(int sig, _Bool stop_first);
 /* Send sig to the descendants of pid, or only to those that have a handler for it. Returns the
  * number of processes that got it. */
 unsigned proctree_signal_below(pid_t pid, int sig, _Bool catchers);
+_Bool proctree_catches(pid_t pid, int sig); /* has it a handler for the signal? */
 /* The process of this user whose command line begins with these bytes: its arguments, each ended by
  * a NUL. If a process has forked and the child still has this command line, the parent is returned.
  * 0 = there is no such process. */

@@ -18,6 +18,7 @@
 #include "base/str.h"
 #include "base/util.h"
 #include "executor/command.h"
+#include "executor/crew.h"
 #include "executor/engine.h"
 #include "executor/executor_int.h"
 #include "executor/launch_error.h"
@@ -61,6 +62,13 @@ void attempt_forget(struct attempt *a)
     *a = (struct attempt){ .generation = a->generation,
                            .number = a->number,
                            .logs = { .out_fd = -1, .err_fd = -1 } };
+}
+
+/* The other executors of a crew may have to be on time. */
+static void set_slack(const struct executor *x, unsigned long ns)
+{
+    if (!x->cfg->in_crew)
+        prctl(PR_SET_TIMERSLACK, ns);
 }
 
 /* ---- the end ---- */
@@ -158,7 +166,7 @@ static void finish(struct executor *x)
     log_times_end(x);
     close_p(&a->logs.out_fd);
     close_p(&a->logs.err_fd);
-    prctl(PR_SET_TIMERSLACK, SLACK_DEFAULT_NS);
+    set_slack(x, SLACK_DEFAULT_NS);
     if (x->cfg->remote)
         log_event(LOG_INFO, "task.ended", f_int("attempt", a->number),
                   f_int("exit", x->cfg->record->exit_code), f_int("signal", x->cfg->record->signal),
@@ -191,56 +199,35 @@ static void kill_round(struct executor *x)
             engine_kill(x);
         return;
     }
-    if (a->in_cgroup)
-        (void)cgroup_kill(&x->cfg->cgroup);
-    (void)proctree_signal(SIGKILL,
-                          a->kill_rounds++ >= HARD_AFTER_ROUNDS + (x->engine ? ENGINE_ROUNDS : 0));
+    processes_kill(x, a->kill_rounds++ >= HARD_AFTER_ROUNDS + (x->engine ? ENGINE_ROUNDS : 0));
 }
 
-/* The executor is a subreaper: it becomes the parent of the task's orphans. So if the first process
- * has exited and the executor has no child, no process of the task is alive. */
-void attempt_on_child(struct executor *x)
+void attempt_reaped(struct executor *x, pid_t pid, int status, const struct rusage *used,
+                    int64_t now_us)
 {
     struct attempt *a = &x->a;
-    int status;
-    struct rusage used;
-    bool left = false;
-    /* Read the clock before the process is reaped. Another task may see the process vanish from
-     * /proc and fail because of that. The end of that task must have the later time. */
-    int64_t now_us = clock_mono_us();
-    for (;;) {
-        pid_t pid = wait4(-1, &status, WNOHANG | __WALL, &used);
-        if (pid == -1 && errno == EINTR)
-            continue;
-        if (pid <= 0) {
-            left = pid == 0;
-            break;
-        }
-        if (streams_exited(x, pid, status)) {
-            task_metrics_leave_out(x, &used);
-            continue;
-        }
-        if (task_metrics_reaped(x, pid, &used))
-            continue;
-        a->cpu_ms += (uint64_t)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1000 +
-                     (uint64_t)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1000;
-        a->max_rss = MAX(a->max_rss, (uint64_t)used.ru_maxrss * 1024);
-        if (WIFSIGNALED(status) || WEXITSTATUS(status) == ENGINE_FAILED)
-            a->engine_failed = true;
-        if (a->ranks) {
-            (void)ranks_exited(a, pid, a->exit_as ? a->exit_as << 8 : status, now_us);
-        } else if (pid == a->pid && !a->exited) {
-            a->exited = true;
-            a->status = a->exit_as ? a->exit_as << 8 : status;
-            a->ended_us = now_us;
-        }
+    a->cpu_ms += (uint64_t)(used->ru_utime.tv_sec + used->ru_stime.tv_sec) * 1000 +
+                 (uint64_t)(used->ru_utime.tv_usec + used->ru_stime.tv_usec) / 1000;
+    a->max_rss = MAX(a->max_rss, (uint64_t)used->ru_maxrss * 1024);
+    if (WIFSIGNALED(status) || WEXITSTATUS(status) == ENGINE_FAILED)
+        a->engine_failed = true;
+    if (a->ranks) {
+        (void)ranks_exited(a, pid, a->exit_as ? a->exit_as << 8 : status, now_us);
+    } else if (pid == a->pid && !a->exited) {
+        a->exited = true;
+        a->status = a->exit_as ? a->exit_as << 8 : status;
+        a->ended_us = now_us;
     }
+}
+
+void attempt_look(struct executor *x, bool left)
+{
+    struct attempt *a = &x->a;
     if (x->engine && a->state == ATTEMPT_STOPPING)
         a->look_at_ms = clock_mono_ms();
     if (!attempt_alive(a) || !a->exited)
         return;
-    left = left && task_metrics_others_left(x);
-    if (!left || streams_only(x))
+    if (!left)
         finish(x);
     else if (a->state == ATTEMPT_RUNNING && a->n_alive > 0)
         attempt_stop(x, x->role->kill_grace_ms, END_EXITED, ""); /* a rank has failed */
@@ -271,7 +258,7 @@ static const char *enter_cgroup(struct executor *x, char procs[static CGROUP_PAT
     if (x->cfg->cgroup.kind == CGROUP_NONE)
         return NULL;
     struct err ce = { 0 };
-    a->in_cgroup = cgroup_make(&x->cfg->cgroup, x->cfg->memory_bytes, &ce) == 0;
+    a->in_cgroup = x->cfg->in_crew || cgroup_make(&x->cfg->cgroup, x->cfg->memory_bytes, &ce) == 0;
     if (!a->in_cgroup)
         executor_warn(x, "task.no_cgroup",
                       &ce); /* attempt_check_memory() watches the memory instead */
@@ -300,10 +287,14 @@ static void note_spawned(struct executor *x, const struct spawn *sp, uint32_t ra
     }
     if (sp->cgroup_errno) {
         struct err ce = { 0 };
-        a->in_cgroup = false;
+        a->in_cgroup = x->cfg->in_crew;
         (void)err_set(&ce, sp->cgroup_errno, "cannot enter control group '%s': %m",
                       x->cfg->cgroup.path);
         executor_warn(x, "task.no_cgroup", &ce);
+        if (sp->needs_cgroup) { /* the process has exited; it is not the fault of the task */
+            a->forced = END_UNKNOWN;
+            (void)str_copy(a->detail, sizeof a->detail, ce.msg);
+        }
     }
 }
 
@@ -343,6 +334,7 @@ static int spawn_rank(struct executor *x, const Tony__Start *s, uint32_t rank, c
                         .umask = x->role->has_umask ? (mode_t)x->role->umask : UMASK_DEFAULT,
                         .cgroup_procs = procs,
                         .cgroup_fd = cgroup_fd,
+                        .needs_cgroup = x->cfg->in_crew,
                         .own_group = executor_has_keeper(x),
                         .cpus = ranks_cores(x, rank, &cores),
                         .nofile = x->cfg->nofile };
@@ -431,7 +423,7 @@ void attempt_start(struct executor *x, const Tony__Start *s)
     }
     if (w->execution_timeout_ms)
         a->deadline_ms = clock_mono_ms() + (int64_t)w->execution_timeout_ms;
-    prctl(PR_SET_TIMERSLACK, SLACK_NS);
+    set_slack(x, SLACK_NS);
     task_metrics_begin(x);
     log_watches_begin(x);
     log_times_begin(x);
@@ -450,7 +442,7 @@ void attempt_stop(struct executor *x, uint32_t grace_ms, enum end_reason reason,
         a->forced = reason;
         (void)str_copy(a->detail, sizeof a->detail, detail);
     }
-    prctl(PR_SET_TIMERSLACK, SLACK_DEFAULT_NS);
+    set_slack(x, SLACK_DEFAULT_NS);
     if (a->state == ATTEMPT_KILLING)
         return;
     if (grace_ms == 0) {
@@ -466,7 +458,7 @@ void attempt_stop(struct executor *x, uint32_t grace_ms, enum end_reason reason,
     if (x->engine)
         a->look_at_ms = engine_stop(x);
     else
-        (void)proctree_signal(SIGTERM, false);
+        (void)processes_signal(x, SIGTERM, false);
 }
 
 void attempt_exit(struct executor *x, int exit_code)
@@ -481,7 +473,7 @@ static unsigned signal_catchers(const struct executor *x, int signal)
 {
     unsigned n = 0;
     if (!x->engine)
-        return proctree_signal_below(getpid(), signal, true);
+        return processes_signal(x, signal, true);
     for (uint32_t rank = 0; rank < MAX(x->role->ranks, 1u); rank++)
         n += engine_signal(x, rank, signal, true);
     return n;
@@ -547,7 +539,7 @@ void attempt_tick(struct executor *x, int64_t now_ms)
             return;
     }
     kill_round(x);
-    attempt_on_child(x);
+    children_reap(x->crew);
 }
 
 bool attempt_undecided(const struct attempt *a)

@@ -376,5 +376,5 @@ int container_main(void)
                                     .record = &record,
                                     .remote = &r };
     (void)getrlimit(RLIMIT_NOFILE, &cfg.nofile);
-    executor_run(&cfg);
+    executors_run(&cfg, 1);
 }

@@ -19,6 +19,7 @@
 #include "base/str.h"
 #include "base/title.h"
 #include "base/util.h"
+#include "executor/crew.h"
 #include "executor/ports.h"
 #include "executor/quiet.h"
 #include "storage/paths.h"
@@ -39,17 +40,21 @@ enum {
     PROTOCOL = TONY__VERSION__PROTOCOL_VERSION,
 };
 
-/* executor.log is made with the first warning, so most containers have none. */
+/* executor.log is made with the first warning, so most containers have none. It stays open until
+ * another executor of the crew warns, or the process ends. */
 void executor_warn(struct executor *x, const char *event, const struct err *e)
 {
-    static bool open_done;
-    if (!open_done && x->a.logs.dir && executor_has_keeper(x)) {
+    static const struct executor *opened_by;
+    static int opened = -1;
+    if (opened_by != x && x->a.logs.dir && executor_has_keeper(x)) {
         AUTO(free_p) char *path = str_printf("%s/executor.log", x->a.logs.dir);
         int fd =
             path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;
         if (fd >= 0) {
-            log_setup(fd, LOG_INFO, false); /* the file stays open until the process ends */
-            open_done = true;
+            log_setup(fd, LOG_INFO, false);
+            close_p(&opened);
+            opened = fd;
+            opened_by = x;
         }
     }
     log_event(LOG_WARN, event, f_str("container", x->cfg->container_id), f_str("why", e->msg));
@@ -249,7 +254,8 @@ static int64_t beat_ms(const struct executor *x)
  */
 static int64_t next_beat_ms(const struct executor *x, int64_t now)
 {
-    int64_t every = beat_ms(x), phase = x->cfg->slot % BEAT_PHASES * every / BEAT_PHASES;
+    uint32_t slot = x->crew->v[0].cfg->slot; /* those of a crew beat together */
+    int64_t every = beat_ms(x), phase = slot % BEAT_PHASES * every / BEAT_PHASES;
     if (x->cfg->remote)
         return MAX(x->beat_at_ms + every, now + every / 2);
     return now + every - (now + every - phase) % every;
@@ -285,7 +291,13 @@ static void prepare(struct executor *x)
 
 void executor_show_title(const struct executor *x)
 {
-    title_set("tony-executor %s:%u of %s", x->role->role, x->role->index, x->cfg->application_id);
+    size_t n = x->crew->n;
+    if (n == 1)
+        title_set("tony-executor %s:%u of %s", x->role->role, x->role->index,
+                  x->cfg->application_id);
+    else if (x == x->crew->v)
+        title_set("tony-executor %s:%u and %zu others of %s", x->role->role, x->role->index, n - 1,
+                  x->cfg->application_id);
 }
 
 static void on_welcome(struct executor *x, const Tony__Welcome *w)
@@ -457,14 +469,35 @@ static void on_term(struct executor *x, const struct signalfd_siginfo *si)
     attempt_node_stops(x, grace);
 }
 
-static void on_signals(struct executor *x)
+/* The keeper has sent TERM to the crew: its records say which executors should stop. One signal may
+ * stand for several. */
+static void stop_asked(struct crew *c)
+{
+    for (size_t i = 0; i < c->n; i++) {
+        struct executor *x = &c->v[i];
+        struct exit_record *r = x->cfg->record;
+        if (x->over || !r->stop_asked)
+            continue;
+        r->stop_asked = 0;
+        r->stop_seen = 1;
+        x->leaving = true;
+        attempt_stop(x, r->stop_grace_ms, END_KILLED_BY_MASTER, "the container was stopped");
+    }
+}
+
+static void on_signals(struct crew *c)
 {
     struct signalfd_siginfo si;
-    while (read(x->signal_fd, &si, sizeof si) == (ssize_t)sizeof si) {
+    while (read(c->signal_fd, &si, sizeof si) == (ssize_t)sizeof si) {
+        bool is_end = si.ssi_signo == SIGTERM || si.ssi_signo == SIGINT || si.ssi_signo == SIGHUP;
         if (si.ssi_signo == SIGCHLD)
-            attempt_on_child(x);
-        else if (si.ssi_signo == SIGTERM || si.ssi_signo == SIGINT || si.ssi_signo == SIGHUP)
-            on_term(x, &si);
+            children_reap(c);
+        else if (is_end && c->n > 1 && si.ssi_code == SI_QUEUE)
+            stop_asked(c);
+        else
+            for (size_t i = 0; is_end && i < c->n; i++)
+                if (!c->v[i].over)
+                    on_term(&c->v[i], &si);
     }
 }
 
@@ -596,16 +629,16 @@ static void metrics_ready(struct executor *x, const struct pollfd *p, size_t n)
         task_metrics_ready(x);
 }
 
+/* The first executor of a crew asks for all. */
 static size_t add_signals(const struct executor *x, struct pollfd *out)
 {
-    return add_one(out, x->signal_fd, POLLIN);
+    return x == x->crew->v ? add_one(out, x->crew->signal_fd, POLLIN) : 0;
 }
 
 static void signals_ready(struct executor *x, const struct pollfd *p, size_t n)
 {
-    (void)n;
-    if (p->revents)
-        on_signals(x);
+    if (n && p->revents)
+        on_signals(x->crew);
 }
 
 static size_t add_link(const struct executor *x, struct pollfd *out)
@@ -644,37 +677,78 @@ static const struct source {
     { add_link, link_ready },
 };
 
-static void wait_for_something(struct executor *x)
+static int64_t crew_deadline(const struct crew *c)
 {
-    struct pollfd p[ARRAY_LEN(sources) + REMOTE_POLL_MAX + TASK_POLL_MAX];
-    size_t first[ARRAY_LEN(sources) + 1] = { 0 };
-    for (size_t i = 0; i < ARRAY_LEN(sources); i++)
-        first[i + 1] = first[i] + sources[i].add(x, p + first[i]);
-    int64_t at = next_deadline(x), left = at == INT64_MAX ? -1 : at - clock_mono_ms();
+    int64_t at = INT64_MAX;
+    for (size_t i = 0; i < c->n; i++)
+        if (!c->v[i].over)
+            at = MIN(at, next_deadline(&c->v[i]));
+    return at;
+}
+
+static void wait_for_something(struct crew *c)
+{
+    enum { EACH = ARRAY_LEN(sources) + REMOTE_POLL_MAX + TASK_POLL_MAX };
+    static struct pollfd p[EACH * CREW_MAX];
+    size_t n = 0, first[ARRAY_LEN(sources)][CREW_MAX + 1];
+    for (size_t i = 0; i < ARRAY_LEN(sources); i++) {
+        for (size_t k = 0; k < c->n; k++) {
+            first[i][k] = n;
+            if (!c->v[k].over || sources[i].add == add_signals)
+                n += sources[i].add(&c->v[k], p + n);
+        }
+        first[i][c->n] = n;
+    }
+    int64_t at = crew_deadline(c), left = at == INT64_MAX ? -1 : at - clock_mono_ms();
     struct timespec t = { .tv_sec = left / 1000, .tv_nsec = left % 1000 * 1000000 };
     if (left < 0 && at != INT64_MAX)
         t = (struct timespec){ 0 };
-    int n = ppoll(p, first[ARRAY_LEN(sources)], at == INT64_MAX ? NULL : &t, NULL);
-    for (size_t i = 0; i < ARRAY_LEN(sources) && n >= 0; i++)
-        if (n > 0 || sources[i].after_timeout)
-            sources[i].ready(x, p + first[i], first[i + 1] - first[i]);
+    int n_ready = ppoll(p, n, at == INT64_MAX ? NULL : &t, NULL);
+    for (size_t i = 0; i < ARRAY_LEN(sources) && n_ready >= 0; i++)
+        for (size_t k = 0; k < c->n; k++) {
+            size_t from = first[i][k], to = first[i][k + 1];
+            if (n_ready > 0 ? to > from || sources[i].after_timeout : sources[i].after_timeout)
+                sources[i].ready(&c->v[k], p + from, to - from);
+        }
 }
 
-/* Exit with the exit code of the task. So the scheduler knows the exit code even if the master
- * never got the executor's report. */
-static _Noreturn void end(struct executor *x)
+/* Close what the next tasks of this machine may need; the crew runs on. */
+static void close_all(struct executor *x)
 {
-    struct exit_record *r = x->cfg->record;
+    link_close(&x->link);
+    close_p(&x->port_fd);
+    close_p(&x->tb_fd);
+    task_side_close(&x->task);
+    logs_close(&x->a.logs);
+    log_watches_clear(x);
+    close_p(&x->watch.memory_fd);
+    close_p(&x->watch.oom_fd);
+}
+
+/* The executor ends. In a crew it does not wait for a master that does not read: the keeper reports
+ * the end. */
+static void end(struct executor *x)
+{
     streams_kill(x);
-    int64_t until = clock_mono_ms() + FLUSH_MAX_MS;
+    int64_t until = clock_mono_ms() + (x->cfg->in_crew ? 0 : FLUSH_MAX_MS);
     while (link_unsent(&x->link) && clock_mono_ms() < until) {
         struct pollfd p = { .fd = x->link.fd, .events = POLLOUT };
         if (poll(&p, 1, FLUSH_MAX_MS) > 0 && link_flush(&x->link) < 0)
             break;
     }
     link_send_close_notify(&x->link);
-    r->clean = 1;
-    _exit(!r->ended ? 0 : r->signal ? 128 + r->signal : r->exit_code);
+    x->over = true;
+    if (x->cfg->in_crew)
+        close_all(x);
+    x->cfg->record->clean = 1;
+}
+
+/* Exit with the exit code of the task. So the scheduler knows the exit code even if the master
+ * never got the executor's report. The record has that of each executor of a crew. */
+static _Noreturn void leave_process(const struct crew *c)
+{
+    const struct exit_record *r = c->v[0].cfg->record;
+    _exit(c->n > 1 || !r->ended ? 0 : r->signal ? 128 + r->signal : r->exit_code);
 }
 
 static int signals_open(void)
@@ -690,39 +764,66 @@ static int signals_open(void)
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-void executor_run(const struct executor_config *cfg)
+static void begin(struct crew *c, struct executor *x, const struct executor_config *cfg)
 {
-    int64_t now = clock_mono_ms();
-    struct executor x = { .cfg = cfg,
-                          .link.fd = -1,
-                          .tb_fd = -1,
-                          .away_since_ms = now,
-                          .beat_at_ms = INT64_MAX,
-                          .watch = CGROUP_WATCH_INIT,
-                          .a.logs = { .out_fd = -1, .err_fd = -1 } };
-    if (executor_has_keeper(&x)) {
+    struct err e = { 0 };
+    *x = (struct executor){ .cfg = cfg,
+                            .crew = c,
+                            .link.fd = -1,
+                            .tb_fd = -1,
+                            .away_since_ms = clock_mono_ms(),
+                            .beat_at_ms = INT64_MAX,
+                            .watch = CGROUP_WATCH_INIT,
+                            .a.logs = { .out_fd = -1, .err_fd = -1 } };
+    task_side_init(&x->task);
+    if (!executor_has_keeper(x))
+        remote_listen(cfg->remote);
+    x->port_fd = port_reserve(&x->port, &e);
+    if (c->signal_fd >= 0 && x->port_fd >= 0)
+        return;
+    executor_warn(x, "executor.failed", &e);
+    give_up(x, &e);
+}
+
+/* One turn of an executor. true: it has ended. */
+static bool turn(struct executor *x)
+{
+    if (!x->leaving || attempt_alive(&x->a))
+        on_time(x);
+    if (!x->leaving || attempt_alive(&x->a))
+        return false;
+    end(x);
+    return true;
+}
+
+void executors_run(const struct executor_config *cfgs, size_t n)
+{
+    static struct executor members[CREW_MAX];
+    struct crew crew = { .v = members, .n = n, .signal_fd = -1 };
+    bool forked = cfgs[0].keeper != 0;
+    if (forked || !cfgs[0].remote) {
         /* HUP, not KILL: the executor must kill the processes of its task before it exits. */
         prctl(PR_SET_PDEATHSIG, SIGHUP);
-        if (getppid() != cfg->keeper)
+        if (getppid() != cfgs[0].keeper)
             _exit(1);
     }
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     prctl(PR_SET_NAME, "tony-executor");
-    task_side_init(&x.task);
-    x.signal_fd = signals_open();
-    struct err e = { 0 };
-    if (!executor_has_keeper(&x))
-        remote_listen(cfg->remote);
-    x.port_fd = port_reserve(&x.port, &e);
-    if (x.signal_fd == -1 || x.port_fd < 0) {
-        executor_warn(&x, "executor.failed", &e);
-        give_up(&x, &e);
-        end(&x);
+    crew.signal_fd = signals_open();
+    for (size_t i = 0; i < n; i++)
+        begin(&crew, &members[i], &cfgs[i]);
+    for (;;) {
+        size_t n_left = 0;
+        bool some_ended = false;
+        for (size_t i = 0; i < n; i++) {
+            bool ended = !members[i].over && turn(&members[i]);
+            some_ended |= ended;
+            n_left += !members[i].over;
+        }
+        if (n_left == 0)
+            leave_process(&crew);
+        if (some_ended && getppid() == cfgs[0].keeper)
+            (void)kill(cfgs[0].keeper, CREW_SIGNAL);
+        wait_for_something(&crew);
     }
-    while (!x.leaving || attempt_alive(&x.a)) {
-        on_time(&x);
-        if (!x.leaving || attempt_alive(&x.a))
-            wait_for_something(&x);
-    }
-    end(&x);
 }

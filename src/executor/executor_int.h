@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The executor: the process that runs the attempts of one container. On one machine the keeper
- * forks it; on a cluster it is a program of its own (container.h). It connects to the master and
- * does what the master says. It exits when the master says so, or after tony.task.master-away-limit
- * without a master. */
+ * forks it; on a cluster it is a program of its own (container.h). One process may run several
+ * executors (crew.h). An executor connects to the master and does what the master says. It exits
+ * when the master says so, or after tony.task.master-away-limit without a master. */
 #ifndef TONY_EXECUTOR_EXECUTOR_INT_H
 #define TONY_EXECUTOR_EXECUTOR_INT_H
 
@@ -40,6 +40,7 @@ struct executor_config {
     struct cgroup cgroup;
     struct exit_record *record;
     pid_t keeper;         /* has forked this executor; 0 = a node manager has started it */
+    bool in_crew;         /* the process has other executors, too; the group exists: crew.h */
     struct rlimit nofile; /* for tasks; the limit of the executor itself is raised */
 };
 
@@ -92,11 +93,13 @@ struct attempt {
 };
 
 struct service;
+struct crew;
 
 struct executor {
     const struct executor_config *cfg;
+    struct crew *crew; /* the executors of this process */
+    bool over;         /* this executor has ended; others of the crew may run */
     struct link link;
-    int signal_fd;
     int port_fd, tb_fd;
     uint16_t port, tb_port;
 
@@ -125,6 +128,8 @@ struct executor {
     struct attempt a;
     struct task_side task;
     struct task_metrics metrics;
+    struct usage_base reaped; /* only in a crew: what its reaped children have used */
+    uint64_t reaped_cpu_us;
     struct streams streams;
     struct log_watches watches;
     struct log_times {
@@ -150,7 +155,8 @@ static inline bool executor_has_keeper(const struct executor *x)
     return x->cfg->keeper != 0 || !x->cfg->remote;
 }
 
-_Noreturn void executor_run(const struct executor_config *cfg);
+/* Run the executors of this process until all have ended: crew.h. n: at most CREW_MAX. */
+_Noreturn void executors_run(const struct executor_config *cfgs, size_t n);
 void executor_show_title(const struct executor *x); /* ps shows its task and job */
 void executor_warn(struct executor *x, const char *event, const struct err *e);
 /* Send a frame. A failure closes the connection; the executor reconnects. */
@@ -172,7 +178,11 @@ void attempt_save(struct executor *x, uint32_t save_ms, int signal, uint32_t gra
 void attempt_wait(struct executor *x, uint32_t wait_ms, uint32_t grace_ms);
 void attempt_node_stops(struct executor *x, uint32_t grace_ms); /* the node has sent TERM */
 bool attempt_undecided(const struct attempt *a); /* the attempt runs, and was not told to stop */
-void attempt_on_child(struct executor *x);       /* SIGCHLD */
+/* This child was reaped. */
+void attempt_reaped(struct executor *x, pid_t pid, int status, const struct rusage *used,
+                    int64_t now_us);
+/* Children were reaped; left: processes of the attempt are alive. */
+void attempt_look(struct executor *x, bool left);
 void attempt_tick(struct executor *x, int64_t now_ms);
 int64_t attempt_deadline(const struct attempt *a);
 bool attempt_alive(const struct attempt *a);
@@ -249,6 +259,7 @@ struct spawn {
     int out_fd, err_fd;
     mode_t umask;
     const char *cgroup_procs; /* NULL = none */
+    bool needs_cgroup;        /* fail if the process cannot enter the group */
     int cgroup_fd;            /* start the process in this group; -1 = it enters by cgroup_procs */
     struct rlimit nofile;
     const cpu_set_t *cpus; /* NULL = those of the executor */

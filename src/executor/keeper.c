@@ -18,6 +18,7 @@
 #include "base/str.h"
 #include "base/util.h"
 #include "base/vec.h"
+#include "executor/crew.h"
 #include "executor/keeper_int.h"
 #include "executor/keeper_start.h"
 
@@ -128,7 +129,8 @@ static void child_ended(struct keeper *k, pid_t pid, int status)
 {
     struct container *c = container_by_pid(k, pid);
     if (c)
-        container_exited(k, c, status);
+        for (; c; c = container_by_pid(k, pid)) /* each of a crew */
+            container_exited(k, c, status);
     else if (left_exited(k, pid, status))
         k->look_for_orphans = k->draining.n > 0; /* containers_drain() waits for the engine */
     else if (pid == k->master_pid)
@@ -149,11 +151,23 @@ static void on_child(struct keeper *k, pid_t pid)
     k->reap_at_ms = k->reaped_ms + k->n_alive / REAP_LOOKS_A_MS;
 }
 
+/* One signal may stand for those of several crews, as with SIGCHLD. */
+static void on_crew(struct keeper *k, pid_t pid)
+{
+    if (pid > 0)
+        crew_look(k, pid);
+    k->crew_at_reap = true;
+    k->reap_at_ms = MIN(k->reap_at_ms, k->reaped_ms + k->n_alive / REAP_LOOKS_A_MS);
+}
+
 static void reap_all(struct keeper *k)
 {
     int status;
     pid_t pid;
     k->reap_at_ms = INT64_MAX;
+    if (k->crew_at_reap)
+        crew_look(k, 0);
+    k->crew_at_reap = false;
     while ((pid = waitpid(-1, &status, WNOHANG | __WALL)) > 0)
         child_ended(k, pid, status);
     k->reaped_ms = clock_mono_ms();
@@ -191,6 +205,8 @@ static void on_signals(struct keeper *k)
     while (read(k->signal_fd, &si, sizeof si) == (ssize_t)sizeof si) {
         if (si.ssi_signo == SIGCHLD)
             on_child(k, (pid_t)si.ssi_pid);
+        if (si.ssi_signo == CREW_SIGNAL)
+            on_crew(k, (pid_t)si.ssi_pid);
         if (si.ssi_signo == SIGUSR1)
             master_notice(k);
         if (k->kind == KEEPER_HEAD && si.ssi_signo == SIGTERM) {

@@ -17,6 +17,7 @@
 #include "base/str.h"
 #include "base/util.h"
 #include "base/vec.h"
+#include "executor/crew.h"
 #include "executor/executor_int.h"
 #include "executor/keeper_int.h"
 #include "executor/ports.h"
@@ -200,13 +201,14 @@ static void gpus_text(const struct container *c, char *out, size_t size)
         at += (size_t)snprintf(out + at, size - at, i ? ",%u" : "%u", c->gpus[i]);
 }
 
-/* Everything that the executor of a container has to know. It is complete before the fork, because
- * the child has no containers in its memory. */
-static void configure(const struct keeper *k, const struct container *c,
+/* Everything that the i-th executor of a process has to know. It is complete before the fork,
+ * because the child has no containers in its memory. */
+static void configure(const struct keeper *k, const struct container *c, size_t i,
                       struct executor_config *out)
 {
-    static char id[CONTAINER_ID_MAX], gpus[GPUS_MAX * 11];
-    (void)str_copy(id, sizeof id, c->id);
+    static char ids[CREW_MAX][CONTAINER_ID_MAX], gpus[GPUS_MAX * 11]; /* no crew has GPUs */
+    char *id = ids[i];
+    (void)str_copy(id, sizeof ids[i], c->id);
     gpus_text(c, gpus, sizeof gpus);
     *out = (struct executor_config){ .application_id = k->app_id,
                                      .container_id = id,
@@ -226,23 +228,37 @@ static void configure(const struct keeper *k, const struct container *c,
     (void)cgroup_of(&k->cgroup, id, &out->cgroup);
 }
 
-/* Runs in the child, which becomes the executor. It closes all descriptors of the keeper except the
- * first three, and keeps a copy of most of the keeper's memory. */
-static _Noreturn void become_executor(const struct executor_config *cfg)
+/* Runs in the child, which becomes the executors. It closes all descriptors of the keeper except
+ * the first three, and keeps a copy of most of the keeper's memory. */
+static _Noreturn void become_executors(const struct executor_config *cfgs, size_t n)
 {
     close_range(3, ~0U, 0);
-    executor_run(cfg);
+    executors_run(cfgs, n);
 }
 
-static pid_t launch(struct keeper *k, struct container *c)
+/* Only with its control group may an executor be one of a crew. */
+static bool may_share(const struct keeper *k, struct container *c)
 {
-    static struct executor_config cfg;
-    if (record_take(k, c) < 0)
-        return -ENOMEM;
-    configure(k, c, &cfg);
+    struct cgroup g;
+    struct err e = { 0 };
+    c->in_crew = k->can_crew && c->plain && c->n_gpus == 0 && cgroup_of(&k->cgroup, c->id, &g) &&
+                 cgroup_make(&g, c->memory_mib << 20, &e) == 0;
+    return c->in_crew;
+}
+
+/* Fork the process of the containers: one, or a crew. */
+static pid_t launch(struct keeper *k, struct container *const *v, size_t n)
+{
+    static struct executor_config cfgs[CREW_MAX];
+    for (size_t i = 0; i < n; i++) {
+        if (record_take(k, v[i]) < 0)
+            return -ENOMEM;
+        configure(k, v[i], i, &cfgs[i]);
+        cfgs[i].in_crew = v[i]->in_crew = n > 1;
+    }
     pid_t pid = fork();
     if (pid == 0)
-        become_executor(&cfg);
+        become_executors(cfgs, n);
     return pid == -1 ? -errno : pid;
 }
 
@@ -259,26 +275,64 @@ static void launch_failed(struct keeper *k, struct container *c, int num)
     settle(k, c);
 }
 
+static void launch_one_process(struct keeper *k, struct container *const *v, size_t n)
+{
+    pid_t pid = launch(k, v, n);
+    for (size_t i = 0; i < n; i++) {
+        if (pid < 0) {
+            launch_failed(k, v[i], -pid);
+            continue;
+        }
+        v[i]->pid = pid;
+        v[i]->state = CONTAINER_RUNNING;
+        pid_add(k, v[i]);
+        beats_begin(k);
+    }
+}
+
+/* In one process, as far as it gets their records. */
+static void launch_all(struct keeper *k, struct container *const *v, size_t n)
+{
+    for (size_t i = 0, some; i < n; i += some) {
+        some = MIN(n - i, MAX(record_room(k), (size_t)1));
+        launch_one_process(k, v + i, some);
+    }
+}
+
+/* The size of the next crew, so that those of the waiting containers are of about the same size. 1:
+ * there are too few. */
+static size_t crew_size(const struct keeper *k)
+{
+    size_t n = k->to_launch.n - k->to_launch.at;
+    if (!k->can_crew || n < CREW_MIN)
+        return 1;
+    size_t n_crews = (n + CREW_MAX - 1) / CREW_MAX;
+    return (n + n_crews - 1) / n_crews;
+}
+
 void containers_launch_some(struct keeper *k)
 {
     if (k->to_launch.at < k->to_launch.n)
         ports_look(); /* once for all executors that are forked now */
     if (k->to_launch.at == 0 && k->to_launch.n >= LAUNCH_BATCH)
         (void)malloc_trim(0); /* give the freed buffers of large frames back to the kernel */
+    struct container *crew[CREW_MAX];
+    size_t n = 0, size = crew_size(k);
     for (int i = 0; i < LAUNCH_BATCH && k->to_launch.at < k->to_launch.n; i++) {
         struct container *c = container_by_number(k, k->to_launch.v[k->to_launch.at++]);
         if (!c || c->state != CONTAINER_QUEUED)
             continue; /* the container was stopped before its launch */
-        pid_t pid = launch(k, c);
-        if (pid < 0) {
-            launch_failed(k, c, -pid);
-            continue;
+        if (size > 1 && may_share(k, c))
+            crew[n++] = c;
+        else
+            launch_all(k, &c, 1);
+        if (n > 0 && n == size) {
+            launch_all(k, crew, n);
+            n = 0;
+            size = crew_size(k);
         }
-        c->pid = pid;
-        c->state = CONTAINER_RUNNING;
-        pid_add(k, c);
-        beats_begin(k);
     }
+    launch_all(k, crew, n);
     if (k->to_launch.at == k->to_launch.n)
         k->to_launch.at = k->to_launch.n = 0;
 }
@@ -296,6 +350,8 @@ void container_stop(struct keeper *k, struct container *c, uint32_t grace_ms)
         settle(k, c);
     } else if (c->state == CONTAINER_RUNNING) {
         union sigval grace = { .sival_int = (int)MIN(grace_ms, (uint32_t)INT32_MAX) };
+        c->record->stop_grace_ms = grace_ms;
+        c->record->stop_asked = 1;
         (void)sigqueue(c->pid, SIGTERM, grace); /* the pid is valid: the child was not reaped yet */
         int64_t at = clock_mono_ms() + grace_ms + STOP_MARGIN_MS;
         c->kill_at_ms = MIN(c->kill_at_ms, at);
@@ -312,6 +368,22 @@ void containers_stop_all(struct keeper *k, uint32_t grace_ms)
     }
 }
 
+/* An executor has not ended in time. If it has seen the request, it waits for a process that cannot
+ * die, and killing it would not help: ask again, so that one that hangs since then is found. */
+static void kill_late(struct container *c, int64_t now_ms)
+{
+    if (c->in_crew && c->record->stop_seen) {
+        c->record->stop_seen = 0;
+        c->record->stop_asked = 1;
+        (void)sigqueue(c->pid, SIGTERM, (union sigval){ 0 });
+        c->kill_at_ms = now_ms + STOP_MARGIN_MS;
+        return;
+    }
+    /* its task dies with it; orphans become children of the keeper */
+    (void)kill(c->pid, SIGKILL);
+    c->kill_at_ms = INT64_MAX;
+}
+
 void containers_tick(struct keeper *k, int64_t now_ms)
 {
     if (now_ms < k->next_kill_ms)
@@ -320,11 +392,8 @@ void containers_tick(struct keeper *k, int64_t now_ms)
     for (struct container *c = k->live.first; c; c = c->after) {
         if (c->state != CONTAINER_RUNNING)
             continue;
-        if (c->kill_at_ms <= now_ms) {
-            /* its task dies with it; orphans become children of the keeper */
-            (void)kill(c->pid, SIGKILL);
-            c->kill_at_ms = INT64_MAX;
-        }
+        if (c->kill_at_ms <= now_ms)
+            kill_late(c, now_ms);
         k->next_kill_ms = MIN(k->next_kill_ms, c->kill_at_ms);
     }
 }
@@ -371,6 +440,8 @@ void container_exited(struct keeper *k, struct container *c, int status)
     c->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
     c->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     bool clean = c->record->clean;
+    if (c->in_crew && clean) /* the status is that of the process */
+        c->exit_code = c->signal = 0;
     left_look(&k->left);
     take_record(c);
     /* The cluster ends this run of the job. If it is not over, the next run reads the end. */
@@ -386,6 +457,16 @@ void container_exited(struct keeper *k, struct container *c, int status)
     k->look_for_orphans = true;
     if (vec_push(&k->draining, c) < 0)
         settle(k, c); /* no memory: do not wait for the orphans; the keeper kills them anyway */
+}
+
+void crew_look(struct keeper *k, pid_t pid)
+{
+    struct container *c = pid ? container_by_pid(k, pid) : k->live.first, *next;
+    for (; c; c = next) {
+        next = pid ? container_next_by_pid(c) : c->after;
+        if (c->state == CONTAINER_RUNNING && c->in_crew && c->record->clean)
+            container_exited(k, c, 0);
+    }
 }
 
 /* Kill all children that are not the master, an executor or the engine of left_remove(), with their

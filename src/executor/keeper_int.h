@@ -71,6 +71,8 @@ struct container {
     struct container *before, *after;  /* in the list `live`, in the order of their grants */
     struct container *chain[BY_COUNT]; /* the next one with the same hash in each index */
     bool stopped;                      /* the master has asked to stop it */
+    bool plain;                        /* the master says: its executor may be one of a crew */
+    bool in_crew;                      /* its executor shares a process with others: crew.h */
     int64_t kill_at_ms;                /* after a stop: the keeper kills the executor then */
     int exit_code, signal; /* of the task if its executor has recorded them, else of the executor */
     enum end_reason reason;
@@ -172,6 +174,7 @@ struct keeper {
     struct cgroup_job cgroup;
     struct rlimit nofile; /* the limit before the keeper raised its own */
     bool machine_has_gpus;
+    bool can_crew; /* this machine has what crews need */
 
     /* what the pool admitted */
     uint64_t memory_mib; /* 0 = no limit. Raised and lowered by keeper_resize.c only */
@@ -258,6 +261,7 @@ struct keeper {
     int64_t next_kill_ms; /* the earliest kill_at_ms of all containers */
     int64_t reap_at_ms;   /* when to call reap_all(); INT64_MAX = no child has ended */
     int64_t reaped_ms;    /* when it ran last */
+    bool crew_at_reap;    /* then also call crew_look() for all crews */
     bool look_for_orphans;
     struct left left; /* containers of podman or docker */
     struct {
@@ -348,6 +352,8 @@ void container_free(struct keeper *k, struct container *c);
 /* Give the container the memory that it shares with its executor. Only the next executor that the
  * keeper forks has it in its memory. -ENOMEM. */
 int record_take(struct keeper *k, struct container *c);
+/* How many records can be taken for executors of the same process; 0 = no memory. */
+size_t record_room(struct keeper *k);
 void record_give_back(struct keeper *k, struct container *c);
 /* Add to `live`: the container has its number and its slot. slots_get() was called for the slot. */
 void live_add(struct keeper *k, struct container *c);
@@ -357,6 +363,8 @@ void pid_add(struct keeper *k, struct container *c);
 void pid_remove(struct keeper *k, struct container *c);
 /* Among those of `live`; NULL = none. */
 struct container *container_by_pid(const struct keeper *k, pid_t pid);
+/* The next one with the same pid: of the same crew. */
+struct container *container_next_by_pid(const struct container *c);
 struct container *container_by_number(const struct keeper *k, uint32_t number);
 struct container *container_by_id(const struct keeper *k, const char *id);
 struct slot_use *slots_get(struct keeper *k, uint32_t slot);        /* makes it; NULL = no memory */
@@ -373,7 +381,11 @@ void containers_drop_asks(struct keeper *k); /* forget all asks */
 void container_queue(struct keeper *k, struct container *c);
 void container_release(struct keeper *k, struct container *c);
 void container_stop(struct keeper *k, struct container *c, uint32_t grace_ms);
+/* Its process has exited. */
 void container_exited(struct keeper *k, struct container *c, int status);
+/* CREW_SIGNAL: end the containers of the crew with this pid whose executors have ended; 0 = of all
+ * crews. */
+void crew_look(struct keeper *k, pid_t pid);
 /* Kill orphans of dead executors. Containers without any are ended. */
 void containers_drain(struct keeper *k);
 void containers_tick(struct keeper *k, int64_t now_ms);

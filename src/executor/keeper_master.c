@@ -433,8 +433,10 @@ void master_frame(struct keeper *k, struct peer *p, const Tony__Frame *f)
         break;
     case TONY__FRAME__BODY_LAUNCH_CONTAINERS:
         for (size_t i = 0; i < f->launch_containers->n_containers; i++)
-            if ((c = container_by_id(k, f->launch_containers->containers[i]->id)))
+            if ((c = container_by_id(k, f->launch_containers->containers[i]->id))) {
+                c->plain = f->launch_containers->containers[i]->plain;
                 container_queue(k, c);
+            }
         break;
     case TONY__FRAME__BODY_STOP_CONTAINER:
         if ((c = container_by_id(k, f->stop_container->id)))

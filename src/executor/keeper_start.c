@@ -22,6 +22,7 @@
 #include "base/proctree.h"
 #include "base/str.h"
 #include "base/util.h"
+#include "executor/crew.h"
 #include "executor/keeper_int.h"
 #include "storage/alive.h"
 #include "storage/gpulock.h"
@@ -249,6 +250,7 @@ static int own_process(struct keeper *k, struct err *e)
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGHUP);
+    sigaddset(&set, CREW_SIGNAL);
     if (k->kind == KEEPER_HEAD)
         sigaddset(&set, SIGUSR1); /* a notice of the cluster */
     sigaddset(&set, SIGPIPE);     /* of --ready-fd: the pool may have died */
@@ -378,6 +380,8 @@ int keeper_start(struct keeper *k, int argc, char **argv, struct err *e)
     cgroup_job_open(&k->cgroup, k->app_id, &why);
     if (k->cgroup.kind == CGROUP_NONE)
         log_err(LOG_WARN, "keeper.no_cgroups", &why); /* memory is sampled instead */
+    k->can_crew = k->kind == KEEPER_OF_POOL && k->cgroup.kind != CGROUP_NONE &&
+                  access("/proc/thread-self/children", R_OK) == 0;
     record_cgroups(k);
     say_ready(k);
     return 0;

@@ -118,6 +118,12 @@ static struct record_block *current_block(struct keeper *k)
     return b;
 }
 
+size_t record_room(struct keeper *k)
+{
+    const struct record_block *b = current_block(k);
+    return b ? BLOCK - b->n_used : 0;
+}
+
 int record_take(struct keeper *k, struct container *c)
 {
     struct record_block *b = current_block(k);
@@ -227,6 +233,15 @@ void pid_remove(struct keeper *k, struct container *c)
 struct container *container_by_pid(const struct keeper *k, pid_t pid)
 {
     return index_find(k, BY_PID, (uint32_t)pid);
+}
+
+struct container *container_next_by_pid(const struct container *c)
+{
+    uint32_t pid = key_of(c, BY_PID);
+    struct container *next = c->chain[BY_PID];
+    while (next && key_of(next, BY_PID) != pid)
+        next = next->chain[BY_PID];
+    return next;
 }
 
 struct container *container_by_number(const struct keeper *k, uint32_t number)

@@ -28,6 +28,8 @@ bool quiet_renew(struct executor *x, int64_t now_ms)
      * because on a loaded machine this process may wake up late. */
     r->quiet_until_ms = now_ms + x->role->quiet_ms + x->role->heartbeat_ms;
     x->beat_at_ms = now_ms + x->role->quiet_ms;
+    if (x->cfg->in_crew) /* at whole heartbeats, so that those of a crew wake up together */
+        x->beat_at_ms -= x->beat_at_ms % x->role->heartbeat_ms;
     return true;
 }
 

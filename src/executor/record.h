@@ -2,7 +2,7 @@
 /* What an executor tells its keeper, in memory that both share: the end of the container, and how
  * long the keeper may send its heartbeats. If the executor is killed before it has reported the end
  * to the master, the keeper reports it. After a clean end the keeper does not have to search for
- * orphans. */
+ * orphans. To an executor of a crew (crew.h) the keeper says here that it should stop. */
 #ifndef TONY_EXECUTOR_RECORD_H
 #define TONY_EXECUTOR_RECORD_H
 
@@ -21,6 +21,10 @@ struct exit_record {
      * executor sends them itself. */
     volatile int64_t quiet_until_ms;
     volatile uint32_t beat_ms; /* their interval */
+    /* Only in a crew. The keeper sets stop_asked last, and then sends SIGTERM. */
+    volatile uint32_t stop_grace_ms;
+    volatile uint8_t stop_asked;
+    volatile uint8_t stop_seen; /* set by the executor: it stops */
 };
 
 #endif

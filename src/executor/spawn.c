@@ -39,6 +39,8 @@ static _Noreturn void child(struct spawn *s, pid_t parent)
         int rc = cgroup_enter(s->cgroup_procs);
         if (rc < 0)
             s->cgroup_errno = -rc;
+        if (rc < 0 && s->needs_cgroup)
+            _exit(127);
     }
     if (s->cpus)
         sched_setaffinity(0, sizeof *s->cpus, s->cpus);

@@ -138,11 +138,32 @@ bool streams_only(const struct executor *x)
     return only;
 }
 
+/* In a crew, other children belong to other tasks. */
+static void kill_in_crew(struct executor *x)
+{
+    int64_t until = clock_mono_ms() + KILL_MS;
+    while (x->streams.n && clock_mono_ms() < until) {
+        pid_t pid = x->streams.v[0].pid;
+        int status;
+        (void)proctree_signal_below(pid, SIGKILL, false);
+        (void)kill(pid, SIGKILL);
+        if (waitpid(pid, &status, WNOHANG | __WALL) != 0)
+            (void)streams_exited(x, pid, SIGKILL); /* as if it was killed, for its orphans */
+        else
+            (void)poll(NULL, 0, PAUSE_MS);
+    }
+    x->streams.n = 0;
+}
+
 void streams_kill(struct executor *x)
 {
     int64_t until = clock_mono_ms() + KILL_MS;
     if (x->streams.n == 0)
         return;
+    if (x->cfg->in_crew) {
+        kill_in_crew(x);
+        return;
+    }
     for (unsigned round = 0; clock_mono_ms() < until; round++) {
         pid_t pid;
         (void)proctree_signal(SIGKILL, round >= STOP_AFTER_ROUNDS);

@@ -95,6 +95,11 @@ static const struct cgroup *group_of(const struct executor *x)
     return x->a.in_cgroup && !x->engine ? &x->cfg->cgroup : NULL;
 }
 
+static const struct usage_base *reaped_of(const struct executor *x)
+{
+    return x->cfg->in_crew ? &x->reaped : NULL;
+}
+
 void task_metrics_others(const struct executor *x, struct pids *out)
 {
     if (x->metrics.gpu_pid)
@@ -128,11 +133,11 @@ static void measure(struct executor *x, bool over)
     if (!over && is_idle(x))
         return;
     if (over) {
-        usage_at_end(group_of(x), &t->base, &u);
+        usage_at_end(group_of(x), &t->base, reaped_of(x), &u);
     } else {
         struct pids others = { 0 };
         task_metrics_others(x, &others);
-        usage_now(group_of(x), &t->base, &others, &u);
+        usage_now(group_of(x), &t->base, reaped_of(x), &others, &u);
         vec_done(&others);
     }
     t->n_processes = u.processes;
@@ -187,7 +192,7 @@ static void start_gpus(struct executor *x)
 
 static void stop_gpus(struct task_metrics *t)
 {
-    gpu_watch_free(t->gpus); /* attempt_on_child() reaps it */
+    gpu_watch_free(t->gpus); /* children_reap() reaps it */
     t->gpus = NULL;
 }
 
@@ -326,7 +331,7 @@ void task_metrics_begin(struct executor *x)
     t->due_ms = INT64_MAX;
     if (!x->role->metrics_ms)
         return;
-    usage_base(group_of(x), &t->base);
+    usage_base(group_of(x), reaped_of(x), &t->base);
     t->due_ms = clock_mono_ms() + MIN((int64_t)x->role->metrics_ms, (int64_t)FIRST_MS);
     start_gpus(x);
 }

@@ -418,6 +418,19 @@ static void find_own_host(struct executor *x, char host[static 80])
         (void)link_host(&x->link, host, 80); /* if it fails, only the loopback is tried */
 }
 
+void task_side_close(struct task_side *t)
+{
+    close_p(&t->listen_fd);
+    for (size_t i = 0; i < ARRAY_LEN(t->conns); i++)
+        if (t->conns[i].fd >= 0)
+            conn_end(t, &t->conns[i]);
+    task_watch_free(t->watch);
+    task_ready_free(t->waited);
+    task_ready_free(t->board);
+    t->watch = NULL;
+    t->waited = t->board = NULL;
+}
+
 void task_side_begin(struct executor *x)
 {
     struct task_side *t = &x->task;

@@ -74,6 +74,7 @@ struct task_side {
 };
 
 void task_side_init(struct task_side *t);
+void task_side_close(struct task_side *t); /* closes its descriptors */
 /* Make the socket. Call it before the environment of the first attempt is built. If it fails, the
  * name is empty. */
 void task_side_open(struct executor *x);

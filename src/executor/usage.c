@@ -113,21 +113,6 @@ static uint64_t group_memory(const struct cgroup *g)
     return n > cache ? n - cache : 0;
 }
 
-static void list_group(const struct cgroup *g, struct pids *out)
-{
-    char path[CGROUP_PATH_MAX + 64];
-    AUTO(buf_done) struct buf text = { 0 };
-    struct span rest, line;
-    int64_t pid;
-    (void)snprintf(path, sizeof path, "%s/cgroup.procs", g->path);
-    if (fs_read(AT_FDCWD, path, &text, NULL) < 0)
-        return;
-    rest = buf_span(&text);
-    while (span_split(&rest, '\n', &line))
-        if (str_i64(line, 2, INT32_MAX, "pid", &pid, NULL) == 0)
-            (void)vec_push(out, (pid_t)pid); /* without memory, the sum lacks it */
-}
-
 /* ---- the sum ---- */
 
 static bool group_counts_cpu(const struct cgroup *g)
@@ -140,20 +125,27 @@ static uint64_t ms_of(const struct timeval *t)
     return (uint64_t)t->tv_sec * 1000 + (uint64_t)t->tv_usec / 1000;
 }
 
-/* What the children that this process has reaped have used, with their reaped descendants. */
-static void reaped(struct process *out)
+/* What the children that this process has reaped have used, with their reaped descendants. known:
+ * the executor has counted it; NULL = ask the kernel. */
+static void reaped(const struct usage_base *known, struct process *out)
 {
     struct rusage used;
     *out = (struct process){ 0 };
+    if (known) {
+        out->cpu_ms = known->cpu_ms;
+        out->read_bytes = known->read_bytes;
+        out->written_bytes = known->written_bytes;
+        return;
+    }
     if (getrusage(RUSAGE_CHILDREN, &used) == 0)
         out->cpu_ms = ms_of(&used.ru_utime) + ms_of(&used.ru_stime);
     read_io("/proc/self/io", out); /* with the little that the executor itself reads and writes */
 }
 
-void usage_base(const struct cgroup *g, struct usage_base *out)
+void usage_base(const struct cgroup *g, const struct usage_base *known, struct usage_base *out)
 {
     struct process own;
-    reaped(&own);
+    reaped(known, &own);
     *out = (struct usage_base){ .cpu_ms = group_counts_cpu(g) ? cgroup_cpu_ms(g) : own.cpu_ms,
                                 .read_bytes = own.read_bytes,
                                 .written_bytes = own.written_bytes };
@@ -174,10 +166,11 @@ static void add_up(const struct cgroup *g, const struct usage_base *base, const 
                            .threads = sum->threads };
 }
 
-void usage_at_end(const struct cgroup *g, const struct usage_base *base, struct usage *out)
+void usage_at_end(const struct cgroup *g, const struct usage_base *base,
+                  const struct usage_base *known, struct usage *out)
 {
     struct process sum;
-    reaped(&sum);
+    reaped(known, &sum);
     add_up(g, base, &sum, out);
 }
 
@@ -225,15 +218,15 @@ static bool is_in(const struct pids *list, pid_t pid)
     return false;
 }
 
-void usage_now(const struct cgroup *g, const struct usage_base *base, const struct pids *except,
-               struct usage *out)
+void usage_now(const struct cgroup *g, const struct usage_base *base,
+               const struct usage_base *known, const struct pids *except, struct usage *out)
 {
     struct pids list = { 0 }, apart = { 0 };
     struct process sum, one;
     uint32_t n = 0;
-    reaped(&sum);
+    reaped(known, &sum);
     if (g)
-        list_group(g, &list);
+        cgroup_list(g, &list);
     else
         proctree_below_except(getpid(), except, &list);
     for (size_t i = 0; g && i < except->n; i++) { /* what they have started is in the group */

@@ -33,8 +33,9 @@ struct usage_base {
     uint64_t cpu_ms, read_bytes, written_bytes;
 };
 
-/* g: NULL = the task has no group. */
-void usage_base(const struct cgroup *g, struct usage_base *out);
+/* g: NULL = the task has no group. known: what the reaped processes of the task have used, if the
+ * process has several executors; NULL = all children of this process belong to the task. */
+void usage_base(const struct cgroup *g, const struct usage_base *known, struct usage_base *out);
 /* The last measurement of the first process of a task. If the next one is the same, the task has
  * done nothing since. */
 struct usage_trace {
@@ -50,11 +51,12 @@ void usage_trace_done(struct usage_trace *t);
 
 /* except: children of the executor that, with all that they have started, are not part of the task.
  * The memory of a group has them nevertheless if they are in it. */
-void usage_now(const struct cgroup *g, const struct usage_base *base, const struct pids *except,
-               struct usage *out);
+void usage_now(const struct cgroup *g, const struct usage_base *base,
+               const struct usage_base *known, const struct pids *except, struct usage *out);
 /* The executor has reaped such a child, which has used this much: it does not count. */
 void usage_leave_out(const struct cgroup *g, struct usage_base *base, const struct rusage *used);
 /* The same when no process of the task is alive: memory_bytes and threads are 0. */
-void usage_at_end(const struct cgroup *g, const struct usage_base *base, struct usage *out);
+void usage_at_end(const struct cgroup *g, const struct usage_base *base,
+                  const struct usage_base *known, struct usage *out);
 
 #endif

@@ -65,8 +65,10 @@ static int batch_add(struct master *m, struct batch *b, const struct job_action 
         rc = vec_push(&b->asks, ask);
     } else if (a->type == ACT_LAUNCH)
         rc = vec_push(&b->launches,
-                      ((struct sched_container){
-                          .id = a->launch.container, .slot = a->launch.slot, .gpus = "" }));
+                      ((struct sched_container){ .id = a->launch.container,
+                                                 .slot = a->launch.slot,
+                                                 .gpus = "",
+                                                 .plain = welcome_is_plain(m, a->launch.slot) }));
     else if (a->type == ACT_CANCEL)
         rc = vec_push(&b->cancels, a->cancel.slot);
     else

@@ -361,6 +361,9 @@ bool executor_finish(struct master *m, uint32_t slot, uint32_t grace_ms);
 int welcome_build(struct master *m, struct err *e);
 void welcome_done(struct master *m);
 bool welcome_allows_quiet(const struct master *m); /* executor/quiet.h */
+/* May one process run this task beside others (executor/crew.h)? Not if its executor has to do more
+ * than to start one process and to watch it. */
+bool welcome_is_plain(const struct master *m, uint32_t slot);
 struct plan; /* storage/plan.h */
 /* Add what the executors of role i get. */
 void welcome_plan(const struct master *m, size_t i, const char *role, struct plan *p);

@@ -254,6 +254,19 @@ static Tony__Welcome__Server server_of(const struct master *m, const struct slot
     return here ? TONY__WELCOME__SERVER__HERE : TONY__WELCOME__SERVER__ELSEWHERE;
 }
 
+bool welcome_is_plain(const struct master *m, uint32_t slot)
+{
+    struct slot_view v;
+    job_slot(m->job, slot, &v);
+    const Tony__Welcome *w = &m->welcomes[m->spec->single_node ? 0 : v.role_index].w;
+    bool copies = false; /* that of a large directory takes long */
+    for (size_t i = 0; i < w->n_mounts; i++)
+        copies |= w->mounts[i]->kind == TONY__MOUNT__KIND__SRC_COPY;
+    return !m->remote && !copies && !w->docker_image[0] && w->ranks <= 1 && !w->driver &&
+           !w->preprocess && !w->single_node && !w->gpu_metrics &&
+           server_of(m, &v) != TONY__WELCOME__SERVER__HERE;
+}
+
 int welcome_send(struct master *m, struct peer *p, const struct slot_view *v)
 {
     size_t i = m->spec->single_node ? 0 : v->role_index;

@@ -89,6 +89,7 @@ struct sched_container {
     uint32_t slot;    /* SCHED_NO_SLOT: unknown; the container ended while no master was running */
     const char *gpus; /* indexes of its GPUs, "0,2", or "" */
     bool launched, completed;
+    bool plain; /* launch(): one process may run this task beside others; a hint */
     /* The next five describe the end of a completed container. */
     int exit_code; /* exit code, or 128 + signal number */
     enum end_reason reason;

@@ -79,6 +79,7 @@ struct world {
     uint64_t execution_timeout_ms;
     Tony__Mount **mounts;
     size_t n_mounts;
+    bool plain; /* world_launch(): the executors may be a crew */
     bool hold_start, hold_ack, keep_after_ack;
     bool deaf; /* the test does not wait until the keeper reports that it is ready */
     int n;     /* slots in use */

@@ -213,6 +213,7 @@ void world_launch(struct world *w, int n)
         tony__container__init(&c[i]);
         c[i].id = w->slots[i].container;
         c[i].slot = (uint32_t)i;
+        c[i].plain = w->plain;
         list[i] = &c[i];
     }
     Tony__LaunchContainers m = TONY__LAUNCH_CONTAINERS__INIT;

@@ -560,6 +560,115 @@ static void many_ends_in_one_signal(void **state)
     world_end_well(w);
 }
 
+/* ---- several executors in one process ---- */
+
+static int n_completed(const struct world *w)
+{
+    int n = 0;
+    for (int i = 0; i < w->n; i++)
+        n += w->slots[i].n_completed;
+    return n;
+}
+
+static bool one_completed(struct world *w)
+{
+    return n_completed(w) == 1;
+}
+
+/* false: this machine has no control groups that the test can use, so there is no crew. */
+static bool crew_runs(struct world *w, int n)
+{
+    w->command = "sleep 100 & sleep 100";
+    w->plain = true;
+    world_register(w, 1);
+    world_listen(w);
+    world_ask(w, n, 64, 0);
+    world_launch(w, n);
+    assert_true(world_until(w, all_started, LONG_MS));
+    return w->slots[0].executor == w->slots[1].executor;
+}
+
+/* Each container of a crew is stopped and reported on its own. The death of the process is the end
+ * of the others. */
+static void a_crew_ends_one_by_one_or_together(void **state)
+{
+    (void)state;
+    struct world *w = world_new("");
+    if (!crew_runs(w, 12)) {
+        world_teardown(state);
+        skip();
+    }
+    for (int i = 0; i < 12; i++)
+        assert_int_equal(w->slots[i].executor, w->slots[0].executor);
+    world_stop_container(w, 3, 600000);
+    assert_true(world_until(w, one_completed, LONG_MS));
+    assert_int_equal(w->slots[3].n_completed, 1);
+    assert_int_equal(w->slots[3].completed_reason, TONY__REASON__KILLED_BY_MASTER);
+    assert_int_equal(w->slots[3].exit_status, 143);
+    assert_int_equal(kill(w->slots[0].executor, SIGKILL), 0);
+    assert_true(world_until(w, all_completed, LONG_MS));
+    assert_int_equal(world_tasks_alive(w), 0);
+    for (int i = 0; i < 12; i++) {
+        assert_int_equal(w->slots[i].n_completed, 1);
+        if (i != 3)
+            assert_int_equal(w->slots[i].completed_reason, TONY__REASON__UNKNOWN);
+    }
+    world_end_well(w);
+}
+
+/* If the process does not react, the keeper kills it after the grace period of one. */
+static void a_crew_that_hangs(void **state)
+{
+    (void)state;
+    struct world *w = world_new("");
+    if (!crew_runs(w, 8)) {
+        world_teardown(state);
+        skip();
+    }
+    kill(w->slots[0].executor, SIGSTOP);
+    world_stop_container(w, 5, 100);
+    assert_true(world_until(w, all_completed, LONG_MS));
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(w->slots[i].completed_reason,
+                         i == 5 ? TONY__REASON__KILLED_BY_MASTER : TONY__REASON__UNKNOWN);
+    assert_int_equal(world_tasks_alive(w), 0);
+    world_end_well(w);
+}
+
+static bool most_ended(struct world *w)
+{
+    for (int i = 0; i < w->n; i++)
+        if (i % 3 && w->slots[i].n_ended == 0)
+            return false;
+    return true;
+}
+
+/* All end while the keeper is stopped: one CREW_SIGNAL stands for several crews. */
+static void crews_that_end_while_the_keeper_is_away(void **state)
+{
+    enum { N = 100 };
+    int status;
+    (void)state;
+    struct world *w = world_new("");
+    if (!crew_runs(w, N)) {
+        world_teardown(state);
+        skip();
+    }
+    kill(w->keeper, SIGSTOP);
+    assert_int_equal(waitpid(w->keeper, &status, WUNTRACED), w->keeper);
+    for (int i = 0; i < N; i++)
+        if (i % 3)
+            world_stop(w, i, 0, TONY__REASON__KILLED_BY_MASTER);
+    assert_true(world_until(w, most_ended, LONG_MS));
+    kill(w->keeper, SIGCONT);
+    for (int i = 0; i < N; i++)
+        world_stop(w, i, 0, TONY__REASON__KILLED_BY_MASTER);
+    assert_true(world_until(w, all_completed, LONG_MS));
+    for (int i = 0; i < N; i++)
+        assert_int_equal(w->slots[i].n_completed, 1);
+    world_end_well(w);
+}
+
 #define TEST(f) cmocka_unit_test_teardown(f, world_teardown)
 
 int main(void)
@@ -582,6 +691,9 @@ int main(void)
         TEST(grants_within_what_was_admitted),
         TEST(two_hundred),
         TEST(many_ends_in_one_signal),
+        TEST(a_crew_ends_one_by_one_or_together),
+        TEST(a_crew_that_hangs),
+        TEST(crews_that_end_while_the_keeper_is_away),
     };
     if (getenv("ONLY"))
         cmocka_set_test_filter(getenv("ONLY"));

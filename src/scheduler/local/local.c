@@ -494,6 +494,7 @@ static int local_launch(struct sched *s, const struct sched_container *c, size_t
             tony__container__init(&v[i]);
             v[i].id = (char *)(uintptr_t)c[i].id;
             v[i].slot = c[i].slot;
+            v[i].plain = c[i].plain;
             list[i] = &v[i];
         }
         Tony__LaunchContainers m = TONY__LAUNCH_CONTAINERS__INIT;
