@@ -43,8 +43,8 @@ static uint64_t to_ms(unsigned long long ticks)
     return ticks * 1000 / (unsigned long long)per_second;
 }
 
-/* proc(5), /proc/<pid>/stat: utime is field 14, stime 15, cutime 16, cstime 17, num_threads 20, rss
- * 24. The name of the program, in parentheses, may contain any character. */
+/* proc(5), /proc/<pid>/stat: the state is field 3, utime 14, stime 15, cutime 16, cstime 17,
+ * num_threads 20, rss 24. The name of the program, in parentheses, may contain any character. */
 static bool read_stat(pid_t pid, struct process *out)
 {
     char path[40], text[1024];
@@ -57,7 +57,8 @@ static bool read_stat(pid_t pid, struct process *out)
     for (int i = 4; i <= 24; i++)
         v[i] = strtoull(at, &at, 10);
     out->cpu_ms = to_ms(v[14] + v[15] + v[16] + v[17]);
-    out->threads = (uint32_t)v[20];
+    /* The kernel counts one for a process that has ended and is not reaped yet. */
+    out->threads = p[2] == 'Z' || p[2] == 'X' ? 0 : (uint32_t)v[20];
     out->rss = v[24] * (uint64_t)sysconf(_SC_PAGESIZE);
     return true;
 }

@@ -74,6 +74,25 @@ def test_a_whole_tree_is_measured(make_lab, tmp_path, groups):
 
 
 @pytest.mark.parametrize("groups", ["", "none"])
+def test_a_process_that_is_not_reaped_has_no_threads(make_lab, tmp_path, groups):
+    """Its CPU time counts; with control groups v1 only when it is reaped."""
+    lab = make_lab(**({"TONY_CGROUPS": groups} if groups else {}))
+    t = Talk(lab, tmp_path, """
+        if os.fork() == 0:
+            for i in range(4000000): pass
+            os._exit(0)
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+        say(json.dumps({"metrics": {"ended": 1}}))
+        wait()
+        """, conf=FAST)
+    m = metrics(t.until(lambda d: "ended" in metrics(d) and d, "the child has ended, and the task was measured since"))
+    assert m["threads"] == 1 and (m["cpu_ms"] >= 50 or not groups), m
+    t.open()
+    assert metrics(t.over())["cpu_ms"] >= 50
+    lab.settled()
+
+
+@pytest.mark.parametrize("groups", ["", "none"])
 def test_a_short_task_is_measured_at_its_end(make_lab, groups):
     lab = make_lab(**({"TONY_CGROUPS": groups} if groups else {}))
     app = lab.submit(lab.workers("head -c 30000000 /dev/zero | tr '\\0' x | sort > /dev/null", n=2))

@@ -2,11 +2,13 @@
 """`tony run` shows what the tasks write, and `tony logs` of several tasks."""
 
 import os
+import pathlib
 import pty
 import re
 import select
 import signal
 import subprocess
+import threading
 import time
 
 import pytest
@@ -101,6 +103,36 @@ def test_a_flood_of_output_is_counted(lab):
     assert r.returncode == 0 and "more than" not in r.stdout
     assert len(r.stdout) < 8 << 20 and len(shown) + left_out(r.stdout) == 3000000
     assert shown[-1] == "worker:0 | " + "x" * 99
+
+
+def peak_kib(pid):
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status).group(1))
+
+
+@pytest.mark.takes(10)
+@pytest.mark.parametrize("read", [True, False])
+def test_a_flood_is_bounded_in_memory(lab, tmp_path, read):
+    """500 MB as fast as a task can write, to a client whose output is read, or is not: no process of tony keeps it."""
+    job = lab.workers("head -c 500000000 /dev/zero | tr '\\0' x | fold -w 99; echo; while [ ! -e go ]; do sleep 0.1; done",
+                      role={"memory": "1g"})
+    p = lab.start("run", job)
+    reader = threading.Thread(target=p.stdout.read) if read else None
+    if reader:
+        reader.start()
+    app = the_job(lab)
+    wait_until(lambda: lab.n_running(app), "the task runs")
+    stdout = lab.home / "jobs" / app / "logs/worker-0/1/stdout"
+    wait_until(lambda: stdout.exists() and stdout.stat().st_size > 505000000, "the task has written all", pause=0.1)
+    peaks = {name: peak_kib(pid) for name, pid in (("client", p.pid), ("master", lab.one("master", app)), ("executor", lab.one("executor", app)),
+                                                   ("keeper", lab.one("keeper", app)))}
+    assert max(peaks.values()) < 32 << 10, peaks
+    lab.ok("kill", app)
+    if reader:
+        reader.join()
+        p.stdout.close()
+        p.stdout = None
+    p.communicate(timeout=60)
 
 
 def test_nobody_who_reads_does_not_delay_the_job_nor_its_client(lab):
