@@ -10,6 +10,10 @@
  * stop containers on a node can be cut off, too: while the file $TONY_HOME/cut-N exists, nothing on
  * node N is started, stopped or reported. When $TONY_HOME/given-up-N appears, the containers of
  * node N are reported as lost, as a cluster does, whatever happened to them.
+ *
+ * bench/crowd also uses it, with NODES_TICK_MS in the environment: then the containers are looked at
+ * less often, and the log has no debug lines. The file $TONY_HOME/client has the master's port and
+ * the key of its clients.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -50,11 +54,12 @@ static struct sched {
     struct loop_timer *timer;
     const char *host, *home, *executor;
     pid_t node_pid[NODES_MAX];
-    bool given_up[NODES_MAX];
+    bool given_up[NODES_MAX], cut[NODES_MAX];
     uint32_t n_nodes, next_node;
     struct box boxes[BOXES_MAX];
     uint32_t n_boxes;
     bool registered;
+    int tick_ms;
     void (*finish_done)(void *arg);
 } the;
 
@@ -154,7 +159,6 @@ static void tell_end(struct box *b, enum end_reason why)
 static void look_at_box(struct box *b, int64_t now)
 {
     char node[16];
-    bool cut = there("cut", b->node);
     if (b->pid > 0 && waitpid(b->pid, &b->status, WNOHANG) == b->pid) {
         b->pid = 0;
         b->ended = true;
@@ -168,7 +172,7 @@ static void look_at_box(struct box *b, int64_t now)
         b->granted = true;
         emit(SE_ALLOCATED, &c, NULL);
     }
-    if (cut)
+    if (the.cut[b->node])
         return;
     if (b->launch && !b->pid && !b->ended && !b->stop)
         start(b);
@@ -185,23 +189,40 @@ static void on_tick(void *arg)
         the.registered = true;
         emit(SE_REGISTERED, NULL, the.host);
     }
-    for (uint32_t n = 0; n < the.n_nodes; n++)
+    for (uint32_t n = 0; n < the.n_nodes; n++) {
         the.given_up[n] = there("given-up", n);
+        the.cut[n] = there("cut", n);
+    }
     for (uint32_t i = 0; i < the.n_boxes; i++)
         look_at_box(&the.boxes[i], clock_mono_ms());
     if (the.finish_done) {
         the.finish_done(the.cfg.arg);
         the.finish_done = NULL;
     }
-    loop_timer_set(the.timer, clock_mono_ms() + TICK_MS);
+    loop_timer_set(the.timer, clock_mono_ms() + the.tick_ms);
 }
 
 /* ---- calls of the master ---- */
 
+/* For bench/follow.c: the port of the master, and the key of its clients. */
+static int write_client(const struct sched_config *cfg, struct err *e)
+{
+    struct tls_key key;
+    char hex[JOB_KEY_HEX];
+    AUTO(buf_done) struct buf text = { 0 };
+    AUTO(free_p) char *path = fs_join(the.home, "client");
+    job_key_client(cfg->key, &key);
+    job_key_text(&key, hex);
+    (void)buf_addf(&text, "%u %s", cfg->master_port, hex);
+    return fs_write_atomic(AT_FDCWD, path, buf_span(&text), 0600, false, e);
+}
+
 static int nodes_open(const struct sched_config *cfg, struct sched **out, struct err *e)
 {
-    (void)e;
     the.cfg = *cfg;
+    int rc = write_client(cfg, e);
+    if (rc < 0)
+        return rc;
     the.timer = loop_timer_new(cfg->loop, on_tick, NULL);
     loop_timer_set(the.timer, clock_mono_ms());
     *out = &the;
@@ -338,7 +359,9 @@ int main(int argc, char **argv)
     the.host = argv[1];
     for (char *at = argv[2]; *at && the.n_nodes < NODES_MAX; at += strspn(at, ","))
         the.node_pid[the.n_nodes++] = (pid_t)strtol(at, &at, 10);
-    log_setup(2, LOG_DEBUG, false);
+    const char *tick = getenv("NODES_TICK_MS");
+    the.tick_ms = tick ? (int)strtol(tick, NULL, 10) : TICK_MS;
+    log_setup(2, tick ? LOG_INFO : LOG_DEBUG, false);
     app_id_format(id, 1700000000000, 1);
     if (paths_open(&paths, &e) < 0 || job_key_new(&key, &e) < 0)
         die("cannot begin", &e);
