@@ -278,7 +278,7 @@ static void launch_failed(struct keeper *k, struct container *c, int num)
 static void launch_one_process(struct keeper *k, struct container *const *v, size_t n)
 {
     pid_t pid = launch(k, v, n);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = n; i-- > 0;) { /* container_by_pid() finds the last one first */
         if (pid < 0) {
             launch_failed(k, v[i], -pid);
             continue;

@@ -109,12 +109,12 @@ def test_daemons_die_with_their_task_and_only_they(crews, leave):
 def test_a_stop_asks_the_processes_of_the_task_only(crews):
     """One task is stopped because it runs too long; TERM reaches its child, too, and no other task."""
     lab = crews
-    job = Gated(lab, 10, before="echo $$ > up$TASK_INDEX; (trap 'echo TERM >> child$TASK_INDEX; exit' TERM; echo > ready$TASK_INDEX; "
+    job = Gated(lab, 10, before="(trap 'echo TERM >> child$TASK_INDEX; exit' TERM; echo > ready$TASK_INDEX; "
                                 "while :; do sleep 0.02; done) & trap 'echo TERM >> own$TASK_INDEX; wait; exit 3' TERM; "
-                                "until [ -e ready$TASK_INDEX ]; do sleep 0.01; done;",
+                                "until [ -e ready$TASK_INDEX ]; do sleep 0.01; done; echo > both$TASK_INDEX;",
                 role=FREE, conf={"tony.task.kill-grace-ms": 600000}).running()
     for i in range(10):
-        wait_until((job.dir / f"ready{i}").exists, "the traps are set")
+        wait_until((job.dir / f"both{i}").exists, "the traps are set")
     lab.ok("kill", job.app)
     job.over("KILLED")
     for i in range(10):
