@@ -24,8 +24,8 @@
 extern char **environ;
 
 enum {
-    BATCH_MAX = 64,         /* containers that one call of an engine removes */
-    LEFT_LIMIT_MS = 120000, /* for one call: docker waits 10 s for a container that resists */
+    BATCH_MAX = 64,        /* containers that one call of an engine removes */
+    LEFT_LIMIT_MS = 30000, /* for all tries: docker waits 10 s for a container that resists */
     RETRY_MS = 500,
     TRIES = 3,
     WAIT_LOOK_MS = 20,
@@ -90,14 +90,22 @@ static void find(const char *job_dir, const struct keeper *k, char **out_engine,
             is_running(k, x->d_name))
             continue; /* with a dot: a file that is being written */
         AUTO(free_p) char *engine = engine_of(job_dir, x->d_name);
-        if (!engine)
-            left_forget(job_dir, x->d_name); /* damaged: the machine lost its power */
+        if (!engine || access(engine, X_OK) == -1)
+            left_forget(job_dir, x->d_name); /* damaged by a power loss, or uninstalled */
         else if ((!*out_engine || str_eq(*out_engine, engine)) &&
                  strv_push(names, x->d_name) == 0 && !*out_engine)
             *out_engine = TAKE(engine);
     }
     if (d)
         (void)closedir(d);
+}
+
+bool left_any(const char *job_dir)
+{
+    AUTO(free_p) char *engine = NULL;
+    AUTO(strv_done) struct strv names = { 0 };
+    find(job_dir, NULL, &engine, &names);
+    return engine != NULL;
 }
 
 /* Start `podman rm --force --volumes --ignore NAME...`. 0: it cannot be started. */
@@ -142,10 +150,12 @@ static bool has_succeeded(int status)
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-static void warn_left(const char *engine, const struct strv *names)
+/* What the engine did instead: e.g. "did not answer". */
+static void warn_left(const char *did, const struct strv *names)
 {
-    log_event(LOG_WARN, "keeper.container_left", f_str("engine", engine),
-              f_str("first", names->v[0]), f_int("n", (int64_t)names->n));
+    log_event(LOG_WARN, "keeper.container_left", f_str("first", names->n ? names->v[0] : ""),
+              f_int("n", (int64_t)names->n), f_str("the engine", did),
+              f_int("limit_ms", LEFT_LIMIT_MS));
 }
 
 /* ---- the keeper ---- */
@@ -160,64 +170,88 @@ void left_look(struct left *l)
     l->look_at_ms = MIN(l->look_at_ms, clock_mono_ms());
 }
 
-bool left_is_busy(const struct left *l)
+bool left_holds(const struct left *l)
 {
-    return l->pid || l->look_at_ms != INT64_MAX;
+    return !l->gave_up && (l->pid || l->look_at_ms != INT64_MAX);
+}
+
+/* The files of `names` stay, so a later try finds them. */
+static void give_up(struct left *l, const char *did)
+{
+    warn_left(did, &l->names);
+    l->gave_up = true;
+    l->n_failed = 0;
+    l->look_at_ms = INT64_MAX;
 }
 
 bool left_remove(struct keeper *k)
 {
     struct left *l = &k->left;
     if (l->pid || clock_mono_ms() < l->look_at_ms)
-        return left_is_busy(l);
+        return left_holds(l);
     AUTO(free_p) char *engine = NULL;
     strv_done(&l->names);
     find(k->job_dir, k, &engine, &l->names);
     l->look_at_ms = INT64_MAX;
     l->pid = engine ? start(engine, &l->names) : 0;
-    l->kill_at_ms = clock_mono_ms() + LEFT_LIMIT_MS;
-    if (engine && !l->pid) { /* the engine was uninstalled, or there is no memory */
-        warn_left(engine, &l->names);
-        forget_all(k->job_dir, &l->names);
-    }
+    l->timed_out = false;
+    if (l->n_failed == 0)
+        l->kill_at_ms = clock_mono_ms() + LEFT_LIMIT_MS;
+    if (engine && !l->pid)
+        give_up(l, "cannot be started");
+    if (!engine)
+        l->gave_up = false;
     if (!l->pid)
         k->look_for_orphans |= k->draining.n > 0; /* containers_drain() may have waited for this */
-    return l->pid != 0;
+    return left_holds(l);
 }
 
 bool left_exited(struct keeper *k, pid_t pid, int status)
 {
     struct left *l = &k->left;
+    int64_t now = clock_mono_ms();
     if (!l->pid || pid != l->pid)
         return false;
     l->pid = 0;
-    l->kill_at_ms = INT64_MAX;
-    l->look_at_ms = clock_mono_ms(); /* more may be left */
-    if (!has_succeeded(status) && ++l->n_failed < TRIES) {
-        l->look_at_ms += RETRY_MS;
-        return true;
-    }
-    if (has_succeeded(status))
+    if (has_succeeded(status)) {
         log_event(LOG_INFO, "keeper.container_removed", f_str("first", l->names.v[0]),
                   f_int("n", (int64_t)l->names.n));
-    else
-        warn_left("", &l->names);
-    l->n_failed = 0;
-    forget_all(k->job_dir, &l->names);
+        forget_all(k->job_dir, &l->names);
+        l->n_failed = 0;
+        l->gave_up = false;
+        l->look_at_ms = now; /* more may be left */
+    } else if (l->timed_out || now >= l->kill_at_ms) {
+        give_up(l, "did not answer in time");
+    } else if (++l->n_failed >= TRIES) {
+        give_up(l, "failed");
+    } else {
+        l->look_at_ms = now + RETRY_MS;
+    }
     return true;
 }
 
 void left_tick(struct left *l, int64_t now_ms)
 {
-    if (l->pid && now_ms >= l->kill_at_ms) {
-        l->kill_at_ms = INT64_MAX;
-        (void)kill(l->pid, SIGKILL); /* the keeper has not reaped it yet */
-    }
+    if (!l->pid || l->timed_out || now_ms < l->kill_at_ms)
+        return;
+    l->timed_out = true;
+    (void)kill(l->pid, SIGKILL); /* the keeper has not reaped it yet */
 }
 
 int64_t left_deadline(const struct left *l)
 {
-    return l->pid ? l->kill_at_ms : l->look_at_ms;
+    if (l->pid)
+        return l->timed_out ? INT64_MAX : l->kill_at_ms;
+    return l->look_at_ms;
+}
+
+void left_stop(struct left *l)
+{
+    if (!l->pid)
+        return;
+    (void)kill(l->pid, SIGKILL);
+    (void)waitpid(l->pid, NULL, 0);
+    l->pid = 0;
 }
 
 /* ---- without a keeper ---- */
@@ -236,23 +270,23 @@ static int wait_for(pid_t pid, int64_t until_ms)
     return -1;
 }
 
-void left_remove_all(const char *job_dir)
+bool left_remove_all(const char *job_dir)
 {
     int64_t until_ms = clock_mono_ms() + LEFT_LIMIT_MS;
-    for (unsigned n_failed = 0; clock_mono_ms() < until_ms;) {
+    for (unsigned n_failed = 0;;) {
         AUTO(free_p) char *engine = NULL;
         AUTO(strv_done) struct strv names = { 0 };
         find(job_dir, NULL, &engine, &names);
         if (!engine)
-            return;
+            return true;
         pid_t pid = start(engine, &names);
         int status = pid ? wait_for(pid, until_ms) : -1;
-        bool ok = pid && status != -1 && has_succeeded(status);
-        if (!ok && pid && ++n_failed < TRIES)
-            continue;
-        if (!ok)
-            warn_left(engine, &names);
-        n_failed = 0;
-        forget_all(job_dir, &names);
+        if (status != -1 && has_succeeded(status)) {
+            forget_all(job_dir, &names);
+            n_failed = 0;
+        } else if (!pid || clock_mono_ms() >= until_ms || ++n_failed >= TRIES) {
+            warn_left(status == -1 ? "did not answer in time" : "failed", &names);
+            return false;
+        }
     }
 }

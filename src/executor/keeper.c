@@ -304,7 +304,7 @@ static void wait_for_something(struct keeper *k)
 static bool is_over(const struct keeper *k)
 {
     return k->state != KEEPER_RUNNING && k->n_alive == 0 && k->master_pid == 0 &&
-           !k->look_for_orphans && !left_is_busy(&k->left);
+           !k->look_for_orphans && !left_holds(&k->left);
 }
 
 static void run(struct keeper *k)

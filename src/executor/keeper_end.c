@@ -13,6 +13,9 @@
  * - after it: pool/ended/<id> shows what has to be removed;
  * - after the removal: only the sockets and the lock of the job remain.
  *
+ * If podman or docker has not removed a container (engine_left.h), pool/ended/<id> stays, empty,
+ * and `tony-executor --cleanup` tries again.
+ *
  * The keeper holds the lock to the end. While it is held, no other process removes anything.
  */
 #include <errno.h>
@@ -46,6 +49,15 @@ static void move_into(const char *job_dir, const char *name, const char *to)
     AUTO(free_p) char *from = str_printf("%s/%s", job_dir, name);
     if (from)
         (void)rename(from, to); /* if it fails, remove_in_place() follows */
+}
+
+void keeper_mark_ended(const struct keeper *k)
+{
+    AUTO(free_p) char *all = str_printf("%s/ended", k->paths.pool);
+    if (all)
+        (void)mkdir(all, 0700);
+    (void)mkdir(k->ended_dir,
+                0700); /* if it fails, nobody tries again; `tony status` still tells */
 }
 
 /* Move jobs/<id>/containers to pool/ended/<id>, and the list of control groups into that. */
@@ -99,12 +111,14 @@ static int put_away(struct keeper *k, struct err *e)
     if (!to || !key || !engines)
         return err_set(e, ENOMEM, "cannot move the job to the history: %m");
     bool aborted = str_eq(k->final_state, "MASTER_FAILED");
+    if (left_any(k->job_dir))
+        keeper_mark_ended(k);
     if (!aborted)
         move_aside(k);
     remove_in_place(k, aborted);
     if (aborted)
         return 0;
-    (void)rmdir(engines); /* only a job with images has it, and it is empty */
+    (void)rmdir(engines); /* only a job with images has it; it stays if containers are left */
     (void)unlink(key);    /* the history needs no secret */
     secrets_remove(k->job_dir);
     return rename(k->job_dir, to) == 0 ? 0
@@ -213,6 +227,7 @@ static void make_call(const struct keeper *k, bool pool)
 int keeper_end(struct keeper *k)
 {
     struct err e = { 0 };
+    left_stop(&k->left);
     bool aborted = str_eq(k->final_state, "MASTER_FAILED");
     if (k->kind == KEEPER_OF_NODE)
         return end_node(k);
@@ -235,8 +250,11 @@ int keeper_end(struct keeper *k)
     if (k->had_pool && !keeper_peer(k, PEER_POOL)) /* queued jobs may wait for it */
         pool_start_again(k, clock_mono_ms());
     if (!aborted && rc == 0) {
+        AUTO(free_p) char *dir = paths_history(&k->paths, k->app_id);
         cgroup_job_remove(&k->cgroup);
         keeper_clear_ended(k->ended_dir, k->spare_dir);
+        if (dir && left_any(dir))
+            keeper_mark_ended(k);
         keeper_unlock(k);
         make_call(k, pool);
     }

@@ -291,6 +291,8 @@ void keeper_unlock(struct keeper *k); /* remove the sockets and the lock, then r
 /* Remove the working directories and control groups of a job that is over. ended_dir need not
  * exist. spare_dir: may be NULL. */
 void keeper_clear_ended(const char *ended_dir, const char *spare_dir);
+/* Make the directory by which the pool sees that something of this job has to be removed. */
+void keeper_mark_ended(const struct keeper *k);
 
 /* keeper_master.c */
 /* At the start: take over the master that --master-pid names, or start one. */

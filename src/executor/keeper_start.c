@@ -366,6 +366,7 @@ int keeper_start(struct keeper *k, int argc, char **argv, struct err *e)
     if (k->life > 1 && k->kind != KEEPER_HEAD) {
         remove_leftovers(k->job_dir, k->app_id);
         left_look(&k->left);
+        k->left.gave_up = left_any(k->job_dir); /* the pool's `--cleanup` has already waited */
     }
     if (k->kind != KEEPER_OF_NODE && k->listen_fd < 0 &&
         (k->listen_fd = link_listen(k->socket, e)) < 0)
@@ -402,6 +403,26 @@ void keeper_start_done(struct keeper *k)
     paths_done(&k->paths);
 }
 
+/* Remove what podman or docker has left of a job without a keeper. If that fails, pool/ended/<id>
+ * makes the pool try again later. For a live job the next keeper tries again. */
+static void remove_containers(struct keeper *k)
+{
+    AUTO(free_p) char *history = paths_history(&k->paths, k->app_id);
+    bool live = access(k->job_dir, F_OK) == 0;
+    const char *dir = live ? k->job_dir : history;
+    if (!dir || !left_any(dir))
+        return;
+    if (!live)
+        keeper_mark_ended(k);
+    if (!left_remove_all(dir))
+        return;
+    AUTO(free_p) char *engines = str_printf("%s/engines", dir);
+    if (engines && !live)
+        (void)rmdir(engines);
+    if (!live)
+        (void)rmdir(k->ended_dir);
+}
+
 /* Clean up after a keeper that was killed: for the next keeper of a live job, or for a job in the
  * history whose keeper had not removed everything yet. */
 static int cleanup(struct keeper *k, struct err *e)
@@ -413,8 +434,8 @@ static int cleanup(struct keeper *k, struct err *e)
     if (k->lock_fd < 0)
         return k->lock_fd == -EBUSY ? KEEPER_ALREADY : KEEPER_FAILED;
     remove_leftovers(k->job_dir, k->app_id);
-    left_remove_all(k->job_dir);
     keeper_clear_ended(k->ended_dir, k->spare_dir);
+    remove_containers(k);
     if (access(k->job_dir, F_OK) == -1)
         keeper_unlock(k);
     close_p(&k->lock_fd);

@@ -2,9 +2,12 @@
 /*
  * Writes and reads status.json, the final status of a job. history.h explains the file.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <limits.h>
+#include <string.h>
 
 #include "base/err.h"
 #include "base/fs.h"
@@ -12,7 +15,7 @@
 #include "codec/json.h"
 #include "history/history_int.h"
 
-enum { STATUS_FORMAT = 1 };
+enum { STATUS_FORMAT = 1, LEFT_MAX = 1000 };
 
 int history_status_text(struct span status, struct buf *out)
 {
@@ -66,10 +69,34 @@ int history_read_status(const char *dir, json_t **out, struct err *e)
     return rc < 0 ? err_wrap(e, rc, "cannot read '%s/status.json'", dir) : 0;
 }
 
+/* Add the containers that podman or docker has not removed (engine_left.h): files with the name of
+ * the container, which hold the path of the engine. Without memory, they are missing. */
+static void add_left(const char *dir, json_t *doc)
+{
+    AUTO(free_p) char *engines = fs_join(dir, "engines");
+    DIR *d = engines ? opendir(engines) : NULL;
+    AUTO(json_freep) json_t *list = json_array();
+    for (struct dirent *x; d && json_array_size(list) < LEFT_MAX && (x = readdir(d));) {
+        AUTO(free_p) char *path = fs_join(engines, x->d_name);
+        AUTO(buf_done) struct buf text = { .max = PATH_MAX };
+        if (strchr(x->d_name, '.') || !path || fs_read(AT_FDCWD, path, &text, NULL) < 0)
+            continue; /* with a dot: a file that is being written */
+        struct span engine = span_trim(buf_span(&text));
+        (void)json_array_append_new(list, json_pack("{s:s, s:s%}", "name", x->d_name, "engine",
+                                                    engine.p ? engine.p : "", engine.len));
+    }
+    if (d)
+        (void)closedir(d);
+    if (json_array_size(list) && json_is_integer(json_object_get(doc, "exit_code")))
+        (void)json_object_set(doc, "containers_left", list);
+}
+
 int history_status(const char *dir, json_t **out, struct err *e)
 {
     struct err why = { 0 };
     int rc = history_read_status(dir, out, &why);
+    if (rc == 0)
+        add_left(dir, *out);
     if (rc == 0)
         return 0;
     if (rc != -ENOENT && rc != -EBADMSG && rc != -EFBIG) {
@@ -82,5 +109,9 @@ int history_status(const char *dir, json_t **out, struct err *e)
     rc = history_load(dir, &h, e);
     if (rc == 0 && (rc = job_status_json(h->job, true, &text)) < 0)
         (void)err_set(e, -rc, "cannot read the status of the job in '%s': %m", dir);
-    return rc < 0 ? rc : history_status_parse(buf_span(&text), out, e);
+    if (rc == 0)
+        rc = history_status_parse(buf_span(&text), out, e);
+    if (rc == 0)
+        add_left(dir, *out);
+    return rc;
 }

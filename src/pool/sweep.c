@@ -225,7 +225,7 @@ static void sweep_dir(struct pool *p, const char *path,
 void sweep(struct pool *p)
 {
     AUTO(free_p) char *ended = fs_join(p->paths.pool, "ended");
-    sweep_dir(p, ended, id_of_ended);
     sweep_dir(p, p->paths.locks, id_of_lock);
     sweep_dir(p, p->paths.runtime, id_of_socket);
+    sweep_dir(p, ended, id_of_ended); /* the last, because this makes locks */
 }

@@ -162,6 +162,57 @@ def test_a_container_is_removed_after_its_engine_was_killed(lab, engine):
     lab.settled()
 
 
+# The first calls of rm hang; later ones wait for the file .works. Then they succeed.
+HANGS = """#!/bin/bash
+if [ "$1" = run ]; then
+    for (( i = 1; i <= $#; i++ )); do if [ "${{!i}}" = sh ]; then break; fi; done
+    "${{@:i}}"; exit
+fi
+echo "$@" >> "$0.calls"
+[ $(grep -c ^rm "$0.calls") -gt {n} ] || exec sleep 1000
+until [ -e "$0.works" ]; do sleep 0.1; done
+"""
+
+
+@pytest.mark.takes(70)
+@pytest.mark.parametrize("victims,n_hangs", [(("executor",), 1), (("pool", "keeper", "master", "executor"), 2)], ids=["executor", "all"])
+def test_an_engine_that_hangs_does_not_hold_the_verdict(lab, engine, victims, n_hangs):
+    """As when the service of docker does not answer. The status names the container until it has been removed after all."""
+    engine.write_text(HANGS.format(n=n_hangs))
+    app = lab.submit(lab.workers("echo up; sleep 1000", conf={**CONF, "tony.task.restarts.node-lost": 0}))
+    wait_until(lambda: "up" in lab.log_so_far(app, "worker:0") if lab.n_running(app) else False, "it runs")
+    name = next((lab.home / "jobs" / app / "engines").iterdir()).name
+    kill9(*[pid for kind in victims for pid in lab.pids(kind, None if kind == "pool" else app)])
+    lab.json("pool", "start")
+    lab.in_history(app)
+    assert lab.status(app)["state"] == "FAILED"
+    wait_until(lambda: len(removals(engine)) == n_hangs + 1, "the engine is called again after the end of the job")
+    assert lab.status(app)["containers_left"] == [{"name": name, "engine": str(engine)}]
+    for command in ("status", "why"):
+        assert f"podman rm --force {name}" in " ".join(lab.ok(command, app).split())
+    pathlib.Path(f"{engine}.works").touch()
+    wait_until(lambda: not (lab.home / "history" / app / "engines").exists(), "the container was removed")
+    assert "containers_left" not in lab.status(app)
+    wait_until(lambda: not (lab.home / "pool/ended" / app).exists(), "nothing is to be done any more")
+    lab.settled()
+
+
+@pytest.mark.takes(35)
+def test_an_engine_that_fails_does_not_hold_the_verdict(lab, engine):
+    """As when the service of docker was stopped. Three calls by the keeper, and three by the pool, fail. The next pool tries again."""
+    engine.write_text('#!/bin/bash\necho "$@" >> "$0.calls"\n[ "$1" != run ] || kill -9 $$\nexit 1\n')
+    r = lab.run("run", lab.workers("true", conf=CONF))
+    assert r.returncode == 1
+    app = app_of(r)
+    wait_until(lambda: len(removals(engine)) == 6, "the pool has tried it, too")
+    assert len(lab.status(app)["containers_left"]) == 1
+    lab.ok("pool", "stop")
+    engine.write_text("#!/bin/bash\nexit 0\n")
+    lab.json("pool", "start")
+    wait_until(lambda: "containers_left" not in lab.status(app), "the next pool has removed it")
+    lab.settled()
+
+
 def test_an_engine_that_exits_by_itself_has_removed_its_container(lab, engine):
     engine_that(engine, '"${@:i}"')
     lab.run("run", lab.workers("exit 3", conf=CONF, instances=2))

@@ -45,7 +45,8 @@ def test_the_pool_is_enabled_and_disabled(make_lab):
     assert f'ExecStart="{lab.bin}/tony-pool"\n' in text
     assert (folder / "default.target.wants/tony-pool.service").resolve() == folder / "tony-pool.service"
     assert lab.json("pool", "enable")["enabled"]  # again
-    assert "first login" in lab.run("pool", "enable").stderr
+    assert "with your first tony command after a boot" in lab.run("pool", "enable").stderr
+    assert "\nConditionPathExists=/var/lib/systemd/linger/%u\n" in text
     assert not lab.json("pool", "disable")["enabled"]
     assert not list(folder.rglob("tony*"))
     assert not lab.json("pool", "disable")["enabled"]

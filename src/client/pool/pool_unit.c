@@ -3,6 +3,10 @@
  * The unit is a file, and a symbolic link that enables it: what `systemctl enable` does, without a
  * need for a running manager. The unit only starts the pool; the pool then moves into a scope of
  * its own (cgroup/place.h), so stopping the unit stops no job.
+ *
+ * A user's manager ends at the last logout unless the user lingers, and kills all that runs below
+ * it. So without lingering the unit starts nothing: the first command after a boot starts the pool,
+ * in the session, whose processes outlive it.
  */
 #include "client/pool/pool_unit.h"
 
@@ -66,8 +70,10 @@ static int unit_text(const struct client *c, struct buf *out, struct err *e)
         return err_set(e, ENOENT, "cannot find the program 'tony-pool' beside this one or on PATH");
     (void)buf_adds(out,
                    "[Unit]\nDescription=tony: the pool, and the jobs that ran when the machine "
-                   "stopped\n\n[Service]\nType=forking\nKillMode=process\nDelegate=yes\n");
-    (void)buf_adds(out, "Environment=");
+                   "stopped\n");
+    if (geteuid() != 0)
+        (void)buf_adds(out, "ConditionPathExists=/var/lib/systemd/linger/%u\n");
+    (void)buf_adds(out, "\n[Service]\nType=forking\nKillMode=process\nDelegate=yes\nEnvironment=");
     add_word(out, "TONY_HOME=", c->host.paths.home, false);
     for (size_t i = 0; i < ARRAY_LEN(kept); i++) {
         const char *value = getenv(kept[i]);
@@ -131,8 +137,8 @@ int pool_unit_for_job(struct client *c, struct err *e)
         client_note("the pool starts %s from now on ('%s'; tony pool disable ends that)",
                     geteuid() == 0 || scope_user_lingers()
                         ? "with the machine"
-                        : "at your first login after a boot, or with the machine after `loginctl "
-                          "enable-linger`,",
+                        : "with your first tony command after a boot, or with the machine after "
+                          "`loginctl enable-linger`,",
                     u.file);
     return rc;
 }
@@ -160,9 +166,10 @@ int pool_unit(struct client *c, bool enable)
         client_note("the pool starts with the machine, and continues the jobs that ran ('%s')",
                     u.file);
     else
-        client_note("the pool starts at your first login after a boot ('%s'). To start it with the "
-                    "machine: loginctl enable-linger (if that is refused, root: loginctl "
-                    "enable-linger NAME)",
-                    u.file);
+        client_note(
+            "the pool starts with your first tony command after a boot, and continues the "
+            "jobs that ran. To start it with the machine ('%s'): loginctl enable-linger (if "
+            "that is refused, root: loginctl enable-linger NAME)",
+            u.file);
     return EXIT_DONE;
 }

@@ -10,6 +10,7 @@
 #include "client/pool/pool_policy.h"
 #include "client/show/list_filter.h"
 #include "client/show/render.h"
+#include "client/show/why.h"
 
 enum { LIST_DEFAULT = 20, LIST_MAX = 1000000 };
 
@@ -389,6 +390,9 @@ static void status_text(struct client *c, const json_t *doc)
             (void)printf("    %.*s\n", (int)line.len, line.p);
         (void)printf("  more      tony why %s\n", doc_str(doc, "application_id"));
     }
+    AUTO(buf_done) struct buf left = { 0 };
+    why_left(doc, &left);
+    (void)printf("%s", left.len ? buf_cstr(&left) : "");
     const char *dir = doc_str(doc, "directory");
     if (dir[0]) /* unknown for a job on YARN that has no master yet */
         (void)printf("  directory %s\n", dir);

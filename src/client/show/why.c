@@ -372,6 +372,27 @@ void why_orphans(const json_t *doc, struct buf *out)
     say(out, "orphans", buf_cstr(&text));
 }
 
+void why_left(const json_t *doc, struct buf *out)
+{
+    const json_t *left = json_object_get(doc, "containers_left");
+    const char *engine = doc_str(json_array_get(left, 0), "engine"), *slash = strrchr(engine, '/');
+    const char *program = slash ? slash + 1 : engine;
+    size_t n = json_array_size(left), i;
+    AUTO(buf_done) struct buf text = { 0 };
+    json_t *x;
+    if (n == 0)
+        return;
+    (void)buf_addf(&text,
+                   "%s has not removed %zu container%s, and tony tries again; or call: ", program,
+                   n, n == 1 ? "" : "s");
+    (void)buf_addf(&text, "%s rm --force", program);
+    json_array_foreach(left, i, x) if (i < TASKS_NAMED)(void)
+        buf_addf(&text, " %s", doc_str(x, "name"));
+    if (n > TASKS_NAMED)
+        (void)buf_addf(&text, " and %zu more", n - TASKS_NAMED);
+    say(out, "left", buf_cstr(&text));
+}
+
 /* If a time limit ended the job, append the name of the limit and how to raise it. */
 static void say_limit(const json_t *doc, struct buf *out)
 {
@@ -417,6 +438,7 @@ void why_failed(const json_t *doc, const char *log, size_t used, struct buf *out
     say_nodes(doc, &after);
     say_resize(doc, false, &after);
     why_orphans(doc, &after);
+    why_left(doc, &after);
     used += rows_of(buf_span(out)) + rows_of(buf_span(&after)) + 1;
     if (json_is_object(cause))
         say_tail(cause, used < ROWS ? ROWS - used : 0, out);
@@ -509,10 +531,11 @@ static void why_not_over(const json_t *doc, struct buf *out)
 
 static int why_json(json_t *doc)
 {
-    static const char *const members[] = { "application_id", "state",    "exit_code", "message",
-                                           "waiting",        "pausing",  "trouble",   "awaits",
-                                           "cause",          "failures", "bad_nodes", "resize",
-                                           "last_resize",    "policy",   "orphans" };
+    static const char *const members[] = {
+        "application_id", "state",  "exit_code", "message",        "waiting",   "pausing",
+        "trouble",        "awaits", "cause",     "failures",       "bad_nodes", "resize",
+        "last_resize",    "policy", "orphans",   "containers_left"
+    };
     json_t *out = json_object();
     for (size_t i = 0; i < ARRAY_LEN(members); i++) {
         json_t *v = json_object_get(doc, members[i]);

@@ -14,6 +14,8 @@ void why_failed(const json_t *doc, const char *log, size_t used, struct buf *out
 /* Append the tasks of a job that is over that may still run, and for how long; nothing if there are
  * none. */
 void why_orphans(const json_t *doc, struct buf *out);
+/* Append a line about containers that podman or docker has not removed, if there are any. */
+void why_left(const json_t *doc, struct buf *out);
 /* The path <dir>/logs/worker-1/<attempt>/stderr of the task that is the cause; NULL = there is
  * none. The caller frees it. */
 char *why_log(const char *dir, const json_t *doc);
