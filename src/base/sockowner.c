@@ -9,6 +9,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -30,6 +31,7 @@ struct ends {
     sa_family_t family;
     uint16_t own_port, peer_port;
     uint32_t own[4], peer[4]; /* IPv4: the first element */
+    bool listener;            /* ask for the socket that listens at the peer's address instead */
 };
 
 union address {
@@ -67,9 +69,9 @@ static int ends_of(int fd, struct ends *out)
 /* Is it a socket that a process holds? A closed socket that still waits for the end of its
  * connection has no inode, and the kernel names root as its owner: without this check, another user
  * could send bytes, close the socket and count as root. */
-static bool is_held(unsigned state, uint64_t inode)
+static bool is_held(const struct ends *x, unsigned state, uint64_t inode)
 {
-    return inode != 0 && state != TCP_LISTEN && state != TCP_TIME_WAIT;
+    return inode != 0 && (state == TCP_LISTEN) == x->listener && state != TCP_TIME_WAIT;
 }
 
 /* ---- netlink ---- */
@@ -93,6 +95,9 @@ static int ask(int fd, const struct ends *x)
     };
     memcpy(m.body.id.idiag_src, x->peer, sizeof m.body.id.idiag_src);
     memcpy(m.body.id.idiag_dst, x->own, sizeof m.body.id.idiag_dst);
+    if (x->listener)
+        m.body.id.idiag_dport =
+            0; /* no connection has this port, so the kernel finds the listener */
     struct sockaddr_nl kernel = { .nl_family = AF_NETLINK };
     ssize_t n = sendto(fd, &m, sizeof m, 0, (struct sockaddr *)&kernel, sizeof kernel);
     return n == (ssize_t)sizeof m ? 0 : n == -1 ? -errno : -EIO;
@@ -117,8 +122,8 @@ static int read_answer(int fd, const struct ends *x, uid_t *out_uid)
         m.head.nlmsg_len < NLMSG_LENGTH(sizeof(struct inet_diag_msg)))
         return -EPROTO;
     const struct inet_diag_msg *d = NLMSG_DATA(&m.head);
-    if (!is_held(d->idiag_state, d->idiag_inode) || d->id.idiag_sport != x->peer_port ||
-        d->id.idiag_dport != x->own_port)
+    if (!is_held(x, d->idiag_state, d->idiag_inode) || d->id.idiag_sport != x->peer_port ||
+        (!x->listener && d->id.idiag_dport != x->own_port))
         return -ENOENT;
     *out_uid = d->idiag_uid;
     return 0;
@@ -155,8 +160,14 @@ static bool next_word(struct span *line, struct span *out)
 }
 
 /* A line is "<number>: <own end> <other end> <state> .. .. .. <uid> .. <inode> ...". */
-static bool match_line(struct span line, struct span own, struct span other, unsigned *out_state,
-                       uid_t *out_uid, uint64_t *out_inode)
+struct line {
+    struct span own, other;
+    unsigned state;
+    uid_t uid;
+    uint64_t inode;
+};
+
+static bool read_line(struct span line, struct line *out)
 {
     struct span word[LINE_WORDS];
     int64_t uid, inode;
@@ -164,15 +175,16 @@ static bool match_line(struct span line, struct span own, struct span other, uns
     for (size_t i = 0; i < ARRAY_LEN(word); i++)
         if (!next_word(&line, &word[i]))
             return false;
-    if (!span_eq(word[1], own) || !span_eq(word[2], other) || word[3].len >= sizeof state ||
-        str_i64(word[7], 0, UINT32_MAX, "uid", &uid, NULL) < 0 ||
+    if (word[3].len >= sizeof state || str_i64(word[7], 0, UINT32_MAX, "uid", &uid, NULL) < 0 ||
         str_i64(word[9], 0, INT64_MAX, "inode", &inode, NULL) < 0)
         return false;
     memcpy(state, word[3].p, word[3].len);
     state[word[3].len] = '\0';
-    *out_state = (unsigned)strtoul(state, NULL, 16);
-    *out_uid = (uid_t)uid;
-    *out_inode = (uint64_t)inode;
+    *out = (struct line){ .own = word[1],
+                          .other = word[2],
+                          .state = (unsigned)strtoul(state, NULL, 16),
+                          .uid = (uid_t)uid,
+                          .inode = (uint64_t)inode };
     return true;
 }
 
@@ -187,38 +199,84 @@ static int by_proc(const struct ends *x, uid_t *out_uid)
         return -ENOMEM;
     if (fs_read(AT_FDCWD, path, &text, NULL) < 0)
         return -ENOTSUP;
-    struct span rest = buf_span(&text), line;
-    while (span_split(&rest, '\n', &line)) {
-        unsigned state;
-        uid_t uid;
-        uint64_t inode;
-        if (!match_line(line, buf_span(&own), buf_span(&other), &state, &uid, &inode))
+    struct span rest = buf_span(&text), one;
+    while (span_split(&rest, '\n', &one)) {
+        struct line l;
+        if (!read_line(one, &l) || !span_eq(l.own, buf_span(&own)) ||
+            !span_eq(l.other, buf_span(&other)))
             continue;
-        if (!is_held(state, inode))
+        if (!is_held(x, l.state, l.inode))
             return -ENOENT;
-        *out_uid = uid;
+        *out_uid = l.uid;
         return 0;
     }
     return -ENOENT;
 }
 
+/* Add the owners of the sockets in this file that listen at the peer's port, of any address: a
+ * socket of [::] also serves IPv4. */
+static int add_listeners(const char *path, const struct ends *x, bool *found, uid_t *out_uid)
+{
+    AUTO(buf_done) struct buf text = { .max = PROC_MAX };
+    char port[8];
+    if (fs_read(AT_FDCWD, path, &text, NULL) < 0)
+        return -ENOTSUP;
+    (void)snprintf(port, sizeof port, ":%04X", (unsigned)ntohs(x->peer_port));
+    struct span rest = buf_span(&text), one;
+    while (span_split(&rest, '\n', &one)) {
+        struct line l;
+        if (!read_line(one, &l) || !is_held(x, l.state, l.inode) || l.own.len < strlen(port) ||
+            !span_eqs(span_mem(l.own.p + l.own.len - strlen(port), strlen(port)), port))
+            continue;
+        if (*found && *out_uid != l.uid)
+            return -EPERM;
+        *found = true;
+        *out_uid = l.uid;
+    }
+    return 0;
+}
+
+static int listener_by_proc(const struct ends *x, uid_t *out_uid)
+{
+    bool found = false;
+    uid_t uid = 0;
+    int rc = add_listeners("/proc/net/tcp", x, &found, &uid);
+    if (rc == 0 && add_listeners("/proc/net/tcp6", x, &found, &uid) == -EPERM)
+        rc = -EPERM; /* a machine without IPv6 has no such file */
+    if (rc == 0 && found)
+        *out_uid = uid;
+    return rc < 0 ? rc : found ? 0 : -ENOENT;
+}
+
 /* ---- both ---- */
 
-static int owner(int fd, int (*by)(const struct ends *x, uid_t *out_uid), uid_t *out_uid)
+static int owner(int fd, bool listener, int (*by)(const struct ends *x, uid_t *out_uid),
+                 uid_t *out_uid)
 {
     struct ends x = { 0 };
     int rc = ends_of(fd, &x);
+    x.listener = listener;
     return rc < 0 ? rc : by(&x, out_uid);
 }
 
 int sock_peer_owner_netlink(int fd, uid_t *out_uid)
 {
-    return owner(fd, by_netlink, out_uid);
+    return owner(fd, false, by_netlink, out_uid);
 }
 
 int sock_peer_owner_proc(int fd, uid_t *out_uid)
 {
-    return owner(fd, by_proc, out_uid);
+    return owner(fd, false, by_proc, out_uid);
+}
+
+int sock_listener_owner_netlink(int fd, uid_t *out_uid)
+{
+    return owner(fd, true, by_netlink, out_uid);
+}
+
+int sock_listener_owner_proc(int fd, uid_t *out_uid)
+{
+    return owner(fd, true, listener_by_proc, out_uid);
 }
 
 int sock_peer_owner(int fd, uid_t *out_uid)
@@ -231,4 +289,17 @@ bool sock_peer_is_own(int fd)
 {
     uid_t uid;
     return sock_peer_owner(fd, &uid) == 0 && uid == geteuid();
+}
+
+/* If a program stops listening, the kernel resets the connections that it has not accepted. So a
+ * connection that still waits belongs to the program that listens now. */
+bool sock_service_is_own(int fd)
+{
+    uid_t uid;
+    int rc = sock_peer_owner(fd, &uid);
+    if (rc == -ENOENT)
+        rc = sock_listener_owner_netlink(fd, &uid);
+    if (rc == -ENOTSUP)
+        rc = sock_listener_owner_proc(fd, &uid);
+    return rc == 0 && uid == geteuid();
 }

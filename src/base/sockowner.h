@@ -19,8 +19,17 @@ int sock_peer_owner(int fd, uid_t *out_uid);
  * found out. */
 bool sock_peer_is_own(int fd);
 
+/* For the side that has connected: is the program that listens at the other end one of this user?
+ * Until that program accepts the connection, the other end has no owner. Then the owner of the
+ * socket that listens there counts. false also if that cannot be found out. */
+bool sock_service_is_own(int fd);
+
 /* The parts, for the tests: by netlink only, and by /proc/net/tcp only. */
 int sock_peer_owner_netlink(int fd, uid_t *out_uid);
 int sock_peer_owner_proc(int fd, uid_t *out_uid);
+/* Who listens at the other end? Errors as of sock_peer_owner(). By /proc -EPERM if another user
+ * listens at the same port of another address. */
+int sock_listener_owner_netlink(int fd, uid_t *out_uid);
+int sock_listener_owner_proc(int fd, uid_t *out_uid);
 
 #endif

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/sockowner.h"
 #include "base/util.h"
 #include "executor/executor_int.h"
 #include "executor/stream_int.h"
@@ -123,7 +124,12 @@ _Noreturn void stream_connect(struct stream_side *s)
     struct forward f = { .s = s, .in.max = 4 * IN_MAX };
     struct tunnel *t = &s->t;
     struct err e = { 0 };
-    f.fd = connect_port(s->request->port, &e);
+    uint32_t port = s->request->port;
+    f.fd = connect_port(port, &e);
+    /* A port that was reserved for the task: another user may have bound it before the task. */
+    bool reserved = port == s->x->port || port == s->x->tb_port;
+    if (f.fd >= 0 && reserved && !sock_service_is_own(f.fd))
+        f.fd = err_set(&e, EPERM, "port %u of the task's machine belongs to another user", port);
     if (f.fd < 0)
         tunnel_fail(t, &e);
     t->reader = (struct stream_reader){ .on_frame = on_frame, .arg = &f };

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/sockowner.h"
 #include "base/str.h"
 #include "base/util.h"
 
@@ -110,7 +111,8 @@ static bool check_file(struct task_ready *w)
 
 /* ---- a port ---- */
 
-static bool answers(const struct sockaddr *at, socklen_t len)
+/* own: the program that listens there must be one of this user. */
+static bool answers(const struct sockaddr *at, socklen_t len, bool own)
 {
     AUTO(close_p) int fd = socket(at->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     int error = 0;
@@ -129,24 +131,28 @@ static bool answers(const struct sockaddr *at, socklen_t len)
     socklen_t own_len = sizeof local, peer_len = sizeof peer;
     return getsockname(fd, (struct sockaddr *)&local, &own_len) == 0 &&
            getpeername(fd, (struct sockaddr *)&peer, &peer_len) == 0 &&
-           (own_len != peer_len || memcmp(&local, &peer, own_len) != 0);
+           (own_len != peer_len || memcmp(&local, &peer, own_len) != 0) &&
+           (!own || sock_service_is_own(fd));
 }
 
-static bool answers_at(const char *host, uint16_t port)
+static bool answers_at(const char *host, uint16_t port, bool own)
 {
     struct sockaddr_in v4 = { .sin_family = AF_INET, .sin_port = htons(port) };
     struct sockaddr_in6 v6 = { .sin6_family = AF_INET6, .sin6_port = htons(port) };
     if (inet_pton(AF_INET, host, &v4.sin_addr) == 1)
-        return answers((const struct sockaddr *)&v4, sizeof v4);
+        return answers((const struct sockaddr *)&v4, sizeof v4, own);
     return inet_pton(AF_INET6, host, &v6.sin6_addr) == 1 &&
-           answers((const struct sockaddr *)&v6, sizeof v6);
+           answers((const struct sockaddr *)&v6, sizeof v6, own);
 }
 
+/* Another user can bind a port that is reserved for the task before the task does, and then must
+ * not pass for it. A port that the job file names may belong to a service of the machine. */
 static bool check_port(const struct task_ready *w)
 {
     uint16_t port = w->fixed_port ? w->fixed_port : w->port;
-    return answers_at("127.0.0.1", port) || answers_at("::1", port) ||
-           (w->host[0] && answers_at(w->host, port));
+    bool own = !w->fixed_port;
+    return answers_at("127.0.0.1", port, own) || answers_at("::1", port, own) ||
+           (w->host[0] && answers_at(w->host, port, own));
 }
 
 /* ---- when ---- */

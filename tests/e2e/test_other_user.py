@@ -198,6 +198,35 @@ def test_the_server_of_the_ranks(victim, framework, variable):
     victim.settled()
 
 
+# Opens 500 connections, and holds all that the server does not close. $1: the port.
+FLOOD = """
+import socket, sys
+held = [socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=20) for _ in range(500)]
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_many_connections_of_another_user(victim):
+    """They do not keep the job's own ranks out."""
+    job = Gated(victim, 2, before='echo "$HOROVOD_GLOO_RENDEZVOUS_PORT" > port.new$TASK_INDEX; mv port.new$TASK_INDEX port$TASK_INDEX;',
+                framework="horovod").running()
+    wait_until((job.dir / "port1").exists, "the tasks know the port")
+    port = (job.dir / "port1").read_text().strip()
+    flood = subprocess.Popen([sys.executable, "-c", FLOOD, port], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                             user=OTHER, group=OTHER, extra_groups=[], cwd="/")
+    try:
+        assert flood.stdout.readline() == "ready\n"
+        said = subprocess.run([sys.executable, "-c", OWN, port], capture_output=True, text=True, timeout=60, **victim.user).stdout
+        assert "200 OK" in said and said.endswith("right\n"), said
+    finally:
+        flood.communicate("")
+    job.release_all()
+    job.over()
+    job.started_once()
+    victim.settled()
+
+
 def test_a_forwarded_port(victim):
     """tony forward listens on loopback, for processes of its own user only."""
     job = Gated(victim, 1).running()
@@ -238,3 +267,59 @@ def test_the_name_of_the_runtime_directory_is_taken(victim):
                        env=victim.env, capture_output=True, text=True, timeout=120, cwd="/")
     assert r.returncode == 0, r.stdout + r.stderr
     assert r.stdout.count("SUCCEEDED") >= 2 and f"/tmp/tony-{NOBODY}-" in r.stdout, r.stdout
+
+
+# Listens at a port that another user has reserved. $1: the port. Prints a line for each connection, with what it sent.
+LISTEN = """
+import socket, sys
+with socket.socket() as s:
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    s.bind(("127.0.0.1", int(sys.argv[1])))
+    s.listen()
+    print("bound", flush=True)
+    while True:
+        c, _ = s.accept()
+        print("connected", c.recv(100), flush=True)
+        c.sendall(b"welcome")
+        c.close()
+"""
+
+
+def test_a_port_that_another_user_has_taken(victim):
+    """
+    A port is reserved for a task by a socket that lets the task bind it, too, and the kernel lets another user do the
+    same. tony does not take that user's program for the TensorBoard or notebook of the task, and sends it nothing.
+    """
+    job = Gated(victim, 1, before='echo "$TB_PORT" > port.new; mv port.new port;', framework="tensorflow").running()
+    wait_until((job.dir / "port").exists, "the task knows its port")
+    port = int((job.dir / "port").read_text())
+    said = victim.base / "thief"
+    with open(said, "w") as out:
+        thief = subprocess.Popen([sys.executable, "-c", LISTEN, str(port)], stdout=out, user=OTHER, group=OTHER, extra_groups=[], cwd="/")
+    try:
+        wait_until(lambda: said.read_text().startswith("bound\n"), "the other user has the port")
+        # the executor looks whether a TensorBoard answers, and looks again
+        wait_until(lambda: said.read_text().count("connected b''") >= 2, "the executor does not believe it")
+        assert victim.status(job.app)["tensorboard"] is None
+        client = victim.start("forward", job.app, "worker:0", f"0:{port}")
+        local = int(re.search(r"127.0.0.1:(\d+) ->", client.stdout.readline()).group(1))
+        say = "import socket, sys; s = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); s.sendall(b'token'); print(s.recv(9))"
+        own = subprocess.run([sys.executable, "-c", say, str(local)], capture_output=True, text=True, timeout=60, **victim.user)
+        assert "welcome" not in own.stdout, own
+        assert f"port {port} of the task's machine belongs to another user" in client.stderr.readline()
+        client.send_signal(signal.SIGINT)
+        client.communicate(timeout=60)
+    finally:
+        thief.kill()
+        thief.wait()
+    assert "token" not in said.read_text()
+    serve = [sys.executable, "-c", LISTEN, str(port)]
+    board = subprocess.Popen(serve, stdout=subprocess.PIPE, text=True, cwd="/", **victim.user)
+    try:
+        wait_until(lambda: victim.status(job.app)["tensorboard"], "that of the job's own user is found")
+    finally:
+        board.kill()
+        board.communicate()
+    job.release_all()
+    job.over()
+    victim.settled()

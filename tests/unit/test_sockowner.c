@@ -126,6 +126,75 @@ static void another_user(void **state)
     close(listener);
 }
 
+typedef int (*listener_fn)(int fd, uid_t *out_uid);
+static const listener_fn listener_ways[] = { sock_listener_owner_netlink,
+                                             sock_listener_owner_proc };
+
+/* Before and after the service has accepted the connection. */
+static void own_service(void **state)
+{
+    (void)state;
+    for (int v6 = 0; v6 < 2; v6++) {
+        union address at;
+        int listener = listen_on(v6, &at);
+        if (listener == -1)
+            continue;
+        int fd = dial(&at);
+        assert_true(sock_service_is_own(fd));
+        for (size_t i = 0; i < ARRAY_LEN(listener_ways); i++) {
+            uid_t uid = NOBODY;
+            assert_int_equal(listener_ways[i](fd, &uid), 0);
+            assert_int_equal(uid, geteuid());
+        }
+        int peer = accept(listener, NULL, NULL);
+        close(listener); /* the service accepts no more connections */
+        assert_true(sock_service_is_own(fd));
+        close(peer);
+        assert_false(sock_service_is_own(fd));
+        close(fd);
+    }
+}
+
+static void service_of_another_user(void **state)
+{
+    union address at;
+    int go[2];
+    char byte = 0;
+    (void)state;
+    if (geteuid() != 0)
+        skip(); /* only root can act as another user */
+    assert_int_equal(pipe(go), 0);
+    int listener;
+    /* The owner of a socket is the user who has made it. */
+    assert_int_equal(seteuid(NOBODY), 0);
+    listener = listen_on(false, &at);
+    assert_int_equal(seteuid(0), 0);
+    int fd = dial(&at);
+    assert_false(sock_service_is_own(fd));
+    for (size_t i = 0; i < ARRAY_LEN(listener_ways); i++) {
+        uid_t uid = 0;
+        assert_int_equal(listener_ways[i](fd, &uid), 0);
+        assert_int_equal(uid, NOBODY);
+    }
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (setuid(NOBODY) == -1)
+            _exit(1);
+        int peer = accept(listener, NULL, NULL);
+        _exit(peer == -1 || read(go[0], &byte, 1) != 1);
+    }
+    assert_false(sock_service_is_own(fd));
+    assert_int_equal(write(go[1], &byte, 1), 1);
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_false(sock_service_is_own(fd));
+    close(fd);
+    close(listener);
+    close(go[0]);
+    close(go[1]);
+}
+
 static void no_connection(void **state)
 {
     union address at;
@@ -148,6 +217,8 @@ int main(void)
         cmocka_unit_test(own_connections),
         cmocka_unit_test(a_closed_socket_has_no_owner),
         cmocka_unit_test(another_user),
+        cmocka_unit_test(own_service),
+        cmocka_unit_test(service_of_another_user),
         cmocka_unit_test(no_connection),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
