@@ -209,13 +209,30 @@ def test_logs_of_several_tasks(lab):
     assert r.returncode == 2 and "has no task 'worker:9'" in r.stderr and r.stdout == ""
 
 
+def test_logs_since(lab):
+    """The file `times` says how long the logs were at which time. What was written later is shown, also with --grep and -n."""
+    app = app_of(lab.run("run", lab.workers("echo old; echo new 1; echo new 2; echo bad >&2")))
+    times = lab.home / "history" / app / "logs/worker-0/1/times"  # a task that ran for less than 10 s has none
+    times.write_text(f"{int(time.time() * 1000) - 3600000} 4 0\n")
+
+    def shown(*options):
+        return lab.ok("logs", app, "worker:0", "--stdout", *options).splitlines()
+    assert shown("--since", "10m")[-2:] == ["new 1", "new 2"] and "old" not in shown("--since", "10m")
+    assert shown("--since", "2h")[-3:] == ["old", "new 1", "new 2"]
+    assert shown("--since", "10m", "--grep", "o|1") == ["new 1"]
+    assert shown("--since", "10m", "-n", "1")[-1:] == ["new 2"] and "new 1" not in shown("--since", "10m", "-n", "1")
+    assert "bad" in lab.ok("logs", app, "worker:0", "--stderr", "--since", "10m")
+    r = lab.run("logs", app, "--since", "soon")
+    assert r.returncode == 2 and "--since" in r.stderr
+
+
 def test_logs_grep(lab):
     app = app_of(lab.run("run", lab.workers("for i in 1 2 3; do echo line $i; done; printf end", 2)))
     assert lab.ok("logs", app, "worker:1", "--stdout", "--grep", "line [13]|end") == "line 1\nline 3\nend\n"
     assert lines_of(lab.ok("logs", app, "--grep", "2$")) == ["worker:0 | line 2", "worker:1 | line 2"]
     assert lab.ok("logs", app, "--grep", "nothing") == ""
     r = lab.run("logs", app, "--grep", "(")
-    assert r.returncode == 2 and "is no regular expression" in r.stderr
+    assert r.returncode == 2 and "is not a regular expression" in r.stderr
 
 
 def test_following_several_tasks_never_mixes_their_lines(lab):
