@@ -7,7 +7,7 @@
 
 #include "base/base.h"
 
-static const char *const type_names[CLAIM_TYPES] = { "memory", "GPUs" }; /* in sentences */
+static const char *const type_names[CLAIM_TYPES] = { "memory", "GPUs", "cores" }; /* in sentences */
 
 /* The nodes as part_divide() gets them. */
 struct problem {

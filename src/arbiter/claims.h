@@ -28,12 +28,12 @@
 
 struct err;
 
-/* The types of resource. The scheduler of YARN counts cores only if it is configured to, so no
- * decision depends on them. */
-enum { CLAIM_MEMORY_MIB, CLAIM_GPUS, CLAIM_TYPES };
+/* The types of resource. The scheduler of YARN counts cores only if it is configured to, so on YARN
+ * no node has cores, no job needs any, and no decision depends on them. */
+enum { CLAIM_MEMORY_MIB, CLAIM_GPUS, CLAIM_VCORES, CLAIM_TYPES };
 
 struct claims_node {
-    const char *name;            /* "host:port" of its node manager; borrowed */
+    const char *name;            /* as masters name it; borrowed */
     struct part_amount capacity; /* of the whole node */
     struct part_amount taken;    /* amounts that no decision can free: see above */
 };

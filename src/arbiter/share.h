@@ -19,6 +19,7 @@ struct share_needs {
     uint32_t n;        /* of the elastic role, as submitted */
     uint32_t min, max; /* 1 <= min < max */
     uint32_t each_gpus, fixed_gpus;
+    uint32_t each_vcores;      /* 0 = they do not count */
     uint32_t fixed_containers; /* containers of all other roles, without the master's */
     uint64_t each_mib, fixed_mib, master_mib;
     uint32_t weight;

@@ -382,18 +382,19 @@ static const struct command table[] = {
       .max_args = 1,
       .fn = cmd_simulate },
     { .name = "arbiter",
-      .usage = "arbiter run|start|stop|status|key --queue NAME [--cluster yarn] [--policy NAME] "
-               "[--once] "
+      .usage = "arbiter run|start|stop|status|key --queue NAME [--cluster yarn|slurm] "
+               "[--policy NAME] [--once] "
                "[--dry-run] [--conf KEY=VALUE] [--json]",
-      .summary = "divide a queue of YARN among running jobs",
+      .summary = "divide a queue of YARN, or a partition of Slurm, among running jobs",
       .examples = "  tony arbiter run --queue ml\n"
                   "  tony arbiter run --queue ml --policy drf --once --dry-run\n"
-                  "  tony arbiter start --queue ml\n",
+                  "  tony arbiter start --queue ml\n"
+                  "  tony arbiter start --cluster slurm --queue gpu\n",
       .text = "Asks the masters of the jobs in the queue to shrink or to grow, as a policy says, "
               "until it is killed. Jobs run on\n"
-              "without it. start runs it as an application of its own on YARN. key prints the "
-              "public key with which it may resize\n"
-              "the jobs of other users. docs/arbiter.md says which jobs it may resize.\n",
+              "without it. start runs it as an application of its own on the cluster. key prints "
+              "the public key with which it may resize\n"
+              "the jobs of other users, on YARN. docs/arbiter.md says which jobs it may resize.\n",
       .options = OPT_BIT(OPT_CLUSTER) | OPT_BIT(OPT_QUEUE) | OPT_BIT(OPT_POLICY) |
                  OPT_BIT(OPT_ONCE) | OPT_BIT(OPT_DRY_RUN) | OPT_BIT(OPT_CONF) | OPT_BIT(OPT_JSON),
       .min_args = 1,

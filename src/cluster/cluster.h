@@ -4,7 +4,7 @@
  * which connects a master to the same cluster. A cluster is a const table of functions, struct
  * cluster_ops; the contract of each member stands above it.
  *
- * Clusters: `local` (the pool of this machine) and `yarn`. A cluster of a third party is built
+ * Clusters: `local` (the pool of this machine), `yarn` and `slurm`. A cluster of a third party is built
  * outside src/ (clusters_more); tests/foreign/shed.c is one.
  *
  * Output   Nothing in src/cluster prints. A cluster returns values and errors, and tells the rest
@@ -37,6 +37,7 @@ struct conn_ops;
 struct history_rows; /* history/history.h */
 struct job_spec;     /* conf/conf.h */
 struct loop;
+struct queue_ops; /* cluster/queue.h */
 struct ship_item; /* storage/store.h */
 struct tls_key;   /* codec/tls.h */
 
@@ -348,8 +349,9 @@ struct cluster_ops {
     const char *scheme;
     /* Why it is not known when a job will start, for `tony plan --when`. NULL: the pool knows. */
     const char *no_forecast;
-    /* Why `tony arbiter` cannot divide the jobs of this cluster, and what to do instead. NULL: only
-     * queues of YARN can be divided. */
+    /* What `tony arbiter` needs of this cluster. NULL: it cannot divide the jobs of this cluster;
+     * the texts say why, and what to do instead. */
+    const struct queue_ops *queue;
     const char *no_arbiter, *no_arbiter_hint;
     /* Is this machine set up as a client of this cluster, by the environment of the user? Then
      * commands without --cluster go to it. It asks no server. NULL = never. */

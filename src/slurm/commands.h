@@ -5,6 +5,7 @@
  *
  * command.c  runs a command
  * parse.c    reads the output of sinfo, squeue, scontrol and sbatch
+ * parse_queue.c  reads what they print about a whole partition
  * ask.c      questions about a job
  * why.c      what its answers mean, in words
  *
@@ -50,6 +51,38 @@ typedef VEC(struct slurm_node) slurm_nodes;
  * -ENOMEM. Damaged lines, and nodes that run no jobs, are skipped. */
 #define SLURM_NODE_FIELDS "%N|%P|%c|%m|%G|%t"
 int slurm_parse_nodes(struct span text, bool default_only, slurm_nodes *out);
+
+/* ---- what is taken in a partition, for an arbiter ---- */
+
+struct slurm_amounts {
+    uint64_t memory_mib;
+    uint32_t vcores, gpus;
+};
+struct slurm_use { /* a node */
+    char *name;
+    struct slurm_amounts capacity, used; /* used: by all jobs of all users and partitions */
+    bool usable;                         /* it runs jobs, or may later */
+};
+typedef VEC(struct slurm_use) slurm_uses;
+/* Read the output of sinfo -h -N -p PARTITION -O SLURM_USE_FIELDS. Damaged lines are skipped. 0 or
+ * -ENOMEM. The caller ends *out, also after an error. */
+#define SLURM_USE_FIELDS                                                                           \
+    "NodeList:|,CPUsState:|,Memory:|,AllocMem:|,Gres:|,GresUsed:|,StateCompact:|"
+int slurm_parse_uses(struct span text, slurm_uses *out);
+void slurm_uses_done(slurm_uses *v);
+
+struct slurm_held { /* a job, and the nodes that it has */
+    char number[32], state[24], name[120];
+    struct strv nodes;
+};
+typedef VEC(struct slurm_held) slurm_helds;
+/* Read the output of squeue -h -o SLURM_HELD_FIELDS. Damaged lines and heterogeneous jobs are
+ * skipped. 0 or -ENOMEM. The caller ends *out, also after an error. */
+#define SLURM_HELD_FIELDS "%i|%T|%N|%j"
+int slurm_parse_helds(struct span text, slurm_helds *out);
+void slurm_helds_done(slurm_helds *v);
+/* Append the names of a list such as "n[1-3,07],m5". -EBADMSG or -ENOMEM. */
+int slurm_expand_nodes(struct span list, struct strv *out);
 
 /* ---- a job ---- */
 

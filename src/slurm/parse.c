@@ -8,16 +8,13 @@
 #include "base/base.h"
 #include "base/map.h"
 #include "slurm/commands.h"
+#include "slurm/parse_int.h"
 
-enum {
-    SHAPES_MAX = 64,     /* kinds of nodes in a partition; further ones are left out */
-    COUNT_MAX = 1 << 20, /* of cores or GPUs of a node */
-};
+enum { SHAPES_MAX = 64 }; /* kinds of nodes in a partition; further ones are left out */
 
 /* ---- sinfo ---- */
 
-/* "gpu:a100:4(S:0-1),gpu:2" -> 6 */
-static uint32_t count_gpus(struct span gres)
+uint32_t slurm_count_gpus(struct span gres)
 {
     struct span item;
     int64_t n = 0;
@@ -31,15 +28,14 @@ static uint32_t count_gpus(struct span gres)
             continue;
         const char *colon = memrchr(item.p, ':', item.len);
         if (colon && str_i64(span_mem(colon + 1, (size_t)(item.p + item.len - colon - 1)), 0,
-                             COUNT_MAX, "gres", &count, NULL) < 0)
+                             SLURM_COUNT_MAX, "gres", &count, NULL) < 0)
             count = 1; /* "gpu:a100": one of that type */
-        n = MIN(n + count, (int64_t)COUNT_MAX);
+        n = MIN(n + count, (int64_t)SLURM_COUNT_MAX);
     }
     return (uint32_t)n;
 }
 
-/* "64+": at least 64. */
-static bool read_number(struct span text, int64_t *out)
+bool slurm_read_number(struct span text, int64_t *out)
 {
     text = span_trim(text);
     if (text.len && text.p[text.len - 1] == '+')
@@ -47,8 +43,8 @@ static bool read_number(struct span text, int64_t *out)
     return str_i64(text, 0, INT64_MAX >> 20, "number", out, NULL) == 0;
 }
 
-/* May a node in this state run jobs, now or later? "idle", "mix", "alloc", "comp", "resv", ... */
-static bool is_usable(struct span state)
+/* "idle", "mix", "alloc", "comp", "resv", ... */
+bool slurm_node_is_usable(struct span state)
 {
     static const char *const out[] = { "down", "drain", "drng", "fail", "inval", "unk", "boot" };
     for (size_t i = 0; i < ARRAY_LEN(out); i++)
@@ -69,11 +65,13 @@ static bool read_line(struct span text, struct line *out)
     if (!span_split(&text, '|', &out->name) || !span_split(&text, '|', &out->partition) ||
         !span_split(&text, '|', &cpus) || !span_split(&text, '|', &memory) ||
         !span_split(&text, '|', &gres) || !span_split(&text, '|', &state) || !out->name.len ||
-        !read_number(cpus, &vcores) || !read_number(memory, &mib) || !is_usable(span_trim(state)))
+        !slurm_read_number(cpus, &vcores) || !slurm_read_number(memory, &mib) ||
+        !slurm_node_is_usable(span_trim(state)))
         return false;
     out->partition = span_trim(out->partition);
-    out->node = (struct slurm_node){ 1, (uint64_t)mib, (uint32_t)MIN(vcores, (int64_t)COUNT_MAX),
-                                     count_gpus(gres) };
+    out->node =
+        (struct slurm_node){ 1, (uint64_t)mib, (uint32_t)MIN(vcores, (int64_t)SLURM_COUNT_MAX),
+                             slurm_count_gpus(gres) };
     return true;
 }
 
@@ -133,7 +131,7 @@ int slurm_parse_nodes(struct span text, bool default_only, slurm_nodes *out)
 
 /* ---- squeue and sbatch ---- */
 
-static void copy(struct span from, char *to, size_t size)
+void slurm_copy(struct span from, char *to, size_t size)
 {
     size_t n = MIN(from.len, size - 1);
     if (n)
@@ -149,8 +147,8 @@ static bool read_state(struct span line, struct slurm_state *out)
     if (!line.len || !span_split(&line, '|', &state))
         return false;
     (void)span_split(&line, '|', &reason);
-    copy(span_trim(state), out->state, sizeof out->state);
-    copy(span_trim(reason), out->reason, sizeof out->reason);
+    slurm_copy(span_trim(state), out->state, sizeof out->state);
+    slurm_copy(span_trim(reason), out->reason, sizeof out->reason);
     out->components = line.len > 0 && memchr(line.p, '+', line.len);
     return true;
 }
@@ -202,7 +200,7 @@ int slurm_parse_number(struct span text, char out[static 32])
         n++;
     if (n == 0 || n >= 32 || (n < id.len && !strchr("; \n", id.p[n])))
         return -EBADMSG;
-    copy(span_mem(id.p, n), out, 32);
+    slurm_copy(span_mem(id.p, n), out, 32);
     return 0;
 }
 
@@ -225,7 +223,7 @@ static int64_t read_time(struct span text)
 {
     char copied[32];
     struct tm tm = { .tm_isdst = -1 };
-    copy(text, copied, sizeof copied);
+    slurm_copy(text, copied, sizeof copied);
     const char *end = strptime(copied, "%Y-%m-%dT%H:%M:%S", &tm);
     time_t t = end && *end == '\0' ? mktime(&tm) : 0;
     return t > 0 ? (int64_t)t : 0;
@@ -251,8 +249,8 @@ static int read_job(struct span line, struct slurm_job *out)
                 fields[i].value = word;
     }
     int64_t n = 0;
-    copy(fields[0].value, out->is.state, sizeof out->is.state);
-    copy(fields[1].value, out->is.reason, sizeof out->is.reason);
+    slurm_copy(fields[0].value, out->is.state, sizeof out->is.state);
+    slurm_copy(fields[1].value, out->is.reason, sizeof out->is.reason);
     out->end_s = read_time(fields[2].value);
     out->requeue = span_eqs(fields[3].value, "1");
     if (fields[4].value.len && str_i64(fields[4].value, 0, INT32_MAX, "Restarts", &n, NULL) == 0)

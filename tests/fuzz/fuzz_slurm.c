@@ -19,6 +19,30 @@ static void check_text(const char *s, size_t size)
             abort(); /* people read it on a terminal */
 }
 
+static void check_partition(struct span text)
+{
+    slurm_uses uses = { 0 };
+    slurm_helds helds = { 0 };
+    struct strv names = { 0 };
+    if (slurm_parse_uses(text, &uses) == 0)
+        for (size_t i = 0; i < uses.n; i++) {
+            check_text(uses.v[i].name, strlen(uses.v[i].name) + 1);
+            if (uses.v[i].capacity.gpus > 1 << 20 || uses.v[i].used.vcores > 1 << 20)
+                abort();
+        }
+    if (slurm_parse_helds(text, &helds) == 0)
+        for (size_t i = 0; i < helds.n; i++) {
+            check_text(helds.v[i].state, sizeof helds.v[i].state);
+            check_text(helds.v[i].name, sizeof helds.v[i].name);
+        }
+    (void)slurm_expand_nodes(text, &names);
+    for (size_t i = 0; i < names.n; i++)
+        check_text(names.v[i], strlen(names.v[i]) + 1);
+    slurm_uses_done(&uses);
+    slurm_helds_done(&helds);
+    strv_done(&names);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct span text = span_mem(data, size);
@@ -31,6 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             if (nodes.v[i].n == 0 || nodes.v[i].gpus > 1 << 20 || nodes.v[i].vcores > 1 << 20)
                 abort();
     vec_done(&nodes);
+    check_partition(text);
     slurm_parse_state(text, &state);
     check_text(state.state, sizeof state.state);
     check_text(state.reason, sizeof state.reason);

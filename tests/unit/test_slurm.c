@@ -51,6 +51,84 @@ static void nodes_of_sinfo(void **state)
     vec_done(&v);
 }
 
+static void uses_of_sinfo(void **state)
+{
+    (void)state;
+    slurm_uses v = { 0 };
+    static const char text[] = "n1|3/5/0/8|4000|1200|gpu:a100:4(S:0-1)|gpu:a100:2(IDX:0-1)|mix|\n"
+                               "n2|0/0/8/8|4000|0|(null)|(null)|down*|\n"
+                               "n3|8/0/0/8|64000|N/A|(null)||alloc|\n"
+                               "n4|8/0/0|4000|0|(null)|(null)|idle|\n"
+                               "|0/8/0/8|4000|0|(null)|(null)|idle|\n"
+                               "n5|0/8/0/8|much|0|(null)|(null)|idle|\n"
+                               "n6|0/8/0/8|4000\n\n";
+    assert_int_equal(slurm_parse_uses(span_of(text), &v), 0);
+    assert_int_equal(v.n, 3);
+    assert_string_equal(v.v[0].name, "n1");
+    assert_true(v.v[0].usable && !v.v[1].usable && v.v[2].usable);
+    assert_int_equal(v.v[0].capacity.vcores, 8);
+    assert_int_equal(v.v[0].used.vcores, 3);
+    assert_int_equal(v.v[0].capacity.memory_mib, 4000);
+    assert_int_equal(v.v[0].used.memory_mib, 1200);
+    assert_int_equal(v.v[0].capacity.gpus, 4);
+    assert_int_equal(v.v[0].used.gpus, 2);
+    assert_int_equal(v.v[2].used.memory_mib, 0);
+    slurm_uses_done(&v);
+}
+
+static void names_of_nodes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *list, *names; /* NULL: the list is damaged */
+    } cases[] = { { "n1", "n1" },
+                  { "n[1-3]", "n1 n2 n3" },
+                  { "n[08-11,3],m5", "n08 n09 n10 n11 n3 m5" },
+                  { "r[1-2]n[1-2]x", "r1n1x r1n2x r2n1x r2n2x" },
+                  { "[1-2]", "1 2" },
+                  { "a,,b", "a b" },
+                  { "", "" },
+                  { "n[3-1]", "" },
+                  { "n[1-", NULL },
+                  { "n[1-x]", NULL },
+                  { "n[-2]", NULL },
+                  { "n[0-999999999]", NULL },
+                  { "a[1]b[1]c[1]d[1]e[1]f", NULL } };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct strv v = { 0 };
+        AUTO(buf_done) struct buf text = { 0 };
+        int rc = slurm_expand_nodes(span_of(cases[i].list), &v);
+        assert_int_equal(rc, cases[i].names ? 0 : -EBADMSG);
+        for (size_t k = 0; k < v.n; k++)
+            assert_int_equal(buf_addf(&text, "%s%s", k ? " " : "", v.v[k]), 0);
+        if (cases[i].names)
+            assert_string_equal(text.len ? buf_cstr(&text) : "", cases[i].names);
+        strv_done(&v);
+    }
+}
+
+static void jobs_of_squeue(void **state)
+{
+    (void)state;
+    slurm_helds v = { 0 };
+    static const char text[] = "12|RUNNING|n[1-2]|tony-x\n"
+                               "13|PENDING||tony-further-application_1_0001\n"
+                               "14+0|RUNNING|n3|a component\n"
+                               "15|RUNNING|n[3|damaged\n"
+                               "16|RUNNING\n"
+                               "17|COMPLETING|n4|a|b\n";
+    assert_int_equal(slurm_parse_helds(span_of(text), &v), 0);
+    assert_int_equal(v.n, 3);
+    assert_string_equal(v.v[0].number, "12");
+    assert_string_equal(v.v[0].state, "RUNNING");
+    assert_int_equal(v.v[0].nodes.n, 2);
+    assert_string_equal(v.v[0].nodes.v[1], "n2");
+    assert_int_equal(v.v[1].nodes.n, 0);
+    assert_string_equal(v.v[1].name, "tony-further-application_1_0001");
+    assert_string_equal(v.v[2].name, "a|b");
+    slurm_helds_done(&v);
+}
+
 static void numbers_of_sbatch(void **state)
 {
     (void)state;
@@ -454,6 +532,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nodes_of_sinfo),
+        cmocka_unit_test(uses_of_sinfo),
+        cmocka_unit_test(names_of_nodes),
+        cmocka_unit_test(jobs_of_squeue),
         cmocka_unit_test(numbers_of_sbatch),
         cmocka_unit_test(states_of_squeue),
         cmocka_unit_test(jobs_of_scontrol),

@@ -6,8 +6,9 @@
 
 #include "client/client_int.h"
 #include "client/policy/allocate.h"
-#include "cluster/yarn/table.h"
 #include "conf/conf.h"
+
+enum { QUIET_PAUSE_MS = 20000, SILENT_PAUSE_MS = 60000 };
 
 /* ---- claims ---- */
 
@@ -18,12 +19,18 @@ static bool may_change(const struct arbiter_job *j)
     return j->is_elastic && !j->changing && !j->in_vain;
 }
 
-static struct part_amount amount(uint64_t memory_mib, uint32_t gpus)
+static struct part_amount amount(uint64_t memory_mib, uint32_t gpus, uint32_t vcores)
 {
     struct part_amount p = { { 0 } };
     p.v[CLAIM_MEMORY_MIB] = (int64_t)MIN(memory_mib, (uint64_t)PART_AMOUNT_MAX);
     p.v[CLAIM_GPUS] = gpus;
+    p.v[CLAIM_VCORES] = vcores;
     return p;
+}
+
+static struct part_amount each_of(const struct arbiter_job *j)
+{
+    return amount(j->needs.each_mib, j->needs.each_gpus, j->needs.each_vcores);
 }
 
 static struct part_claim claim_of(const struct arbiter_job *j, size_t arrival, int64_t now)
@@ -34,8 +41,8 @@ static struct part_claim claim_of(const struct arbiter_job *j, size_t arrival, i
     return (struct part_claim){ .id = j->id,
                                 .runs = j->runs,
                                 .pinned = j->runs && patience_is_over(&j->follows, now),
-                                .fixed = amount(x->fixed_mib + master_mib, x->fixed_gpus),
-                                .each = amount(x->each_mib, x->each_gpus),
+                                .fixed = amount(x->fixed_mib + master_mib, x->fixed_gpus, 0),
+                                .each = each_of(j),
                                 .min = x->min,
                                 .max = x->max,
                                 .at = j->at.v,
@@ -51,22 +58,29 @@ static struct part_claim claim_of(const struct arbiter_job *j, size_t arrival, i
                                 .waited_s = j->runs ? 0 : MAX(waited_ms, 0.0) / 1000 };
 }
 
+static void subtract(struct part_amount *from, const struct part_amount *each, uint32_t n)
+{
+    for (int t = 0; t < CLAIM_TYPES; t++)
+        from->v[t] -= each->v[t] * n;
+}
+
 /* Set the amounts that no decision can free: all that is used, without the containers of the
  * claims. A waiting job may hold some of its containers already; these do not count as used,
- * because the job can use them. */
+ * because the job can use them. Nodes that a job has, and does not use, are on their way back. */
 static void set_taken(struct arbiter *a)
 {
     for (size_t i = 0; i < a->nodes.n; i++)
         a->nodes.v[i].taken = a->used.v[i];
     for (size_t i = 0; i < a->jobs.n; i++) {
         const struct arbiter_job *j = &a->jobs.v[i];
+        struct part_amount each = each_of(j);
         if (!may_change(j))
             continue;
-        for (size_t k = 0; k < j->at.n; k++) {
-            struct part_amount *taken = &a->nodes.v[j->at.v[k].node].taken;
-            taken->v[CLAIM_MEMORY_MIB] -= (int64_t)(j->needs.each_mib * j->at.v[k].n);
-            taken->v[CLAIM_GPUS] -= (int64_t)j->needs.each_gpus * j->at.v[k].n;
-        }
+        for (size_t k = 0; k < j->at.n; k++)
+            subtract(&a->nodes.v[j->at.v[k].node].taken, &each, j->at.v[k].n);
+        for (size_t k = 0; k < j->shares.n; k++)
+            if (!steps_uses(j, &j->shares.v[k]))
+                subtract(&a->nodes.v[j->shares.v[k].node].taken, &each, 1);
     }
     for (size_t i = 0; i < a->nodes.n; i++)
         for (int t = 0; t < CLAIM_TYPES; t++)
@@ -76,16 +90,14 @@ static void set_taken(struct arbiter *a)
 /* Subtract from the queue's limit all that its applications use beside the containers of claims. */
 static void set_limit(struct arbiter *a)
 {
-    for (int t = 0; t < CLAIM_TYPES; t++) {
-        int64_t others = a->queue_used.v[t];
-        for (size_t i = 0; i < a->jobs.n; i++) {
-            const struct arbiter_job *j = &a->jobs.v[i];
-            int64_t each =
-                t == CLAIM_GPUS ? (int64_t)j->needs.each_gpus : (int64_t)j->needs.each_mib;
-            others -= may_change(j) ? each * (int64_t)j->n_containers : 0;
-        }
-        a->limit.v[t] = MAX(a->limit.v[t] - MAX(others, INT64_C(0)), INT64_C(0));
+    struct part_amount others = a->queue_used;
+    for (size_t i = 0; i < a->jobs.n; i++) {
+        struct part_amount each = each_of(&a->jobs.v[i]);
+        if (may_change(&a->jobs.v[i]))
+            subtract(&others, &each, a->jobs.v[i].n_containers);
     }
+    for (int t = 0; t < CLAIM_TYPES; t++)
+        a->limit.v[t] = MAX(a->limit.v[t] - MAX(others.v[t], INT64_C(0)), INT64_C(0));
 }
 
 /* The claims of one round; jobs[k] is the job of claims[k]. */
@@ -123,6 +135,39 @@ static int make_claims(struct arbiter *a, struct round *r)
     return 0;
 }
 
+/* ---- sentences ---- */
+
+/* The sentence of the policy. On a cluster that gives nodes, its "containers" are nodes. */
+static const char *sentence(const struct arbiter *a, const struct part_target *t,
+                            char out[static PART_WHY_MAX])
+{
+    static const char from[] = "container", to[] = "node";
+    size_t n = 0;
+    for (const char *p = t->why; *p && n + 1 < PART_WHY_MAX; p++) {
+        if (!a->ops->gives_nodes || !str_starts(p, from)) {
+            out[n++] = *p;
+            continue;
+        }
+        for (size_t i = 0; to[i] && n + 1 < PART_WHY_MAX; i++)
+            out[n++] = to[i];
+        p += strlen(from) - 1;
+    }
+    out[n] = '\0';
+    return out;
+}
+
+/* A waiting job: the cluster starts it with the size of its first allocation. */
+static void print_start(const struct arbiter_job *j, const struct part_target *t, const char *why)
+{
+    const char *reason = strstr(why, ": ");
+    uint32_t first = j->step.n ? j->step.base_n : t->n, n = steps_instances(j, t->n);
+    if (n > first)
+        (void)printf("%s  starts with %u, and grows to %u  %s\n", j->id, first, n,
+                     reason ? reason + 2 : why);
+    else
+        (void)printf("%s  starts with %u  %s\n", j->id, first, why);
+}
+
 /* ---- asking the masters ---- */
 
 /* Check the jobs that were asked in earlier rounds. true: one of them still changes. */
@@ -151,19 +196,24 @@ static bool some_job_changes(struct arbiter *a)
     return changes;
 }
 
-/* true: the job was asked, and has not refused. */
-static bool ask_job(struct arbiter *a, struct arbiter_job *j, const struct part_target *t)
+/* Ask for n containers, or nodes. true: the job was asked, and has not refused. */
+static bool ask_for(struct arbiter *a, struct arbiter_job *j, uint32_t n, struct wish *w,
+                    const struct part_target *t)
 {
     struct err e = { 0 };
+    char reason[PART_WHY_MAX];
     AUTO(free_p)
-    char *why =
-        str_printf("the arbiter of queue '%s', policy %s: %s", a->queue, a->policy->name, t->why);
+    char *why = str_printf("the arbiter of %s '%s', policy %s: %s", a->ops->what, a->queue,
+                           a->policy->name, sentence(a, t, reason));
     int64_t now = clock_mono_ms();
     if (a->dry || !why)
         return false;
-    j->asked_n = t->n;
+    w->why = why;
+    w->grow = n > j->n;
+    j->asked_n = n;
     j->asked_ms = now;
-    if (arbiter_ask_wish(a, j, t, why, &e) == 0)
+    a->acted = true;
+    if (arbiter_ask_wish(a, j, w, &e) == 0)
         return true;
     client_note("job %s stays as it is: %s", j->id, e.msg);
     j->asked_ms = 0;
@@ -171,23 +221,32 @@ static bool ask_job(struct arbiter *a, struct arbiter_job *j, const struct part_
     return false;
 }
 
+static bool ask_job(struct arbiter *a, struct arbiter_job *j, const struct part_target *t)
+{
+    struct wish w = { .instances = t->n, .at = t->at, .n_at = t->n_at };
+    return ask_for(a, j, t->n, &w, t);
+}
+
 /* ---- one round ---- */
 
 /* Print the target of the job, unless the last round printed the same. */
-static void print_change(struct arbiter_job *j, const struct part_target *t)
+static void print_change(const struct arbiter *a, struct arbiter_job *j,
+                         const struct part_target *t)
 {
+    char why[PART_WHY_MAX];
     bool is_new = !j->was_printed || j->printed_n != t->n || j->printed_verdict != t->verdict;
     j->was_printed = true;
     j->printed_n = t->n;
     j->printed_verdict = t->verdict;
     if (t->verdict == PART_KEEPS || !is_new)
         return;
+    (void)sentence(a, t, why);
     if (j->runs)
-        (void)printf("%s  %u -> %u  %s\n", j->id, j->n, t->n, t->why);
+        (void)printf("%s  %u -> %u  %s\n", j->id, j->instances, steps_instances(j, t->n), why);
     else if (t->n)
-        (void)printf("%s  starts with %u  %s\n", j->id, t->n, t->why);
+        print_start(j, t, why);
     else
-        (void)printf("%s  waits  %s\n", j->id, t->why);
+        (void)printf("%s  waits  %s\n", j->id, why);
 }
 
 static json_t *nodes_json(const struct arbiter *a, const struct part_target *t)
@@ -199,17 +258,25 @@ static json_t *nodes_json(const struct arbiter *a, const struct part_target *t)
     return nodes;
 }
 
+/* In instances; 0 = the job waits. */
+static json_int_t target_of(const struct round *r, size_t i)
+{
+    uint32_t n = r->decision.jobs[i].n;
+    return n ? (json_int_t)steps_instances(r->jobs[i], n) : 0;
+}
+
 static int print_json(const struct arbiter *a, const struct round *r)
 {
     const struct part_metrics *m = &r->decision.metrics;
+    char why[PART_WHY_MAX];
     json_t *jobs = json_array();
     for (size_t i = 0; i < r->n; i++)
         (void)json_array_append_new(
             jobs, json_pack("{s:s,s:b,s:I,s:I,s:s,s:o}", "application_id", r->jobs[i]->id, "runs",
                             (int)r->jobs[i]->runs, "has",
-                            (json_int_t)(r->jobs[i]->runs ? r->jobs[i]->n : 0), "target",
-                            (json_int_t)r->decision.jobs[i].n, "why", r->decision.jobs[i].why,
-                            "nodes", nodes_json(a, &r->decision.jobs[i])));
+                            (json_int_t)(r->jobs[i]->runs ? r->jobs[i]->instances : 0), "target",
+                            target_of(r, i), "why", sentence(a, &r->decision.jobs[i], why), "nodes",
+                            nodes_json(a, &r->decision.jobs[i])));
     json_t *doc =
         json_pack("{s:s,s:s,s:f,s:f,s:I,s:I,s:o}", "queue", a->queue, "policy", a->policy->name,
                   "utilization", m->utilization, "loss", m->loss, "adjusted",
@@ -310,6 +377,40 @@ static bool needs_places(const struct arbiter_job *j, const struct part_target *
     return t->n == j->n && !j->runs && !j->n_containers && t->n_at > 0;
 }
 
+/* On a cluster that gives nodes (steps.c). true: the job was asked. */
+static bool ask_for_nodes(struct arbiter *a, struct arbiter_job *j, const struct part_target *t,
+                          bool may_grow)
+{
+    AUTO(steps_plan_done) struct steps_plan p = { .nodes = 0 };
+    if (!j->runs || t->n == j->n || (t->n > j->n && !may_grow) || steps_fit(a, j, t->n, &p) < 0 ||
+        p.nodes == j->n)
+        return false;
+    struct wish w = { .instances = p.instances, .at = p.at.v, .n_at = (uint32_t)p.at.n };
+    return ask_for(a, j, p.nodes, &w, t);
+}
+
+static bool some_job_shrinks(const struct round *r)
+{
+    for (size_t i = 0; i < r->n; i++)
+        if (r->jobs[i]->runs && r->decision.jobs[i].n < r->jobs[i]->n)
+            return true;
+    return false;
+}
+
+static void carry_out_nodes(struct arbiter *a, struct round *r)
+{
+    bool may_grow = !some_job_lacks(a) && !some_job_starts(r) && !some_job_shrinks(r);
+    bool asked = false;
+    int64_t now = clock_mono_ms();
+    a->acted = a->acted || some_job_starts(r);
+    for (size_t i = 0; i < r->n; i++)
+        if (r->decision.jobs[i].n && r->jobs[i]->has_master &&
+            !patience_is_over(&r->jobs[i]->follows, now))
+            asked |= ask_for_nodes(a, r->jobs[i], &r->decision.jobs[i], may_grow);
+    if (!a->dry)
+        await_starts(a, r, asked);
+}
+
 static void carry_out(struct arbiter *a, struct round *r)
 {
     bool starts = some_job_starts(r), room_is_kept = some_job_lacks(a) || starts, asked = false;
@@ -350,7 +451,8 @@ static int run_round(struct arbiter *a, struct err *e)
 {
     AUTO(round_done) struct round r = { 0 };
     int rc = arbiter_observe(a, e);
-    if (rc == 0 && some_job_changes(a))
+    a->acted = rc == 0 && some_job_changes(a);
+    if (a->acted)
         return 0;
     if (rc == 0 && make_claims(a, &r) < 0)
         rc = err_set(e, ENOMEM, "cannot divide the queue: %m");
@@ -361,9 +463,12 @@ static int run_round(struct arbiter *a, struct err *e)
     if (a->json && print_json(a, &r) < 0)
         return err_set(e, ENOMEM, "cannot print the decision: %m");
     for (size_t i = 0; i < r.n && !a->json; i++)
-        print_change(r.jobs[i], &r.decision.jobs[i]);
+        print_change(a, r.jobs[i], &r.decision.jobs[i]);
     (void)fflush(stdout);
-    carry_out(a, &r);
+    if (a->ops->gives_nodes)
+        carry_out_nodes(a, &r);
+    else
+        carry_out(a, &r);
     return 0;
 }
 
@@ -384,7 +489,7 @@ int arbiter_choose_policy(struct arbiter *a, const char *name, struct err *e)
 
 static int read_settings(struct arbiter *a, struct client *c, struct err *e)
 {
-    policy_settings_read(a->y->conf, &a->settings);
+    policy_settings_read(a->conf, &a->settings);
     a->settings.interval_ms = MAX(a->settings.interval_ms, INT64_C(100));
     return arbiter_choose_policy(a, options_get(&c->o, OPT_POLICY), e);
 }
@@ -392,10 +497,12 @@ static int read_settings(struct arbiter *a, struct client *c, struct err *e)
 /* Read the arbiter's private key, if its user has one. */
 static int read_key(struct arbiter *a, struct err *e)
 {
-    int rc = arbiter_secret_read(a->y, &a->secret, e);
+    if (!a->ops->secret_read)
+        return 0;
+    int rc = a->ops->secret_read(a->k, &a->keys.secret, e);
     if (rc == 0)
-        rc = arbiter_key_public(&a->secret, &a->public, e);
-    a->has_key = rc == 0;
+        rc = arbiter_key_public(&a->keys.secret, &a->keys.public, e);
+    a->keys.has = rc == 0;
     if (rc == -ENOENT) {
         *e = (struct err){ 0 };
         return 0;
@@ -403,9 +510,21 @@ static int read_key(struct arbiter *a, struct err *e)
     return rc;
 }
 
+/* The pause after a round. Where a look costs the cluster something, it doubles while nothing
+ * changes, and while the cluster does not answer. */
+static int64_t pause_after(const struct arbiter *a, bool failed, int64_t last_ms)
+{
+    int64_t least_ms = MAX(a->settings.interval_ms, a->ops->pause_ms);
+    int64_t most_ms = MAX(failed ? SILENT_PAUSE_MS : QUIET_PAUSE_MS, least_ms);
+    if (!a->ops->pause_ms || (!failed && a->acted))
+        return least_ms;
+    return MIN(MAX(2 * last_ms, least_ms), most_ms);
+}
+
 /* Run rounds until the process is killed. Each round asks for the state of the cluster again. */
 static int run_rounds(struct arbiter *a, bool once, struct err *e)
 {
+    int64_t pause_ms = 0;
     for (bool first = true;; first = false) {
         int rc = run_round(a, e);
         if (once || (first && (rc == -EINVAL || rc == -EACCES)))
@@ -413,21 +532,22 @@ static int run_rounds(struct arbiter *a, bool once, struct err *e)
         if (rc < 0)
             client_note("nothing is decided now: %s", e->msg);
         *e = (struct err){ 0 };
-        host_pause(a->y->host, a->settings.interval_ms);
+        pause_ms = pause_after(a, rc < 0, pause_ms);
+        host_pause(a->host, pause_ms);
     }
 }
 
-static int run_here(struct client *c, const char *queue)
+static int run_here(struct client *c, struct arbiter_at *at)
 {
     struct err e = { 0 };
-    AUTO(yarn_freep) struct yarn *y = NULL;
-    struct arbiter a = { .queue = queue,
+    int rc = arbiter_open(c, at, &e);
+    struct arbiter a = { .k = at->k,
+                         .host = &c->host,
+                         .conf = at->conf,
+                         .ops = at->ops,
+                         .queue = at->queue,
                          .dry = options_has(&c->o, OPT_DRY_RUN),
                          .json = options_has(&c->o, OPT_JSON) };
-    int rc = arbiter_open(c, &y, &e);
-    a.y = y;
-    if (rc == 0)
-        rc = yarn_home(y, &e);
     if (rc == 0)
         rc = read_settings(&a, c, &e);
     if (rc == 0)
@@ -435,28 +555,58 @@ static int run_here(struct client *c, const char *queue)
     if (rc == 0)
         rc = run_rounds(&a, options_has(&c->o, OPT_ONCE), &e);
     arbiter_forget(&a);
+    arbiter_close(at);
     if (rc < 0)
         return client_fail(rc == -EINVAL ? EXIT_MISUSE : EXIT_CLUSTER, &e);
     return client_flush_stdout();
 }
 
-/* If --cluster or the site's file names a cluster, can an arbiter divide its jobs? 0, or minus the
- * exit code. */
-static int check_cluster(struct client *c, struct err *e)
+/* ---- the cluster ---- */
+
+int arbiter_open(struct client *c, struct arbiter_at *at, struct err *e)
+{
+    const struct cluster_config cfg = { .host = &c->host, .conf = client_site(c, e) };
+    if (!cfg.conf)
+        return -EXIT_MISUSE;
+    at->conf = cfg.conf;
+    return at->cluster->open(&cfg, &at->k, e);
+}
+
+void arbiter_close(struct arbiter_at *at)
+{
+    cluster_ops_close(TAKE(at->k));
+}
+
+/* The first cluster of the list that an arbiter can divide. */
+static const struct cluster_ops *first_with_queues(void)
+{
+    const struct cluster_ops *ops;
+    for (size_t i = 0; (ops = cluster_at(i)); i++)
+        if (ops->queue)
+            return ops;
+    return NULL;
+}
+
+/* The cluster that --cluster or the site's file names; else the first one that can be divided. 0,
+ * or minus the exit code. */
+static int choose_cluster(struct client *c, const struct cluster_ops **out, struct err *e)
 {
     struct err unread = { 0 };
     const char *option = options_get(&c->o, OPT_CLUSTER);
     const struct conf *site = client_site(c, &unread); /* arbiter_open() reports a damaged file */
-    const struct cluster_ops *ops = cluster_wanted(option, site);
     bool is_chosen = option || (site && !str_eq(conf_origin(site, "tony.cluster"), "default"));
-    if (!ops)
+    *out = cluster_wanted(option, site);
+    if (!*out)
         return client_no_cluster(option, e);
-    if (!is_chosen || ops == &cluster_yarn)
+    if (!(*out)->queue && !is_chosen)
+        *out = first_with_queues();
+    if (*out && (*out)->queue)
         return 0;
-    (void)err_set(e, EINVAL, "tony arbiter cannot divide the jobs of cluster '%s': %s", ops->name,
-                  ops->no_arbiter ? ops->no_arbiter : "it divides queues of YARN");
-    if (ops->no_arbiter_hint)
-        err_hint(e, "%s", ops->no_arbiter_hint);
+    (void)err_set(e, EINVAL, "tony arbiter cannot divide the jobs of cluster '%s': %s",
+                  *out ? (*out)->name : "local",
+                  *out && (*out)->no_arbiter ? (*out)->no_arbiter : "it has no queues");
+    if (*out && (*out)->no_arbiter_hint)
+        err_hint(e, "%s", (*out)->no_arbiter_hint);
     return -EXIT_MISUSE;
 }
 
@@ -464,22 +614,24 @@ int cmd_arbiter(struct client *c)
 {
     static const struct {
         const char *verb;
-        int (*fn)(struct client *c, const char *queue);
+        int (*fn)(struct client *c, struct arbiter_at *at);
     } verbs[] = { { "run", run_here },
                   { "start", arbiter_start },
                   { "stop", arbiter_stop },
                   { "key", arbiter_key_print },
                   { "status", arbiter_status } };
-    const char *queue = options_get(&c->o, OPT_QUEUE), *verb = c->o.args[0];
+    struct arbiter_at at = { .queue = options_get(&c->o, OPT_QUEUE) };
+    const char *verb = c->o.args[0];
     struct err e = { 0 };
     for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
         if (!str_eq(verb, verbs[i].verb))
             continue;
-        int rc = check_cluster(c, &e);
+        int rc = choose_cluster(c, &at.cluster, &e);
         if (rc < 0)
             return client_fail(-rc, &e);
-        if (queue)
-            return verbs[i].fn(c, queue);
+        at.ops = at.cluster->queue;
+        if (at.queue)
+            return verbs[i].fn(c, &at);
         (void)err_set(&e, EINVAL, "tony arbiter %s: no --queue is given", verb);
         err_hint(&e, "tony arbiter %s --queue NAME", verb);
         return client_fail(EXIT_MISUSE, &e);

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `tony arbiter`: decides the sizes of the jobs in one queue of YARN, and asks their masters to
- * resize them.
+ * `tony arbiter`: decides the sizes of the jobs in one queue of a cluster, and asks their masters
+ * to resize them.
  *
- * The arbiter stores no state. In each round it asks the ResourceManager for the nodes and the
- * applications of the queue, and each job's master for the state of the job. So it may be killed
- * and restarted at any time, and jobs run without it. YARN remains the owner of every container.
+ * The arbiter stores no state. In each round it asks the cluster for the nodes and the applications
+ * of the queue (cluster/queue.h), and each job's master for the state of the job. So it may be
+ * killed and restarted at any time, and jobs run without it. The cluster remains the owner of every
+ * container.
  *
  *   Which    The arbiter resizes jobs of all users that were registered for its key at their
  *   jobs     submission (storage/resizekey.h); it speaks to their masters with the resize key. It
  *            also resizes jobs of its own user that are registered for no arbiter, with the
  *            client's key. The resources of all other applications count as taken.
- *   Starts   The arbiter does not start waiting jobs: YARN does that when resources are free. While
- *            such a job should start, the arbiter lets no other job grow, because YARN would give
- *            the free resources to the first job that asks.
+ *   Starts   The arbiter does not start waiting jobs: the cluster does that when resources are
+ * free. While such a job should start, the arbiter lets no other job grow, because the cluster
+ *            would give the free resources to the first job that asks.
  *   Retries  If a job refuses, or does not follow within tony.pool.policy.resize-limit, the arbiter
  *            does not ask it again during another resize-limit; after further failures it waits
  *            twice as long each time (arbiter/patience.h).
@@ -34,26 +35,28 @@
 #include "arbiter/share.h"
 #include "base/base.h"
 #include "client/client_int.h"
-#include "cluster/yarn/yarn.h"
+#include "cluster/cluster.h"
+#include "cluster/queue.h"
 #include "codec/tls.h"
 #include "storage/resizekey.h"
 
 /* The arbiter's knowledge about one application of the queue. */
 struct arbiter_job {
     char id[APP_ID_MAX];
-    bool present;       /* in the last answer of the ResourceManager */
+    bool present;       /* in the last look at the queue */
     bool registered;    /* for this arbiter; false: a job of the arbiter's own user */
     struct tls_key key; /* len 0 = not known yet */
     bool is_known;      /* job.conf or the tag was read. If not, its containers count as taken */
     bool is_elastic;    /* it has needs */
-    struct share_needs needs;
+    struct share_needs needs; /* of nodes, if the cluster gives those (steps.c) */
+    struct queue_step step;
     int64_t silent_until_ms; /* its master did not answer: ask it again only after this time */
     struct patience follows; /* with its answers to requests; over: do not ask the job */
     /* with its need for containers while there is room; over: keep no room for the job */
     struct patience starts;
     /* time of the last request to the master; 0 = the job has followed it */
     int64_t asked_ms;
-    uint32_t asked_n; /* the number of instances in that request */
+    uint32_t asked_n; /* the value of n that was asked for */
 
     bool was_printed; /* the next two are valid: an earlier round has printed them */
     uint32_t printed_n;
@@ -62,28 +65,36 @@ struct arbiter_job {
     /* In this round: */
     int64_t submitted_ms;
     bool has_master, runs, changing;
-    bool lacks;      /* it changes, and YARN has not given it all its containers yet */
+    bool lacks;      /* it changes, and the cluster has not given it all its containers yet */
     bool in_vain;    /* it waits, but no room is kept for it now: see `starts` */
-    bool had_master; /* YARN starts another master; the containers of the job still run */
+    bool had_master; /* the cluster starts another master; the containers of the job still run */
     char host[256];  /* of the master */
     uint16_t port;
-    struct part_amount used;   /* by the application, as the ResourceManager says */
-    uint32_t n;                /* instances of the elastic role */
+    struct part_amount used;   /* by the application, as the cluster says */
+    uint32_t n;                /* instances of the elastic role; or nodes of the job (steps.c) */
     VEC(struct part_place) at; /* the nodes of its containers, in the order of the nodes */
     uint32_t n_containers;     /* the number of these containers */
+    uint32_t instances;        /* of the elastic role */
+    /* If the cluster gives nodes: all nodes of the job, and the containers on each. Then `at` has
+     * one "container" for each node that the job uses. */
+    VEC(struct queue_share) shares;
+    VEC(struct part_place) placed;
+    bool has_lost; /* it has nodes that are not in the list of nodes */
     int priority;
     double remaining_s; /* run time left; INFINITY = unknown */
     double resize_s;    /* cost of a resize: measured, else from the settings */
 };
 
 struct arbiter {
-    struct yarn *y;
+    struct cluster *k;
+    struct cluster_host *host;
+    const struct conf *conf;
+    const struct queue_ops *ops;
     const char *queue;
     const struct part_policy *policy;
     struct policy_settings settings;
     bool dry, json;
-    bool has_key; /* it may resize jobs of other users */
-    struct arbiter_key secret, public;
+    struct queue_keys keys;
 
     VEC(struct arbiter_job) jobs; /* in the order in which they were submitted */
     VEC(struct claims_node) nodes;
@@ -91,34 +102,65 @@ struct arbiter {
     struct part_amount limit;     /* of the queue; has_limit false: as much as the nodes have */
     bool has_limit;
     struct part_amount queue_used; /* by all applications of the queue */
+    int64_t master_ms;             /* how long to try to reach a master of the own user */
+    bool acted;                    /* in this round a job was asked, or one changes or waits */
 };
 
-/* arbiter_observe.c: reads the state of nodes, queue and jobs. 0 or -errno. */
+/* observe.c: reads the state of nodes, queue and jobs. 0 or -errno. */
 int arbiter_observe(struct arbiter *a, struct err *e);
 void arbiter_forget(struct arbiter *a); /* free all that arbiter_observe() has stored */
 
-/* arbiter_masters.c: the two requests to a master. 0 or -errno. */
+/* masters.c: the two requests to a master. 0 or -errno. */
 /* Ask for the state of the job, as JSON for share_state_read(). The caller ends *out. */
 int arbiter_ask_share(struct arbiter *a, struct arbiter_job *j, struct buf *out, struct err *e);
-/* Ask the job to have t->n instances of its elastic role, on the nodes of t if YARN allows that. On
- * failure e says why the job does not follow. */
-int arbiter_ask_wish(struct arbiter *a, struct arbiter_job *j, const struct part_target *t,
-                     const char *why, struct err *e);
+struct wish {
+    bool grow;
+    uint32_t instances; /* of the elastic role */
+    const struct part_place
+        *at; /* where they should be, if the cluster allows that; may be empty */
+    uint32_t n_at;
+    const char *why;
+};
+/* Ask the job for another size. On failure e says why the job does not follow. */
+int arbiter_ask_wish(struct arbiter *a, struct arbiter_job *j, const struct wish *w, struct err *e);
 
-/* arbiter_key.c */
-/* The private key of this user. -ENOENT: there is none; or another -errno. The caller overwrites
- * it. */
-int arbiter_secret_read(struct yarn *y, struct arbiter_key *out, struct err *e);
+/* What a command needs of the cluster; end with arbiter_close(). */
+struct arbiter_at {
+    const struct cluster_ops *cluster;
+    const struct queue_ops *ops; /* of this cluster */
+    struct cluster *k;           /* after arbiter_open() */
+    const struct conf *conf;     /* of the site; after arbiter_open() */
+    const char *queue;
+};
+
+/* steps.c: a cluster that gives nodes */
+/* The master has told the containers: change j->at and j->n_containers from containers to nodes.
+ * *out_lost is set if a container is on a node that the job does not have. 0 or -ENOMEM. */
+int steps_take(struct arbiter_job *j, bool *out_lost);
+/* Does the job use the node? Those of the first allocation always count as used. */
+bool steps_uses(const struct arbiter_job *j, const struct queue_share *s);
+/* How many instances does the job have on so many nodes? Where the cluster gives containers: as
+ * many. */
+uint32_t steps_instances(const struct arbiter_job *j, uint32_t nodes);
+struct steps_plan {
+    uint32_t nodes, instances;
+    VEC(struct part_place) at; /* a shrink: the containers that stay, by node; else empty */
+};
+/* How near can the job get to this number of nodes now? What a growth takes counts as used in
+ * a->used from now on. 0 or -ENOMEM. The caller ends *p, also after an error. */
+int steps_fit(struct arbiter *a, const struct arbiter_job *j, uint32_t nodes, struct steps_plan *p);
+void steps_plan_done(struct steps_plan *p);
+
+/* key.c */
 /* `tony arbiter key`: make the key if there is none, and print the public half. An exit code. */
-struct client;
-int arbiter_key_print(struct client *c, const char *queue);
+int arbiter_key_print(struct client *c, struct arbiter_at *at);
 
-/* arbiter_app.c: the arbiter as an application of its own on YARN, one for each queue and user. It
- * is a tony job of one task that runs `tony-arbiter arbiter run`. Each prints its errors and
- * returns an exit code. */
-int arbiter_start(struct client *c, const char *queue);
-int arbiter_stop(struct client *c, const char *queue);
-int arbiter_status(struct client *c, const char *queue);
+/* app.c: the arbiter as an application of its own, one for each queue and user. It is a tony job of
+ * one task that runs `tony-arbiter arbiter run`. Each prints its errors and returns an exit code.
+ */
+int arbiter_start(struct client *c, struct arbiter_at *at);
+int arbiter_stop(struct client *c, struct arbiter_at *at);
+int arbiter_status(struct client *c, struct arbiter_at *at);
 
 /* arbiter.c */
 /* Set a->policy from a->settings; name replaces the policy there unless it is NULL. -EINVAL: the
@@ -126,8 +168,8 @@ int arbiter_status(struct client *c, const char *queue);
 int arbiter_choose_policy(struct arbiter *a, const char *name, struct err *e);
 int cmd_arbiter(struct client *c);
 
-/* Open the cluster of this command. The caller ends *out with yarn_freep(). 0, or minus the exit
- * code. */
-int arbiter_open(struct client *c, struct yarn **out, struct err *e);
+/* Open the cluster of this command. 0, or minus the exit code. */
+int arbiter_open(struct client *c, struct arbiter_at *at, struct err *e);
+void arbiter_close(struct arbiter_at *at);
 
 #endif

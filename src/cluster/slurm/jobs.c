@@ -24,7 +24,7 @@ enum {
 
 /* ---- files ---- */
 
-static json_t *read_json(const char *dir, const char *name)
+json_t *slurm_read_json(const char *dir, const char *name)
 {
     AUTO(free_p) char *path = fs_join(dir, name);
     AUTO(buf_done) struct buf text = { .max = FILE_MAX };
@@ -45,7 +45,7 @@ void slurm_number(const char *dir, char out[static 32])
 {
     AUTO(free_p) char *path = fs_join(dir, "slurm_id");
     AUTO(buf_done) struct buf text = { .max = 100 };
-    json_t *doc = read_json(dir, "slurm.json");
+    json_t *doc = slurm_read_json(dir, "slurm.json");
     struct span id = span_of(json_string_value(json_object_get(doc, "job")));
     if (!is_number(id) && path && fs_read(AT_FDCWD, path, &text, NULL) == 0)
         id = span_trim(buf_span(&text)); /* the client died before it wrote the number */
@@ -55,7 +55,7 @@ void slurm_number(const char *dir, char out[static 32])
 
 bool slurm_master(const char *dir, struct cluster_master *out)
 {
-    json_t *doc = read_json(dir, "master.json");
+    json_t *doc = slurm_read_json(dir, "master.json");
     const char *host = json_string_value(json_object_get(doc, "host"));
     int64_t port = json_int(doc, "port", 0);
     bool there = host && *host && port > 0 && port < 65536;
@@ -277,8 +277,10 @@ int slurm_report(struct cluster *k, const char *id, struct cluster_report *out, 
     struct cluster_host *h = slurm_host(k);
     struct slurm_state s = { 0 };
     struct err why = { 0 };
+    uint32_t unused;
     *out = (struct cluster_report){ .own = true };
     (void)str_copy(out->id, sizeof out->id, id);
+    (void)app_id_parse(id, &out->submitted_ms, &unused, NULL); /* else 0: not known */
     int rc = from_history(h, id, out, e);
     if (rc != -EBUSY)
         return rc;

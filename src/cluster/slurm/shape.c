@@ -13,11 +13,6 @@
 #include "cluster/slurm/slurm_int.h"
 #include "conf/conf.h"
 
-enum {
-    OVERHEAD_MIB = 96,     /* of head keeper, master, srun and the keeper of a node */
-    OVERHEAD_TASK_MIB = 8, /* of an executor */
-};
-
 /* ---- packing ---- */
 
 struct task {
@@ -70,7 +65,7 @@ typedef VEC(struct box) boxes;
 
 static bool fits(const struct box *b, const struct task *t, const struct slurm_node *node)
 {
-    uint64_t overhead = OVERHEAD_MIB + (uint64_t)OVERHEAD_TASK_MIB * (b->n + 1);
+    uint64_t overhead = SLURM_OVERHEAD_MIB + (uint64_t)SLURM_OVERHEAD_TASK_MIB * (b->n + 1);
     return b->used.memory_mib + t->memory_mib + overhead <= node->memory_mib &&
            b->used.vcores + t->vcores <= node->vcores && b->used.gpus + t->gpus <= node->gpus;
 }
@@ -117,7 +112,7 @@ static void shape_of(const boxes *b, uint32_t spare, struct slurm_shape *out)
         out->gpus = MAX(out->gpus, b->v[i].used.gpus);
         most = MAX(most, b->v[i].n);
     }
-    out->overhead_mib = OVERHEAD_MIB + (uint64_t)OVERHEAD_TASK_MIB * most;
+    out->overhead_mib = SLURM_OVERHEAD_MIB + (uint64_t)SLURM_OVERHEAD_TASK_MIB * most;
 }
 
 static bool has_shape(const struct slurm_node *n, const struct slurm_shape *s)

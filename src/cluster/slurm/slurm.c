@@ -161,9 +161,7 @@ const struct cluster_ops cluster_slurm = {
     .keys_effect = CE_SLURM,
     .keys_only = "only on Slurm",
     .keys_also = keys_also,
-    .no_arbiter = "a job of Slurm that shrinks keeps its nodes, so no other job could have them",
-    .no_arbiter_hint =
-        "docs/arbiter.md says what is missing; tony resize changes the size of one job",
+    .queue = &queue_slurm,
     .no_forecast = "on Slurm its scheduler decides; squeue --start shows its estimate",
     .open = open_slurm,
     .close = close_slurm,

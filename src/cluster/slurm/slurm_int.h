@@ -9,6 +9,7 @@
  * submit.c   plan, stage and submit
  * jobs.c     what Slurm and the files say about a job
  * watch.c    following
+ * arbiter.c  what tony arbiter needs of Slurm
  */
 #ifndef TONY_CLUSTER_SLURM_SLURM_INT_H
 #define TONY_CLUSTER_SLURM_SLURM_INT_H
@@ -29,7 +30,11 @@ struct slurm_shape {
     uint64_t overhead_mib; /* of tony's own processes on a node, besides memory_mib */
 };
 
-enum { SLURM_PARTS_MAX = 8 };
+enum {
+    SLURM_PARTS_MAX = 8,
+    SLURM_OVERHEAD_MIB = 96,     /* of head keeper, master, srun and the keeper of a node */
+    SLURM_OVERHEAD_TASK_MIB = 8, /* of an executor */
+};
 
 /* The size of the request to Slurm: of one allocation, or of the components of a heterogeneous job.
  */
@@ -93,6 +98,8 @@ int slurm_submit(struct cluster *k, struct cluster_job *j, bool owned,
 
 /* ---- jobs.c ---- */
 
+/* Read a small file of the job. The caller frees it; NULL: it is not there, or damaged. */
+json_t *slurm_read_json(const char *dir, const char *name);
 /* The number that Slurm has given to the job in this directory. "" = it has none yet. */
 void slurm_number(const char *dir, char out[static 32]);
 int slurm_exit_code(const char *state);
@@ -106,6 +113,10 @@ int slurm_settle(struct cluster_host *h, const char *id, const struct slurm_stat
                  struct err *e);
 int slurm_report(struct cluster *k, const char *id, struct cluster_report *out, struct err *e);
 int slurm_list(struct cluster *k, size_t max, json_t *rows, bool *out_more, struct err *e);
+
+/* ---- arbiter.c ---- */
+
+extern const struct queue_ops queue_slurm;
 
 /* ---- watch.c ---- */
 

@@ -270,6 +270,23 @@ static int write_file(const char *dir, const char *name, const void *bytes, size
     return rc < 0 ? err_set(e, -rc, "cannot write '%s': %m", path) : 0;
 }
 
+/* slurm.json: the number of the job, and for an arbiter the share of a node. number: "" = not known
+ * yet. */
+static void describe(const struct slurm_size *z, const char *number, char out[static 200])
+{
+    const struct slurm_shape *s = &z->v[0];
+    char shape[120] = "";
+    if (z->n == 1)
+        (void)snprintf(shape, sizeof shape,
+                       "\"shape\":{\"nodes\":%u,\"memory_mib\":%llu,\"vcores\":%u,\"gpus\":%u}",
+                       s->nodes, (unsigned long long)(s->memory_mib + s->overhead_mib), s->vcores,
+                       s->gpus);
+    if (number[0])
+        (void)snprintf(out, 200, "{\"job\":\"%s\"%s%s}\n", number, shape[0] ? "," : "", shape);
+    else
+        (void)snprintf(out, 200, "{%s}\n", shape);
+}
+
 static int fill(struct slurm_cluster *s, struct cluster_job *j, const char *id, const char *dir,
                 bool owned, struct err *e)
 {
@@ -277,6 +294,8 @@ static int fill(struct slurm_cluster *s, struct cluster_job *j, const char *id, 
     AUTO(buf_done) struct buf conf = { 0 }, script = { 0 }, further = { 0 };
     AUTO(free_p) char *nodes = fs_join(dir, "nodes");
     struct job_key key;
+    char about[200];
+    describe(&s->size, "", about);
     int rc = nodes ? fs_mkdirs(nodes, 0700, e) : err_set(e, ENOMEM, "no memory to submit the job");
     if (rc == 0)
         rc = job_conf_text(h, j, &conf, e);
@@ -300,7 +319,7 @@ static int fill(struct slurm_cluster *s, struct cluster_job *j, const char *id, 
     if (rc == 0)
         rc = write_file(dir, "script", script.p, script.len, e);
     if (rc == 0)
-        rc = write_file(dir, "slurm.json", "{}\n", 3, e);
+        rc = write_file(dir, "slurm.json", about, strlen(about), e);
     if (rc == 0 && owned)
         rc = write_file(dir, "owned", "", 0, e);
     job_key_wipe(&key, sizeof key);
@@ -360,11 +379,12 @@ static int run_sbatch(const char *dir, char number[static 32], struct err *e)
     return rc;
 }
 
-static int write_number(const char *dir, const char *number, struct err *e)
+static int write_number(const struct slurm_size *z, const char *dir, const char *number,
+                        struct err *e)
 {
     AUTO(free_p) char *path = fs_join(dir, "slurm.json");
-    char text[80];
-    (void)snprintf(text, sizeof text, "{\"job\":\"%s\"}\n", number);
+    char text[200];
+    describe(z, number, text);
     return path ? fs_write_atomic(AT_FDCWD, path, span_of(text), 0600, true, e)
                 : err_set(e, ENOMEM, "no memory to record the number of the job");
 }
@@ -387,7 +407,7 @@ int slurm_submit(struct cluster *k, struct cluster_job *j, bool owned,
         return rc;
     }
     struct err unread = { 0 };
-    (void)write_number(dir, number, &unread); /* the script writes the number, too */
+    (void)write_number(&s->size, dir, number, &unread); /* the script writes the number, too */
     uint32_t nodes = slurm_size_nodes(&s->size);
     (void)strv_pushf(&out->said,
                      "submitted %s as %s, job %s of Slurm on %u node%s; logs in %s/logs",

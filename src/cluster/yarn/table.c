@@ -9,6 +9,7 @@
 
 #include "base/base.h"
 #include "cluster/remote.h"
+#include "cluster/yarn/arbiter/arbiter.h"
 #include "cluster/yarn/yarn.h"
 #include "conf/conf.h"
 
@@ -133,6 +134,7 @@ const struct cluster_ops cluster_yarn = {
     .keys_only = "only on YARN",
     .scheme = "hdfs",
     .no_forecast = "on YARN the ResourceManager's scheduler decides, and it gives no time",
+    .queue = &queue_yarn,
     .is_here = is_here,
     .open = open_yarn,
     .close = close_yarn,

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tony arbiter on Slurm: it divides a partition of three nodes among jobs that train. A worker needs more than half of a node."""
+
+import contextlib
+import json
+import os
+import pathlib
+import shlex
+import signal
+import textwrap
+
+import pytest
+from lib_slurm import wait_until
+from test_further import further
+
+SITE = """
+conf:
+  tony.pool.policy: drf
+  tony.pool.policy.interval: 1000
+  tony.pool.policy.resize-limit: 120000
+"""
+LIMIT_S = 240  # an allocation that was given back was free for 20 s before
+
+# A training that counts steps until a file tells it to end. The first task saves a checkpoint each second.
+TRAINING = r"""
+import json, os, socket, sys, time
+side = socket.socket(socket.AF_UNIX)
+side.connect("\0" + os.environ["TONY_TASK_SOCKET"].lstrip("@"))
+step = first = int(os.environ.get("TONY_CHECKPOINT_STEP") or 0)
+leads = os.environ["TONY_TASK"] == "worker:0"
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.05)
+    step += 1
+    if step == first + 1:
+        print("begins at", first, flush=True)
+    if leads and step % 20 == 0:
+        side.sendall(json.dumps({"step": step, "checkpoint": f"/data/{step}"}).encode() + b"\n")
+print("ends at", step, flush=True)
+"""
+
+
+class Job:
+    """An elastic training whose gang restarts for each resize."""
+
+    def __init__(self, tony, name, **conf):
+        self.tony, self.stop = tony, tony.base / f"end-{name}"
+        (tony.base / "train.py").write_text(textwrap.dedent(TRAINING))
+        command = f"exec /usr/bin/python3 {shlex.quote(str(tony.base / 'train.py'))} {self.stop}"
+        role = {"instances": 1, "memory": "2500m", "vcores": 1, "command": command, "min-instances": 1, "max-instances": 3,
+                "restart": "on-failure", "max-restarts": 9}
+        job = {"name": name, "cluster": "slurm", "framework": "pytorch", "roles": {"worker": role}, "conf": {"tony.slurm.nodes": 1, **conf}}
+        (tony.base / f"{name}.yaml").write_text(json.dumps(job))
+        self.id = tony("submit", tony.base / f"{name}.yaml").stdout.strip()
+
+    def running(self):
+        return [t["state"] for t in self.tony.status(self.id).get("tasks", [])].count("running")
+
+    def nodes(self):
+        """The nodes on which a process of the training lives now."""
+        slurm = self.tony.slurm
+        return [n for n in slurm.names for p in slurm.processes(n) if self.is_training(p)]
+
+    def is_training(self, pid):
+        try:
+            argv = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            return False
+        return str(self.stop).encode() in argv and argv[0].endswith(b"python3")
+
+    def end(self):
+        self.stop.write_text("")
+        wait_until(lambda: self.tony.status(self.id)["state"] == "SUCCEEDED", f"{self.id} succeeds", LIMIT_S)
+
+    def first_steps(self):
+        """The steps with which the attempts of the first task began."""
+        lines = self.output()
+        return [int(line.split()[-1]) for line in lines if line.startswith("begins")]
+
+    def output(self):
+        texts = [p.read_text() for d in ("jobs", "history") for p in sorted((self.tony.home / d / self.id / "logs" / "worker-0").glob("*/stdout"))]
+        return "".join(texts).splitlines()
+
+
+class Arbiter:
+    def __init__(self, tony):
+        self.tony, self.process = tony, None
+
+    def start(self):
+        self.process = self.tony.start("arbiter", "run", "--cluster", "slurm", "--queue", "all")
+
+    def kill(self):
+        if self.process:
+            os.kill(self.process.pid, signal.SIGKILL)
+            text = self.process.communicate(timeout=20)[0]
+            with open(self.tony.base / "arbiter.out", "a") as out:
+                out.write(text)
+        self.process = None
+
+    def said(self):
+        path = self.tony.base / "arbiter.out"
+        return path.read_text() if path.exists() else ""
+
+
+@pytest.fixture
+def arbiter(tony):
+    (tony.base / "tony-site.yaml").write_text(SITE)
+    a = Arbiter(tony)
+    yield a
+    with contextlib.suppress(ProcessLookupError):
+        a.kill()
+    print(a.said())
+    for app in list((tony.home / "jobs").glob("application_*")):  # of a test that failed
+        tony("stop", app.name, ok=False)
+
+
+def until(condition, what, *jobs):
+    """Meanwhile no node has two trainings."""
+    def holds():
+        used = [n for j in jobs for n in j.nodes()]
+        assert len(used) == len(set(used)), f"a node is used twice: {used}"
+        return condition()
+    return wait_until(holds, what, LIMIT_S, pause=0.3)
+
+
+def kill_master(tony, job):
+    epoch = tony.status(job.id)["epoch"]
+    os.kill(tony.processes("tony-master", job.id)[0], signal.SIGKILL)
+    wait_until(lambda: tony.status(job.id).get("epoch", 0) > epoch, "the next master answers", LIMIT_S)
+
+
+def exchange(tony, slurm, arbiter, on_step=lambda name, first, second: None):
+    """A second job comes: the first one shrinks after a checkpoint and gives nodes back, and gets them again in the end."""
+    first = Job(tony, "first")
+    arbiter.start()
+    until(lambda: first.running() == 3, "the first job has all nodes", first)
+    on_step("grown", first, None)
+    second = Job(tony, "second")
+    both = (first, second)
+    until(lambda: first.running() < 3, "the first job was asked to shrink", *both)
+    on_step("asked", *both)
+    until(lambda: second.running() >= 1, "the second job runs", *both)
+    on_step("started", *both)
+    until(lambda: first.running() + second.running() == 3 and min(first.running(), second.running()) >= 1, "they have all nodes", *both)
+    assert len(further(slurm, first.id)) + len(further(slurm, second.id)) == 1
+    second.end()
+    until(lambda: first.running() == 3, "the first job has all nodes again", first)
+    words = wait_until(lambda: (w := " ".join(tony("why", first.id).stdout.split())) and "done" in w and w, "the resize is done", LIMIT_S)
+    assert "the arbiter of partition 'all', policy drf: it grows from" in words, words
+    first.end()
+    assert first.first_steps()[0] == 0 and all(n > 0 for n in first.first_steps()[1:]) and len(first.first_steps()) >= 3, first.output()
+    wait_until(lambda: not slurm.jobs(), "nothing is left in Slurm's queue", LIMIT_S)
+    return both
+
+
+@pytest.mark.slow
+def test_two_jobs_share_a_partition(tony, slurm, arbiter):
+    exchange(tony, slurm, arbiter)
+    arbiter.kill()
+    assert "starts with 1  " in arbiter.said() and "1 -> 3  it grows" in arbiter.said() and "did not follow" not in arbiter.said(), arbiter.said()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["arbiter", "first", "second"])
+def test_deaths_in_an_exchange(tony, slurm, arbiter, victim):
+    """The arbiter dies at each step, or a master in the middle."""
+    def strike(name, first, second):
+        if victim == "arbiter":
+            arbiter.kill()
+            arbiter.start()
+        elif name == ("asked" if victim == "first" else "started"):
+            kill_master(tony, first if victim == "first" else second)
+    exchange(tony, slurm, arbiter, strike)
+
+
+def test_it_only_says(tony, slurm, arbiter):
+    """A dry run changes nothing. What another job has taken is gone, and a job that cannot get further nodes is left alone."""
+    job = Job(tony, "first")
+    rigid = Job(tony, "rigid", **{"tony.slurm.further-allocations": "false"})
+    wait_until(lambda: job.running() == 1 and rigid.running() == 1, "both run", LIMIT_S)
+    def looks():
+        done = tony("arbiter", "run", "--cluster", "slurm", "--queue", "all", "--once", "--dry-run", "--json")
+        doc = json.loads(done.stdout)
+        return doc if [j["runs"] for j in doc["jobs"]] == [True] else None
+    doc = wait_until(looks, "the job is seen to run", LIMIT_S)
+    assert (doc["queue"], doc["policy"], doc["nodes"]) == ("all", "drf", 3), doc
+    assert [(j["application_id"], j["has"], j["target"]) for j in doc["jobs"]] == [(job.id, 1, 2)], doc
+    assert "2 nodes" in doc["jobs"][0]["why"], doc
+    assert job.running() == 1 and not further(slurm, job.id)
+    job.end()
+    rigid.end()
+
+
+@pytest.mark.parametrize("args, words", [
+    (("run", "--queue", "none", "--once"), "Slurm has no partition 'none'"),
+    (("key", "--queue", "all"), "it resizes only jobs of its own user"),
+    (("run", "--queue", "all", "--once", "--policy", "las"), "stops running jobs"),
+    (("run", "--once"), "no --queue is given"),
+    (("start", "--queue", "all;x"), "the name may only have letters"),
+])
+def test_what_is_refused(tony, args, words):
+    done = tony("arbiter", *args, "--cluster", "slurm", ok=False)
+    assert done.returncode == 2 and words in done.stderr, done.stderr
+
+
+@pytest.mark.slow
+def test_an_application_of_its_own(tony, slurm, arbiter):
+    """A job of one task, beside the jobs that it resizes. kill -9 of its master and of the task: both come back."""
+    at = ("--cluster", "slurm", "--queue", "all")
+    app = tony("arbiter", "start", *at).stdout.strip()
+    tony.await_running(app, 1)
+    doc = json.loads(tony("arbiter", "status", *at, "--json").stdout)
+    assert (doc["application_id"], doc["state"], doc["attempt"]) == (app, "RUNNING", 1), doc
+    done = tony("arbiter", "start", *at, ok=False)
+    assert done.returncode == 2 and "you already have an arbiter" in done.stderr, done.stderr
+    first = Job(tony, "first")
+    until(lambda: first.running() == 3, "the job has all nodes", first)
+    os.kill(tony.processes("arbiter run --cluster slurm")[0], signal.SIGKILL)
+    os.kill(tony.processes("tony-master", app)[0], signal.SIGKILL)
+    second = Job(tony, "second")
+    until(lambda: first.running() + second.running() == 3 and second.running() >= 1, "they share the nodes", first, second)
+    assert tony.status(app)["state"] == "RUNNING"
+    second.end()
+    first.end()
+    tony("arbiter", "stop", *at)
+    assert tony("arbiter", "status", *at, ok=False).returncode == 1
+    wait_until(lambda: not slurm.jobs(), "nothing is left in Slurm's queue", LIMIT_S)
