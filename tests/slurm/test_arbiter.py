@@ -186,6 +186,12 @@ def test_it_only_says(tony, slurm, arbiter):
     assert [(j["application_id"], j["has"], j["target"]) for j in doc["jobs"]] == [(job.id, 1, 2)], doc
     assert "2 nodes" in doc["jobs"][0]["why"], doc
     assert job.running() == 1 and not further(slurm, job.id)
+    free = next(n for n in slurm.names if n not in (*job.nodes(), *rigid.nodes()))
+    holder = slurm.run("sbatch", "--parsable", "-w", free, "--exclusive", "-o", "/dev/null", "--wrap", "sleep 600", cwd="/").stdout.strip()
+    wait_until(lambda: slurm.job(holder) == "RUNNING", "another user has the third node", LIMIT_S)
+    doc = looks()
+    assert [(j["has"], j["target"]) for j in doc["jobs"]] == [(1, 1)], doc
+    slurm.run("scancel", "--signal=KILL", holder)
     job.end()
     rigid.end()
 
