@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -299,14 +300,15 @@ static void launch_all(struct keeper *k, struct container *const *v, size_t n)
     }
 }
 
-/* The size of the next crew, so that those of the waiting containers are of about the same size. 1:
- * there are too few. */
-static size_t crew_size(const struct keeper *k)
+/* How many executors a process gets, if n containers are launched now. The processes are of about
+ * the same size, and there is one for each core if that leaves each enough. 1: n is too small. */
+static size_t crew_size(const struct keeper *k, size_t n)
 {
-    size_t n = k->to_launch.n - k->to_launch.at;
+    cpu_set_t set;
     if (!k->can_crew || n < CREW_MIN)
         return 1;
-    size_t n_crews = (n + CREW_MAX - 1) / CREW_MAX;
+    size_t cores = sched_getaffinity(0, sizeof set, &set) == 0 ? (size_t)CPU_COUNT(&set) : 1;
+    size_t least = (n + CREW_MAX - 1) / CREW_MAX, n_crews = MAX(least, MIN(cores, n / CREW_MIN));
     return (n + n_crews - 1) / n_crews;
 }
 
@@ -317,19 +319,20 @@ void containers_launch_some(struct keeper *k)
     if (k->to_launch.at == 0 && k->to_launch.n >= LAUNCH_BATCH)
         (void)malloc_trim(0); /* give the freed buffers of large frames back to the kernel */
     struct container *crew[CREW_MAX];
-    size_t n = 0, size = crew_size(k);
+    size_t n = 0;
+    if (k->to_launch.at == 0)
+        k->crew_size = crew_size(k, k->to_launch.n);
     for (int i = 0; i < LAUNCH_BATCH && k->to_launch.at < k->to_launch.n; i++) {
         struct container *c = container_by_number(k, k->to_launch.v[k->to_launch.at++]);
         if (!c || c->state != CONTAINER_QUEUED)
             continue; /* the container was stopped before its launch */
-        if (size > 1 && may_share(k, c))
+        if (k->crew_size > 1 && may_share(k, c))
             crew[n++] = c;
         else
             launch_all(k, &c, 1);
-        if (n > 0 && n == size) {
+        if (n > 0 && n == k->crew_size) {
             launch_all(k, crew, n);
             n = 0;
-            size = crew_size(k);
         }
     }
     launch_all(k, crew, n);

@@ -251,6 +251,7 @@ struct keeper {
         uint32_t *v; /* numbers of containers */
         size_t n, cap, at;
     } to_launch;
+    size_t crew_size; /* of the containers in to_launch; 1 = each gets a process */
     struct {
         struct container **v;
         size_t n, cap;
