@@ -15,7 +15,9 @@ enum {
     STEPS_TINY_EXACT = 1800000,
     TINY = 48, /* jobs * nodes */
     /* all parts, for 1,000 nodes; for more nodes, up to ten times as many */
-    STEPS_LARGE = 900000,
+    STEPS_LARGE = 1200000,
+    STEPS_MIX = 300000, /* the part of it for the patterns, and for the bound that follows */
+    STEPS_WHOLE = 250000,
     LARGE = 5000,            /* jobs * nodes */
     STEPS_FEASIBLE = 300000, /* to find out whether one more job of the queue can be admitted */
     STEPS_FIRST = 100000,    /* before the proof */
@@ -214,11 +216,22 @@ static void give_nothing(const struct dorm_problem *p, const struct part_job *jo
         p->out->jobs[p->jobs[i].index].verdict = PART_WAITS;
 }
 
+/* In a large problem: build a division from patterns, and lower the bound by whole containers. */
+static void build_mix(struct dorm_search *s)
+{
+    uint64_t before = s->p->work.steps, times = MIN(MAX(s->p->n_nodes / 1000, 1u), 10u);
+    dorm_mix(s, STEPS_MIX * times);
+    dorm_whole_bound(s->p, &s->prices, STEPS_WHOLE * times);
+    s->steps_left -= MIN(s->p->work.steps - before, s->steps_left);
+}
+
 /* Make s->best as good as the steps and the solver allow. True: no allocation is better. */
 static bool improve(struct dorm_search *s, const struct part_solver *solver)
 {
     if (s->p->n == 0)
         return true;
+    if (!dorm_is_small(s->p))
+        build_mix(s);
     search_more(s, STEPS_FIRST, false);
     bool tiny = (size_t)s->p->n * s->p->n_nodes <= TINY;
     enum dorm_proof proof = prove(s, tiny ? STEPS_TINY_EXACT : STEPS_EXACT);

@@ -9,8 +9,11 @@
  * dorm_order.c     the order of the nodes, which does not depend on their numbers
  * dorm_bound.c     prices, and the upper bound of the utilization that follows from them
  * dorm_reach.c     the room on nodes that no container can use, which lowers that bound
+ * dorm_rooms.c     what rooms on nodes are worth in whole containers (dorm_rooms.h)
+ * dorm_whole.c     the upper bound from whole containers
  * dorm_state.c     an allocation that can be changed and undone
  * dorm_build.c     a first good allocation
+ * dorm_mix.c       in large problems, a better one: which nodes get which set of containers
  * dorm_search.c    local search
  * dorm_refill.c    fills one node after the other as well as possible
  * dorm_exact.c     branch and bound, for few jobs on few nodes
@@ -167,6 +170,15 @@ static inline bool dorm_is_small(const struct dorm_problem *p)
     return (size_t)p->n * p->n_nodes <= 4096;
 }
 
+/* May any running job be adjusted? */
+static inline bool dorm_counted_may_change(const struct dorm_problem *p)
+{
+    for (uint32_t i = 0; i < p->n_running && p->adjust_bound > 0; i++)
+        if (p->jobs[i].kind == DORM_COUNTED)
+            return true;
+    return false;
+}
+
 static inline uint32_t dorm_fit(const int64_t *have, const int64_t *d, uint32_t m)
 {
     int64_t n = PART_CONTAINERS_MAX;
@@ -250,11 +262,12 @@ struct dorm_prices {
     bool waste; /* input: lower the capacity by the waste of the nodes (dorm_reach.c) */
     /* Input: NULL, or [job][class]: the containers that fit beside the jobs that do not change. */
     const uint32_t *fit;
-    double upper;    /* no feasible allocation has more utilization */
-    bool impossible; /* proved: there is no feasible allocation at all */
-    double *want;    /* [job][class]: containers in the mean of the rounds */
-    double *gain;    /* of each job: the value of changing it, in the same mean */
-    double *freed;   /* the part of it that is waste of the job's nodes (dorm_reach.c) */
+    double *least, least_loss; /* the prices (as node and loss) that gave the bound */
+    double upper;              /* no feasible allocation has more utilization */
+    bool impossible;           /* proved: there is no feasible allocation at all */
+    double *want;              /* [job][class]: containers in the mean of the rounds */
+    double *gain;              /* of each job: the value of changing it, in the same mean */
+    double *freed;             /* the part of it that is waste of the job's nodes (dorm_reach.c) */
     struct dorm_bound_memory *memory;
 };
 
@@ -263,6 +276,9 @@ void dorm_prices_find(struct dorm_problem *p, struct dorm_prices *prices, unsign
 /* The bound for the best prices if no counted job changes; gain: of each job, how much the bound
  * grows at most if it changes. */
 double dorm_prices_values(struct dorm_problem *p, struct dorm_prices *prices, double *gain);
+
+/* The q-th largest of v[0..n), 1 <= q <= n; the order of v changes. */
+double dorm_select_largest(double *v, size_t n, size_t q);
 
 /* ---- dorm_state.c */
 
@@ -422,6 +438,20 @@ void dorm_fill(struct dorm_search *s, const uint32_t *order, uint32_t n);
 void dorm_build(struct dorm_search *s);
 /* Order s->order[0..n) by s->key[job], largest first. */
 void dorm_sort(struct dorm_search *s, uint32_t n);
+
+/* The end of dorm_build(): place missing minima, bring the loss under its bound, fill the room. */
+void dorm_finish_build(struct dorm_search *s);
+
+/* ---- dorm_mix.c */
+
+/* Build an allocation from patterns in which the same running jobs change as in s->best, and keep
+ * the better one. If no running job may change, prices.upper falls, too. */
+void dorm_mix(struct dorm_search *s, uint64_t steps);
+
+/* ---- dorm_whole.c */
+
+/* Lower prices->upper by what nodes can use of their room in whole containers. */
+void dorm_whole_bound(struct dorm_problem *p, struct dorm_prices *prices, uint64_t steps);
 
 /* ---- dorm_search.c */
 

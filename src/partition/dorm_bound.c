@@ -84,6 +84,7 @@ int dorm_prices_init(struct dorm_problem *p, struct dorm_prices *prices)
     b->now = dorm_alloc(p, G * p->m, sizeof(*b->now));
     b->mean_use = dorm_alloc(p, G * p->m, sizeof(*b->mean_use));
     prices->node = dorm_alloc(p, G * p->m, sizeof(*prices->node));
+    prices->least = dorm_alloc(p, G * p->m, sizeof(*prices->least));
     prices->want = dorm_alloc(p, n * G, sizeof(*prices->want));
     prices->freed = dorm_alloc(p, n, sizeof(*prices->freed));
     prices->gain = dorm_alloc(p, n, sizeof(*prices->gain));
@@ -161,7 +162,7 @@ static double value_of_staying(const struct dorm_problem *p, const struct dorm_b
 }
 
 /* The q-th largest of v[0..n), 1 <= q <= n; the order of v changes. */
-static double select_largest(double *v, size_t n, size_t q)
+double dorm_select_largest(double *v, size_t n, size_t q)
 {
     size_t from = 0, to = n - 1, want = q - 1;
     while (from < to) {
@@ -211,7 +212,7 @@ static void choose(const struct dorm_problem *p, const struct dorm_prices *price
     size_t q = MIN((size_t)p->adjust_bound, n);
     if (q == 0)
         return;
-    double least = select_largest(b->by_gain, n, q);
+    double least = dorm_select_largest(b->by_gain, n, q);
     for (uint32_t i = 0; i < p->n; i++)
         if (p->jobs[i].kind == DORM_COUNTED && b->round_gain[i] > least) {
             b->changes[i] = true;
@@ -372,7 +373,8 @@ static bool step(const struct dorm_problem *p, const struct dorm_prices *prices,
 }
 
 /* The volume algorithm sometimes stops too early. Lower the bound by plain subgradient steps, which
- * start from the standard prices and follow only the last round. The prices and means stay. */
+ * start from the standard prices and follow only the last round. The prices and means stay, except
+ * `least`. */
 static void lower_bound(struct dorm_problem *p, struct dorm_prices *prices, unsigned rounds)
 {
     struct dorm_bound_memory *b = prices->memory;
@@ -385,7 +387,13 @@ static void lower_bound(struct dorm_problem *p, struct dorm_prices *prices, unsi
         double value = evaluate(p, prices, b->now, mu);
         measure(p, prices, &slack);
         stale = value < best - 1e-4 * fabs(best) ? 0 : stale + 1;
-        best = MIN(best, value);
+        if (value < best) {
+            best = value;
+            if (best < prices->upper) {
+                memcpy(prices->least, b->now, sizeof(*b->now) * cells);
+                prices->least_loss = mu;
+            }
+        }
         if (stale > 2 * PATIENCE) {
             delta /= 2;
             stale = 0;
@@ -438,6 +446,8 @@ void dorm_prices_find(struct dorm_problem *p, struct dorm_prices *prices, unsign
             dorm_waste_step(p, b->changes, WASTE_STEP);
     }
     prices->upper = MIN(best, (double)p->m);
+    memcpy(prices->least, prices->node, sizeof(*prices->node) * cells);
+    prices->least_loss = prices->loss;
     if (prices->waste && !prices->impossible && !dorm_is_small(p))
         lower_bound(p, prices, rounds);
 }

@@ -357,6 +357,22 @@ static void find_local_prices(struct dorm_search *s, uint32_t n)
     dorm_prices_find(s->p, &s->local, LOCAL_ROUNDS);
 }
 
+/* Minima, the bound on the loss, and the rest of the room. */
+void dorm_finish_build(struct dorm_search *s)
+{
+    struct dorm_problem *p = s->p;
+    uint32_t n = list_picked(s);
+    for (uint32_t c = 0; c < n; c++)
+        if (s->state.n[s->order[c]] < p->jobs[s->order[c]].lo)
+            dorm_place(s, s->order[c], p->jobs[s->order[c]].lo - s->state.n[s->order[c]]);
+    dorm_repair(s);
+    for (uint32_t c = 0; c < n; c++)
+        s->key[s->order[c]] = p->jobs[s->order[c]].u;
+    dorm_sort(s, n);
+    if (s->state.lacking == 0)
+        dorm_fill(s, s->order, n);
+}
+
 void dorm_build(struct dorm_search *s)
 {
     struct dorm_problem *p = s->p;

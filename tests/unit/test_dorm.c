@@ -694,6 +694,56 @@ static void classes_of_equal_proportions(void **state)
     assert_true(d.metrics.utilization > 0.99 * d.metrics.upper_bound);
 }
 
+/* Each of 1,500 nodes of 10 cores has room for one container only, of 7 or of 6 cores. So no
+ * division uses more than 7 of 10 cores, although the cores of all nodes together would suffice for
+ * more containers. running: a job that may change has containers on 300 nodes. */
+static void check_whole_containers(bool with_running)
+{
+    enum { N = 1500, RUNNING = 300 };
+    static struct part_amount nodes[N];
+    static struct part_place at[RUNNING];
+    struct part_cluster c = { 1, types, N, nodes };
+    struct part_options o = bounds(2, 1);
+    AUTO(part_decision_done) struct part_decision d = { 0 };
+    for (uint32_t j = 0; j < N; j++)
+        nodes[j].v[0] = 10;
+    for (uint32_t j = 0; j < RUNNING; j++)
+        at[j] = (struct part_place){ 4 * j, 1 };
+    struct part_job jobs[] = { job("a", 6, 0, 1, N), job("b", 7, 0, 1, N), job("c", 6, 0, 1, N) };
+    if (with_running)
+        jobs[0] = running(jobs[0], at, RUNNING);
+    decide(&c, jobs, 3, &o, &d);
+    assert_true(d.metrics.utilization > 0.699);
+    assert_true(d.metrics.upper_bound >= d.metrics.utilization);
+    assert_true(d.metrics.upper_bound < 0.702);
+}
+
+static void whole_containers(void **state)
+{
+    (void)state;
+    check_whole_containers(false);
+    check_whole_containers(true);
+}
+
+/* Nodes of 20 cores, and jobs with containers of 9 and 11 cores, whose max are such that all nodes
+ * are full only if each holds one of both. Jobs that are served one after the other would put two
+ * of 9 cores on a node. */
+static void pairs(void **state)
+{
+    enum { N = 1500 };
+    static struct part_amount nodes[N];
+    struct part_cluster c = { 1, types, N, nodes };
+    struct part_options o = bounds(2, 0);
+    AUTO(part_decision_done) struct part_decision d = { 0 };
+    (void)state;
+    for (uint32_t j = 0; j < N; j++)
+        nodes[j].v[0] = 20;
+    const struct part_job jobs[] = { job("a", 9, 0, 1, N / 2), job("b", 11, 0, 1, N),
+                                     job("c", 9, 0, 1, N / 2) };
+    decide(&c, jobs, 3, &o, &d);
+    assert_true(d.metrics.utilization > 0.999);
+}
+
 static int without_memory(void *ctx)
 {
     (void)ctx;
@@ -730,6 +780,8 @@ int main(void)
         cmocka_unit_test(nodes_in_any_order),
         cmocka_unit_test(asked_to_stop),
         cmocka_unit_test(many_kinds_of_nodes),
+        cmocka_unit_test(whole_containers),
+        cmocka_unit_test(pairs),
         cmocka_unit_test(many_jobs_for_each_node),
         cmocka_unit_test(classes_of_equal_proportions),
         cmocka_unit_test(memory_runs_out),

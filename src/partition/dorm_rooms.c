@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The table of dorm_rooms.h. It is filled by rising room:
+ *
+ *   f(room) = max over v of f(room - d_v) + pi_v
+ *
+ * A row of the table is one amount of each type but one, so the inner loop runs over neighbours.
+ */
+#include "partition/dorm_rooms.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/util.h"
+
+enum {
+    CELLS_MAX = 300000,
+    WORK_MAX = 15000000, /* cells * demands */
+    SHIFT_MAX = 20,
+    PADDING = 8, /* cells behind each row */
+};
+
+/* More than all rounding errors of f. */
+static const double SLACK = 1e-5;
+
+static int64_t common_divisor(int64_t a, int64_t b)
+{
+    while (b > 0) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Number the different demands, and find the units. */
+static void list_demands(struct dorm_rooms *r)
+{
+    struct dorm_problem *p = r->p;
+    const int64_t *last = NULL;
+    for (uint32_t c = 0; c < p->n_all; c++) {
+        uint32_t i = p->waste.order[c];
+        const struct dorm_job *job = &p->jobs[i];
+        if (i >= p->n || job->kind == DORM_FIXED)
+            continue;
+        if (!last || memcmp(last, job->d, sizeof(*last) * r->m) != 0)
+            r->example[r->n_demands++] = i;
+        last = job->d;
+        r->demand_of[i] = r->n_demands - 1;
+        for (uint32_t k = 0; k < r->m; k++)
+            r->unit[k] = common_divisor(job->d[k], r->unit[k]);
+    }
+}
+
+/* Set sizes and strides for the present shifts. Returns the number of cells. */
+static double lay_out(struct dorm_rooms *r, const int64_t *largest)
+{
+    double cells = 1;
+    uint32_t inner = 0;
+    for (uint32_t k = 0; k < r->m; k++) {
+        double size = (double)((r->unit[k] > 0 ? largest[k] : 0) >> r->shift[k]) + 1;
+        r->size[k] = (uint32_t)MIN(size, (double)UINT32_MAX);
+        cells *= size;
+        if (r->size[k] > r->size[inner])
+            inner = k;
+    }
+    size_t stride = 1;
+    for (uint32_t c = 0; c < r->m; c++) {
+        uint32_t k = c == 0 ? inner : c == inner ? 0 : c;
+        r->order[c] = k;
+        r->stride[k] = stride;
+        stride *= c == 0 ? r->size[k] + PADDING : r->size[k];
+    }
+    r->cells = stride;
+    return cells;
+}
+
+/* Choose the table's cells. False: the demands are too different for a table of this size. */
+static bool shape(struct dorm_rooms *r)
+{
+    struct dorm_problem *p = r->p;
+    int64_t largest[PART_TYPES_MAX] = { 0 };
+    for (uint32_t k = 0; k < r->m; k++)
+        for (uint32_t j = 0; j < p->n_nodes && r->unit[k] > 0; j++)
+            largest[k] = MAX(largest[k], p->cap[(size_t)j * r->m + k] / r->unit[k]);
+    for (double cells;
+         (cells = lay_out(r, largest)) > CELLS_MAX || cells * r->n_demands > WORK_MAX;)
+        if (++r->shift[r->order[0]] > SHIFT_MAX)
+            return false;
+    r->f = dorm_alloc(p, r->cells + PADDING, sizeof(*r->f));
+    r->d = dorm_alloc(p, (size_t)r->n_demands * r->m, sizeof(*r->d));
+    r->offset = dorm_alloc(p, r->n_demands, sizeof(*r->offset));
+    for (uint32_t v = 0; v < r->n_demands && !p->failed; v++) {
+        const int64_t *of = p->jobs[r->example[v]].d;
+        for (uint32_t k = 0; k < r->m; k++) {
+            int64_t d = r->unit[k] > 0 ? of[k] / r->unit[k] >> r->shift[k] : 0;
+            r->d[(size_t)v * r->m + k] = (uint32_t)MIN(d, (int64_t)UINT32_MAX);
+            r->offset[v] += (size_t)d * r->stride[k];
+        }
+        if (r->offset[v] == 0) /* any number would fit */
+            return false;
+    }
+    return !p->failed;
+}
+
+/* The most of a row from one demand: to[b] = max(to[b], from[b - d] + price). */
+static void improve_row(float *restrict to, const float *restrict from, uint32_t n, float price)
+{
+    for (uint32_t b = 0; b < n; b++) {
+        float v = from[b] + price;
+        to[b] = v > to[b] ? v : to[b];
+    }
+}
+
+/* List the demands that are worth looking at: no other demand needs no more and pays no less. Those
+ * that use only the inner type come last. Returns their number. */
+static uint32_t list_active(struct dorm_rooms *r)
+{
+    uint32_t m = r->m, n = 0;
+    for (int within = 0; within <= 1; within++) {
+        for (uint32_t v = 0; v < r->n_demands; v++) {
+            const uint32_t *d = r->d + (size_t)v * m;
+            bool useful = r->pi[v] > 0, other_row = false;
+            for (uint32_t k = 0; k < m; k++)
+                other_row |= k != r->order[0] && d[k] > 0;
+            for (uint32_t w = 0; w < r->n_demands && useful && other_row != within; w++) {
+                const uint32_t *e = r->d + (size_t)w * m;
+                bool better = r->pi[w] > r->pi[v] || (r->pi[w] == r->pi[v] && w < v);
+                for (uint32_t k = 0; k < m && better; k++)
+                    better = e[k] <= d[k];
+                useful = !better;
+            }
+            if (useful && other_row != within)
+                r->active[n++] = v;
+        }
+        if (!within)
+            r->n_across = n;
+    }
+    return n;
+}
+
+void dorm_rooms_fill(struct dorm_rooms *r)
+{
+    uint32_t at[PART_TYPES_MAX] = { 0 }, m = r->m, inner = r->order[0], size = r->size[inner];
+    uint32_t n = list_active(r);
+    for (size_t row = 0; row < r->cells; row += size + PADDING) {
+        float *f = r->f + row;
+        memset(f, 0, sizeof(*f) * size);
+        for (uint32_t k = 0; k < m; k++) /* what fits into less fits into more */
+            if (k != inner && at[k] > 0)
+                improve_row(f, f - r->stride[k], size, 0);
+        for (uint32_t c = 0; c < n; c++) {
+            uint32_t v = r->active[c], least = r->d[(size_t)v * m + inner];
+            bool fits = least < size;
+            for (uint32_t k = 0; k < m && fits; k++)
+                fits = k == inner || r->d[(size_t)v * m + k] <= at[k];
+            if (!fits)
+                continue;
+            float price = (float)r->pi[v];
+            if (c < r->n_across)
+                improve_row(f + least, f + least - r->offset[v], size - least, price);
+            else
+                for (uint32_t b = least; b < size; b++)
+                    f[b] = MAX(f[b], f[b - least] + price);
+        }
+        for (uint32_t b = 1; b < size; b++)
+            f[b] = MAX(f[b], f[b - 1]);
+        for (uint32_t c = 1; c < m; c++) { /* the next row */
+            if (++at[r->order[c]] < r->size[r->order[c]])
+                break;
+            at[r->order[c]] = 0;
+        }
+    }
+    r->n_active = n;
+    dorm_work(&r->p->work, r->cells * (n + 4) / 256 + r->n_demands);
+}
+
+size_t dorm_rooms_cell(const struct dorm_rooms *r, const int64_t *room)
+{
+    size_t cell = 0;
+    for (uint32_t k = 0; k < r->m; k++) {
+        int64_t at = room[k] >> r->shift[k];
+        cell += r->stride[k] * (size_t)MIN(at, (int64_t)r->size[k] - 1);
+    }
+    return cell;
+}
+
+double dorm_rooms_worth(const struct dorm_rooms *r, const int64_t *room)
+{
+    return (double)r->f[dorm_rooms_cell(r, room)] * (1 + SLACK);
+}
+
+/* List the room that is free on each node, and the jobs that could leave more. */
+static void list_nodes(struct dorm_rooms *r)
+{
+    struct dorm_problem *p = r->p;
+    uint32_t m = r->m, places = 0;
+    for (uint32_t i = 0; i < p->n_running; i++)
+        for (uint32_t a = 0; a < p->jobs[i].n_at; a++)
+            if (p->jobs[i].kind == DORM_COUNTED) {
+                r->first[p->jobs[i].at[a].node + 2]++;
+                places++;
+            }
+    for (uint32_t j = 0; j < p->n_nodes; j++) {
+        r->first[j + 2] += r->first[j + 1];
+        for (uint32_t k = 0; k < m; k++)
+            r->rest[(size_t)j * m + k] =
+                r->unit[k] > 0 ? p->waste.rest[(size_t)j * m + k] / r->unit[k] : 0;
+    }
+    r->held = dorm_alloc(p, places, sizeof(*r->held));
+    for (uint32_t i = 0; i < p->n_running && !p->failed; i++)
+        for (uint32_t a = 0; a < p->jobs[i].n_at; a++)
+            if (p->jobs[i].kind == DORM_COUNTED)
+                r->held[r->first[p->jobs[i].at[a].node + 1]++] =
+                    (struct dorm_held){ i, p->jobs[i].at[a].n };
+}
+
+void dorm_rooms_room(const struct dorm_rooms *r, uint32_t j, uint32_t set, int64_t *room)
+{
+    uint32_t m = r->m, n = r->first[j + 1] - r->first[j];
+    memcpy(room, r->rest + (size_t)j * m, sizeof(*room) * m);
+    for (uint32_t c = 0; c < n; c++) {
+        const struct dorm_held *held = &r->held[r->first[j] + c];
+        for (uint32_t k = 0; k < m && set >> MIN(c, 31u) & 1; k++)
+            if (r->unit[k] > 0)
+                room[k] += r->p->jobs[held->job].d[k] / r->unit[k] * held->n;
+    }
+}
+
+double dorm_rooms_buy(const struct dorm_job *job, double pi, double mu, double *n)
+{
+    double at[] = { job->lo, MIN(MAX(job->ideal, job->lo), job->hi), job->hi }, best = -INFINITY;
+    for (unsigned c = 0; c < 3; c++) {
+        double value = (job->u - pi) * at[c] - mu * job->D * fabs(at[c] - job->ideal);
+        if (value > best) {
+            best = value;
+            *n = at[c];
+        }
+    }
+    return best;
+}
+
+void dorm_rooms_sell(const struct dorm_rooms *r, const int64_t *room, double *sold)
+{
+    uint32_t at[PART_TYPES_MAX], m = r->m, k, v = 0;
+    size_t cell = dorm_rooms_cell(r, room);
+    for (k = 0; k < m; k++)
+        at[k] = (uint32_t)MIN(room[k] >> r->shift[k], (int64_t)r->size[k] - 1);
+    while (r->f[cell] > 0) {
+        for (k = 0; k < m; k++) /* is less room worth the same? */
+            if (at[k] > 0 && r->f[cell - r->stride[k]] == r->f[cell])
+                break;
+        if (k < m) {
+            at[k]--;
+            cell -= r->stride[k];
+            continue;
+        }
+        uint32_t c = 0;
+        for (; c < r->n_active; c++) {
+            v = r->active[c];
+            const uint32_t *d = r->d + (size_t)v * m;
+            for (k = 0; k < m && d[k] <= at[k]; k++)
+                ;
+            if (k == m && r->f[cell - r->offset[v]] + (float)r->pi[v] == r->f[cell])
+                break;
+        }
+        if (c == r->n_active)
+            return; /* cannot happen: f(cell) came from one of them */
+        sold[v]++;
+        for (k = 0; k < m; k++)
+            at[k] -= r->d[(size_t)v * m + k];
+        cell -= r->offset[v];
+    }
+}
+
+/* ---- prices to start with */
+
+/* The price of a container of demand v that follows from the class prices: the cost in the cheapest
+ * classes that together hold as many containers as the jobs want at this price. Beside the costs,
+ * the values of a container below and above the ideal count are tried. */
+static double clearing_price(const struct dorm_rooms *r, const struct dorm_prices *prices,
+                             uint32_t v)
+{
+    const struct dorm_problem *p = r->p;
+    const struct dorm_job *job = &p->jobs[r->example[v]];
+    double cost[DORM_CLASSES_MAX], supply[DORM_CLASSES_MAX] = { 0 }, mu = prices->least_loss;
+    double price = job->u + mu * job->D, n;
+    uint32_t G = p->n_classes;
+    for (uint32_t g = 0; g < G; g++) {
+        cost[g] = 0;
+        for (uint32_t k = 0; k < r->m; k++)
+            cost[g] += prices->least[g * r->m + k] * job->dn[k];
+    }
+    for (uint32_t k = 0; k < p->n_kinds; k++)
+        supply[p->kinds[k].class] +=
+            (double)dorm_fit(p->cap + (size_t)p->kinds[k].node * r->m, job->d, r->m) *
+            p->kinds[k].n;
+    for (uint32_t g = 0; g <= G; g++) {
+        double at = g < G ? cost[g] : job->u - mu * job->D, offered = 0, wanted = 0;
+        if (at < 0 || at >= price)
+            continue;
+        for (uint32_t h = 0; h < G; h++)
+            offered += cost[h] <= at ? supply[h] : 0;
+        for (uint32_t i = 0; i < p->n && offered >= wanted; i++)
+            if (p->jobs[i].kind != DORM_FIXED && r->demand_of[i] == v) {
+                (void)dorm_rooms_buy(&p->jobs[i], at + 1e-12, mu, &n);
+                wanted += n;
+            }
+        if (offered >= wanted)
+            price = at;
+    }
+    return price;
+}
+
+void dorm_rooms_start(struct dorm_rooms *r, const struct dorm_prices *prices)
+{
+    for (uint32_t v = 0; v < r->n_demands; v++)
+        r->pi[v] = clearing_price(r, prices, v);
+    dorm_work(&r->p->work, (uint64_t)r->p->n * r->p->n_classes);
+}
+
+bool dorm_rooms_init(struct dorm_rooms *r, struct dorm_problem *p)
+{
+    *r = (struct dorm_rooms){ .p = p, .m = p->m };
+    r->demand_of = dorm_alloc(p, p->n_all, sizeof(*r->demand_of));
+    r->example = dorm_alloc(p, p->n_all, sizeof(*r->example));
+    r->rest = dorm_alloc(p, (size_t)p->n_nodes * r->m, sizeof(*r->rest));
+    r->first = dorm_alloc(p, (size_t)p->n_nodes + 2, sizeof(*r->first));
+    if (p->failed)
+        return false;
+    list_demands(r);
+    r->pi = dorm_alloc(p, r->n_demands, sizeof(*r->pi));
+    r->active = dorm_alloc(p, r->n_demands, sizeof(*r->active));
+    if (r->n_demands == 0 || !shape(r))
+        return false;
+    list_nodes(r);
+    return !p->failed;
+}

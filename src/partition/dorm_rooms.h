@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What rooms on nodes are worth in whole containers. Private to the policy `dorm`.
+ *
+ * Each kind of container has a price: pi_v for one of demand v. (Jobs with equal demands have equal
+ * prices.) The worth of a room is the most that whole containers within it cost:
+ *
+ *   f(room) = the largest sum over v of pi_v * x_v with sum over v of x_v * d_v <= room
+ *
+ * One table holds f for all rooms up to the largest node, so all nodes are priced by reading it.
+ */
+#ifndef TONY_PARTITION_DORM_ROOMS_H
+#define TONY_PARTITION_DORM_ROOMS_H
+
+#include "partition/dorm.h"
+
+/* The containers of a counted job on a node. */
+struct dorm_held {
+    uint32_t job, n;
+};
+
+struct dorm_rooms {
+    struct dorm_problem *p;
+    uint32_t m, n_demands;
+    uint32_t *demand_of; /* [job]; not set for jobs that are pinned */
+    uint32_t *example;   /* [demand]: a job with this demand */
+    double *pi;          /* [demand] */
+
+    /* Amounts are counted in units, the common divisors of the demands. A room's cell in the table
+     * is found by its units >> shift: if the table would be too large, demands are rounded down. */
+    int64_t unit[PART_TYPES_MAX]; /* 0: no job needs this type */
+    unsigned shift[PART_TYPES_MAX];
+    uint32_t size[PART_TYPES_MAX]; /* 1 + the units of the largest node >> shift */
+    size_t stride[PART_TYPES_MAX];
+    uint32_t order[PART_TYPES_MAX]; /* the types by rising stride; the first has the largest size */
+    size_t cells;
+    float *f;
+    uint32_t *d;    /* [demand][m]: in cells */
+    size_t *offset; /* [demand]: in cells */
+    /* The demands from which the table was filled. Those from n_across on use only the inner type.
+     */
+    uint32_t *active, n_active, n_across;
+
+    int64_t *rest;   /* [node][m]: the units that running jobs leave free */
+    uint32_t *first; /* [node + 1]: the counted jobs on a node are held[first[node]] and so on */
+    struct dorm_held *held;
+};
+
+/* False: out of memory, or no table of a good size can be made. Sets no prices. */
+bool dorm_rooms_init(struct dorm_rooms *r, struct dorm_problem *p);
+/* Set the prices to those that follow from the prices of the classes: prices->least. */
+void dorm_rooms_start(struct dorm_rooms *r, const struct dorm_prices *prices);
+/* Fill the table for the present prices. */
+void dorm_rooms_fill(struct dorm_rooms *r);
+/* Set `room` to the units of node j that are free if exactly the jobs of the set change. set: bit c
+ * is the c-th job of the node; bit 31 is also all further ones. */
+void dorm_rooms_room(const struct dorm_rooms *r, uint32_t j, uint32_t set, int64_t *room);
+size_t dorm_rooms_cell(const struct dorm_rooms *r, const int64_t *room);
+/* f(room), or a little more. */
+double dorm_rooms_worth(const struct dorm_rooms *r, const int64_t *room);
+/* Add a set of containers that is worth f(room) to sold[demand]. */
+void dorm_rooms_sell(const struct dorm_rooms *r, const int64_t *room, double *sold);
+/* The best value of a job that changes: the largest (u - pi) * n - mu * D * |n - ideal|. */
+double dorm_rooms_buy(const struct dorm_job *job, double pi, double mu, double *n);
+
+#endif

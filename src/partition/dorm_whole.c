@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An upper bound from whole containers, in large problems with running jobs.
+ *
+ * The prices of dorm_bound.c add up the room of all nodes of a class, as if containers could be
+ * cut. Here containers have prices instead (pi_i for one of job i), and each node sells whole ones:
+ * its room is worth f(room), see dorm_rooms.h.
+ *
+ *   rest_j       capacity of node j less what its running jobs hold
+ *   f_j(T)       f(rest_j + what the jobs T hold on j): if exactly the jobs T of node j change
+ *   freed_ij     w_ij * max over the sets T of jobs on j with i in T of (f_j(T) - f_j({})) / w(T),
+ *                with w_ij = the price of what job i holds on j, and w(T) = their sum; so
+ *                f_j(T) <= f_j({}) + sum over T of freed_ij
+ *   stays_i      u_i * now_i - mu * D_i * |now_i - ideal_i|
+ *   changes_i    the largest (u_i - pi_i) * n - mu * D_i * |n - ideal_i| with min <= n <= max
+ *   gain_i       changes_i + sum over j of freed_ij - stays_i
+ *   bound        mu * B + sum over j of f_j({}) + sum of changes_i over the loose jobs + sum of
+ *                stays_i over the others + sum of the Q largest gains above 0
+ *
+ * Proof: take any allowed division. Its utilization is the sum of u_i * n_i, and mu * (B - F) is
+ * not below 0. Subtract pi_i for each container of a job that changes, and add it again on its
+ * node: there, the containers of the jobs that change fit into the room that these jobs T leave
+ * free, so they cost at most f_j(T).
+ *
+ * If more than JOBS_ON_NODE_MAX jobs run on a node, not all sets are tried. Let price_k be prices
+ * of the types at which no demand is cheaper than pi. Then f(room) <= linear(room) = sum over k of
+ * price_k * room_k, and
+ *
+ *   freed_ij     the smaller one of f_j(all jobs of j) - f_j({}) and
+ *                linear(rest_j + what i holds on j) - f_j({})
+ *
+ * is enough: a set T with a job of the first kind frees no more than all jobs; else the sum over T
+ * is linear(rest_j + what T holds) - f_j({}) or more.
+ *
+ * The pi_v and mu change by steps of the volume algorithm, as in dorm_bound.c: a price falls if the
+ * nodes sell more containers of this demand than the jobs want.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "partition/dorm_rooms.h"
+
+enum {
+    JOBS_ON_NODE_MAX = 5,
+    ROUNDS = 40,
+};
+
+static const double LEAST_PRICE = 0.02; /* is added to the price of a type: unused ones have none */
+static const double LAST_PART = 0.3, SHORTER = 0.8, FIRST_STEP = 0.01;
+
+struct whole {
+    struct dorm_problem *p;
+    struct dorm_rooms rooms;
+    const struct dorm_prices *prices;
+    double *type_price;          /* [class][m]: of a unit */
+    double *freed, *gain, *want; /* [job] */
+    double *by_gain;
+    bool *changes;
+    double *over, slack; /* [demand]: containers sold less those wanted; B less the loss */
+    double *mean, mean_slack;
+    double mu, *best_pi, best_mu, best;
+};
+
+/* Set type_price: in proportion to the prices of the classes. */
+static void price_types(struct whole *w)
+{
+    const struct dorm_rooms *r = &w->rooms;
+    for (uint32_t g = 0; g < w->p->n_classes; g++) {
+        double *price = w->type_price + (size_t)g * r->m, most = 0;
+        for (uint32_t k = 0; k < r->m; k++)
+            price[k] =
+                (w->prices->least[g * r->m + k] + LEAST_PRICE) * w->p->inv[k] * (double)r->unit[k];
+        for (uint32_t v = 0; v < r->n_demands; v++) {
+            double cost = 0;
+            for (uint32_t k = 0; k < r->m; k++)
+                cost += price[k] * (double)((uint64_t)r->d[(size_t)v * r->m + k] << r->shift[k]);
+            most = MAX(most, r->pi[v] / cost);
+        }
+        for (uint32_t k = 0; k < r->m; k++)
+            price[k] *= most;
+    }
+}
+
+static double linear(const struct whole *w, uint32_t j, const int64_t *room)
+{
+    const double *price = w->type_price + (size_t)w->p->class_of[j] * w->rooms.m;
+    double sum = 0;
+    for (uint32_t k = 0; k < w->rooms.m; k++)
+        sum += price[k] * (double)room[k];
+    return sum;
+}
+
+/* Add freed_ij of node j to each job i. Returns f_j({}). */
+static double free_node(struct whole *w, uint32_t j)
+{
+    const struct dorm_rooms *r = &w->rooms;
+    const struct dorm_held *held = r->held + r->first[j];
+    uint32_t n = r->first[j + 1] - r->first[j];
+    int64_t room[PART_TYPES_MAX];
+    double price[JOBS_ON_NODE_MAX], most[JOBS_ON_NODE_MAX] = { 0 };
+    double none = dorm_rooms_worth(r, r->rest + (size_t)j * r->m);
+    if (n > JOBS_ON_NODE_MAX) {
+        dorm_rooms_room(r, j, UINT32_MAX, room);
+        double all = dorm_rooms_worth(r, room);
+        for (uint32_t c = 0; c < n; c++) {
+            if (c < 31)
+                dorm_rooms_room(r, j, 1u << c, room);
+            w->freed[held[c].job] += MIN(all, c < 31 ? linear(w, j, room) : all) - none;
+        }
+        return none;
+    }
+    for (uint32_t c = 0; c < n; c++)
+        price[c] = r->pi[r->demand_of[held[c].job]] * held[c].n + 1e-12;
+    for (uint32_t set = 1; set < 1u << n; set++) {
+        double sum = 0;
+        dorm_rooms_room(r, j, set, room);
+        for (uint32_t c = 0; c < n; c++)
+            sum += set >> c & 1 ? price[c] : 0;
+        double more = (dorm_rooms_worth(r, room) - none) / sum;
+        for (uint32_t c = 0; c < n; c++)
+            if (set >> c & 1)
+                most[c] = MAX(most[c], more);
+    }
+    for (uint32_t c = 0; c < n; c++)
+        w->freed[held[c].job] += price[c] * most[c];
+    return none;
+}
+
+/* Compute the bound, and set gain, want and changes. */
+static double evaluate(struct whole *w)
+{
+    struct dorm_problem *p = w->p;
+    double bound = w->mu * p->loss_bound;
+    size_t n = 0;
+    dorm_rooms_fill(&w->rooms);
+    price_types(w);
+    memset(w->freed, 0, sizeof(*w->freed) * p->n);
+    for (uint32_t j = 0; j < p->n_nodes; j++)
+        bound += free_node(w, j);
+    for (uint32_t i = 0; i < p->n; i++) {
+        const struct dorm_job *job = &p->jobs[i];
+        double stays = job->u * job->now - w->mu * job->D * fabs((double)job->now - job->ideal);
+        double changes = 0;
+        if (job->kind != DORM_FIXED)
+            changes = dorm_rooms_buy(job, w->rooms.pi[w->rooms.demand_of[i]], w->mu, &w->want[i]);
+        w->changes[i] = job->kind == DORM_LOOSE;
+        w->gain[i] = changes + w->freed[i] - stays;
+        bound += job->kind == DORM_LOOSE ? changes : stays;
+        if (job->kind == DORM_COUNTED && w->gain[i] > 0)
+            w->by_gain[n++] = w->gain[i];
+    }
+    size_t q = MIN((size_t)p->adjust_bound, n);
+    double least = q > 0 ? dorm_select_largest(w->by_gain, n, q) : INFINITY;
+    for (int equal = 0; equal <= 1; equal++)
+        for (uint32_t i = 0; i < p->n && q > 0; i++)
+            if (p->jobs[i].kind == DORM_COUNTED &&
+                (equal ? w->gain[i] == least : w->gain[i] > least)) {
+                w->changes[i] = true;
+                bound += w->gain[i];
+                q--;
+            }
+    dorm_work(&p->work, (uint64_t)p->n_nodes * 8);
+    return bound;
+}
+
+/* Set over and slack for the jobs that change. */
+static void compare(struct whole *w)
+{
+    struct dorm_problem *p = w->p;
+    const struct dorm_rooms *r = &w->rooms;
+    size_t last = SIZE_MAX;
+    double *one = w->by_gain; /* what the last room sells; by_gain is not needed here */
+    memset(w->over, 0, sizeof(*w->over) * r->n_demands);
+    w->slack = p->loss_bound;
+    for (uint32_t j = 0; j < p->n_nodes; j++) {
+        int64_t room[PART_TYPES_MAX];
+        uint32_t set = 0;
+        for (uint32_t c = r->first[j]; c < r->first[j + 1]; c++)
+            if (w->changes[r->held[c].job])
+                set |= 1u << MIN(c - r->first[j], 31u);
+        dorm_rooms_room(r, j, set, room);
+        if (dorm_rooms_cell(r, room) != last) {
+            memset(one, 0, sizeof(*one) * r->n_demands);
+            dorm_rooms_sell(r, room, one);
+            last = dorm_rooms_cell(r, room);
+        }
+        for (uint32_t v = 0; v < r->n_demands; v++)
+            w->over[v] += one[v];
+    }
+    for (uint32_t i = 0; i < p->n; i++) {
+        const struct dorm_job *job = &p->jobs[i];
+        double n = w->changes[i] ? w->want[i] : job->now;
+        w->slack -= job->D * fabs(n - job->ideal);
+        if (w->changes[i])
+            w->over[r->demand_of[i]] -= n;
+    }
+    dorm_work(&p->work, (uint64_t)p->n_nodes * (8 + r->n_demands / 16));
+}
+
+/* Move the prices from the best ones by the mean of what was sold too much. False: that is 0. */
+static bool step(struct whole *w, double part, double fall)
+{
+    const struct dorm_rooms *r = &w->rooms;
+    double norm = 0;
+    for (uint32_t v = 0; v < r->n_demands; v++) {
+        double u = w->p->jobs[r->example[v]].u;
+        w->mean[v] += part * (w->over[v] - w->mean[v]);
+        if (w->mean[v] < 0 || w->best_pi[v] > 0)
+            norm += w->mean[v] * w->mean[v] * u * u;
+    }
+    w->mean_slack += part * (w->slack - w->mean_slack);
+    if (w->mean_slack < 0 || w->best_mu > 0)
+        norm += w->mean_slack * w->mean_slack;
+    if (norm < 1e-16)
+        return false;
+    for (uint32_t v = 0; v < r->n_demands; v++) {
+        double u = w->p->jobs[r->example[v]].u;
+        r->pi[v] = MAX(0.0, w->best_pi[v] - fall / norm * w->mean[v] * u * u);
+    }
+    w->mu = MAX(0.0, w->best_mu - fall / norm * w->mean_slack);
+    return true;
+}
+
+void dorm_whole_bound(struct dorm_problem *p, struct dorm_prices *prices, uint64_t steps)
+{
+    struct whole w = { .p = p, .prices = prices, .mu = prices->least_loss, .best = INFINITY };
+    uint64_t end = p->work.steps + steps;
+    double size = FIRST_STEP;
+    if (!dorm_counted_may_change(p)) /* then dorm_mix() has found the same bound */
+        return;
+    if (!dorm_rooms_init(&w.rooms, p))
+        return;
+    double **rows[] = { &w.freed, &w.gain, &w.want, &w.by_gain, &w.over, &w.mean, &w.best_pi };
+    for (unsigned c = 0; c < ARRAY_LEN(rows); c++)
+        *rows[c] = dorm_alloc(p, p->n_all, sizeof(double));
+    w.changes = dorm_alloc(p, p->n_all, sizeof(*w.changes));
+    w.type_price = dorm_alloc(p, (size_t)p->n_classes * p->m, sizeof(*w.type_price));
+    if (p->failed)
+        return;
+    dorm_rooms_start(&w.rooms, prices);
+    for (unsigned round = 0; round < ROUNDS && p->work.steps < end && !p->work.over; round++) {
+        double bound = evaluate(&w);
+        compare(&w);
+        if (bound < w.best) {
+            w.best = bound;
+            w.best_mu = w.mu;
+            memcpy(w.best_pi, w.rooms.pi, sizeof(*w.best_pi) * w.rooms.n_demands);
+        } else {
+            size *= SHORTER;
+        }
+        if (!step(&w, MAX(LAST_PART, 1.0 / (round + 1)), size * w.best))
+            break;
+    }
+    prices->upper = MIN(prices->upper, w.best);
+}
