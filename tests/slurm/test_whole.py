@@ -42,7 +42,7 @@ def test_an_image_is_refused(tony, slurm):
     conf = {"tony.docker.enabled": True, "tony.docker.containers.image": "lab/train:1"}
     for command in ("submit", "plan"):
         done = tony(command, tony.job_file("true", conf=conf), ok=False)
-        assert done.returncode == 2 and "runs no images on Slurm" in done.stdout + done.stderr, done.stdout + done.stderr
+        assert done.returncode == 2 and "container images are not supported on Slurm" in done.stdout + done.stderr, done.stdout + done.stderr
     assert not slurm.jobs()
 
 
