@@ -18,6 +18,15 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("TONY_BUILD", ROOT / "build")) / "bin"
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """With `-n 2 --dist loadgroup` two machines run side by side: each file of tests has one, and each engine of images."""
+    for item in items:
+        params = getattr(item, "callspec", None)
+        engine = params.params.get("case", "") if params else ""
+        item.add_marker(pytest.mark.xdist_group(f"{item.path.name}-{engine.partition('-')[0]}"))
+
+
 class Jobs:
     """tony as one user of the machine; each command is a login session of its own."""
 

@@ -178,8 +178,11 @@ class Machine:
     def boot(self):
         """Start the machine, and wait until it accepts logins."""
         hardware = ["-accel", "kvm", "-cpu", "host"] if os.environ.get("TONY_VM_KVM") else ["-accel", "tcg,thread=multi"]
+        # On a busy machine the disk with the programs appears late. The first option is for Debian 12, the second for 13.
+        patience = f"systemd.default_timeout_start_sec={BOOT_S} systemd.default_device_timeout_sec={BOOT_S}"
+        options = f"root=/dev/vda rw console=ttyS0 quiet {patience}"
         argv = ["qemu-system-x86_64", *hardware, "-m", self.memory_mib, "-smp", 2, "-display", "none",
-                "-kernel", self.image / "kernel", "-initrd", self.image / "initrd", "-append", "root=/dev/vda rw console=ttyS0 quiet",
+                "-kernel", self.image / "kernel", "-initrd", self.image / "initrd", "-append", options,
                 "-drive", f"file={self.directory}/disk.qcow2,if=virtio", "-drive", f"file={self.directory}/programs.img,if=virtio,format=raw,snapshot=on",
                 "-serial", f"file:{self.directory}/console", "-netdev", f"user,id=n,restrict=on,hostfwd=tcp:127.0.0.1:{self.port}-:22",
                 "-device", "virtio-net-pci,netdev=n"]

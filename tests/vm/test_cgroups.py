@@ -79,7 +79,8 @@ def measured(jobs):
     assert doc["state"] == "SUCCEEDED", jobs.tony("logs", app)
     cpu_us, peak, written = map(int, jobs.tony("logs", app, "--stdout").split())
     found = doc["tasks"][0]["metrics"]
-    assert cpu_us / 1000 - 20 <= found["cpu_ms"] <= cpu_us / 1000 + 500  # the program ends after its last look
+    # the program ends after its last look, which takes longer on a busy machine
+    assert cpu_us / 1000 - 20 <= found["cpu_ms"] <= 1.1 * cpu_us / 1000 + 500
     assert 80 << 20 < found["memory_peak_bytes"] <= peak * 1.05
     assert 20 << 20 <= written <= found["written_bytes"] <= written + (4 << 20)
 

@@ -5,7 +5,7 @@ engine knows none of its containers afterwards.
 """
 
 import pytest
-from conftest import Jobs, machine_with
+from conftest import BIN, Jobs, machine_with
 from lib_vm import ENGINES
 
 IMAGE = "localhost/vm-test:1"
@@ -25,9 +25,14 @@ CASES = {"podman-of-root": ("podman", "root", False), "podman-of-a-user": ("podm
          "docker-of-a-user": ("docker", "user", True)}
 
 
+# A stand-in for NVIDIA's library, and for the devices of its driver.
+NVML = BIN.parent / "tests/fixtures/libfake_nvml.so"
+DEVICES = "cd /dev; mknod -m 666 nvidia0 c 195 0; mknod -m 666 nvidia1 c 195 1; mknod -m 666 nvidiactl c 195 255"
+
+
 @pytest.fixture(scope="module")
 def machine():
-    yield from machine_with(packages=ENGINES, memory_mib=2048)
+    yield from machine_with(packages=ENGINES, memory_mib=2048, files=[NVML])
 
 
 class InImages(Jobs):
@@ -67,6 +72,7 @@ def case(machine, request):
         root("chmod -x /usr/bin/podman; systemctl start docker; usermod -a -G docker user")
     root(f"loginctl {'enable' if lingers else 'disable'}-linger user")
     jobs = InImages(machine, user, engine)
+    jobs.limits = engine == "docker" or lingers or user == "root"
     jobs.sh(MAKE_IMAGE % (engine, IMAGE), timeout=600)
     yield jobs
     jobs.sh("tony pool stop --force; rm -rf ~/.tony ~/job*; true")
@@ -103,6 +109,41 @@ def test_memory(case):
     assert case.over(app)["state"] == "FAILED"
     assert "ran out of memory" in case.tony("status", app), case.tony("status", app)
     case.clean()
+
+
+def groups_of(case, words):
+    """The directories of the control groups of the processes with these words in their command lines."""
+    pids = case.wait_for(lambda: (p := case.machine.out("root", f"pgrep -f '^{words}' || true").split()) and p, f"'{words}' runs", 300)
+    return [case.machine.out("root", f"echo /sys/fs/cgroup$(cut -d: -f3 /proc/{pid}/cgroup)") for pid in pids]
+
+
+def test_cores(case):
+    """vcores are a share: the kernel gives a task with four of them four times as much as a task with one. A user without
+    lingering has no control groups, so all tasks have the same share."""
+    role = lambda n: {"instances": 1, "memory": "64m", "vcores": n, "command": f"sleep {4000 + n}"}  # noqa: E731
+    app = case.submit("", roles={"one": role(1), "four": role(4)})
+    weights = [int(case.machine.out("root", f"cat {groups_of(case, f'sleep {4000 + n}')[0]}/cpu.weight")) for n in (1, 4)]
+    assert 3.5 <= weights[1] / weights[0] <= 4.5 if case.limits else weights[0] == weights[1], weights
+    case.tony("stop", app, timeout=300)
+    case.over(app)
+    case.clean()
+
+
+def test_gpus(case):
+    """Each task finds its own device, as number 0, and not that of the other task."""
+    case.tony("pool", "stop", timeout=300)
+    case.machine.ssh("root", f"test -e /dev/nvidia0 || ({DEVICES})")
+    case.sh("TONY_NVML=/tony/libfake_nvml.so FAKE_GPUS=2 tony pool start")
+    assert case.json("pool", "status")["capacity"]["gpus"] == 2
+    say = "echo $CUDA_VISIBLE_DEVICES /dev/nvidia*; sleep 3"
+    app = case.submit("", roles={"worker": {"instances": 2, "memory": "64m", "gpus": 1, "command": say}})
+    doc = case.over(app)
+    out = [case.tony("logs", app, f"worker:{i}", "--stdout") for i in range(2)]
+    assert doc["state"] == "SUCCEEDED", out
+    assert sorted(out) == [f"0 /dev/nvidia{i} /dev/nvidiactl" for i in range(2)]
+    assert sorted(t["gpus"] for t in doc["tasks"]) == ["0", "1"]
+    case.clean()
+    case.tony("pool", "stop", timeout=300)
 
 
 def test_stop(case):
