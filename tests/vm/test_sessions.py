@@ -33,3 +33,19 @@ def test_the_runtime_directory_is_removed(login):
     assert "/tmp/tony-1000/" in login.sh("cat ~/.tony/pool/runtime")
     login.tony("stop", app)
     assert login.over(app)["restarts"] == 0
+
+
+def test_an_enabled_pool_outlives_a_user_who_does_not_linger(user):
+    """The manager of such a user ends at the last logout, with all that runs below it. So its unit starts no pool."""
+    user.tony("pool", "enable")
+    user.tony("pool", "stop", "--force")
+    user.machine.ssh("root", "loginctl terminate-user user; true")
+    user.wait_for(lambda: user.machine.out("root", "systemctl is-active user@1000.service || true") == "inactive", "the user's manager has ended")
+    user.sh("timeout 60 systemctl --user is-system-running --wait || true")  # a login: the manager starts, and its units
+    app, pid = user.running()
+    assert "user@1000.service" not in user.sh(f"cat /proc/{pid}/cgroup ~/.tony/pool/pool.log")
+    user.machine.ssh("root", "systemctl stop user@1000.service")
+    assert user.state(app) == "RUNNING" and user.sh(f"ps -o pid= -p {pid}")
+    user.tony("stop", app)
+    assert user.over(app)["restarts"] == 0
+    user.tony("pool", "disable")
