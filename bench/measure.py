@@ -141,7 +141,7 @@ def memory(world, args, notes):
         home = world.env["TONY_HOME"].encode()
         mine = [p for p in pids() if program_of(p) in ("tony-master", "tony-executor") and home in environ(p)]
         masters = [p for p in mine if program_of(p) == "tony-master"]
-        keepers = [p for p in mine if program_of(p) == "tony-executor" and "--keeper" in command_of(p) and parent_of(p) not in mine]
+        keepers = [p for p in mine if program_of(p) == "tony-executor" and command_of(p)[:1] and command_of(p)[0].startswith("tony-keeper ") and parent_of(p) not in mine]
         executors = [p for p in mine if p not in masters + keepers]
         if len(masters) != 1 or len(executors) != n:
             raise Missing(f"{len(masters)} masters and {len(executors)} executors for {n} tasks")

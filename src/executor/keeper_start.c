@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "base/proctree.h"
 #include "base/str.h"
+#include "base/title.h"
 #include "base/util.h"
 #include "executor/crew.h"
 #include "executor/keeper_int.h"
@@ -274,6 +275,10 @@ static int own_process(struct keeper *k, struct err *e)
     }
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     prctl(PR_SET_NAME, "tony-keeper");
+    if (k->kind == KEEPER_OF_NODE)
+        title_set("tony-keeper %s node %u", k->app_id, k->node.index);
+    else /* the pool finds it by this text (storage/alive.c) */
+        title_set("tony-keeper %s%s", k->app_id, k->kind == KEEPER_HEAD ? " head" : "");
     return 0;
 }
 

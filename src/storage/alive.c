@@ -102,13 +102,17 @@ static bool is_leader(pid_t pid, const char *name)
            (size_t)(close - open - 1) == strlen(name) && strncmp(open + 1, name, strlen(name)) == 0;
 }
 
-/* Is it the keeper of this job? Its command line begins with <program> --keeper <id>. */
+/* Is it the keeper of this job? Its command line is "tony-keeper <id>", perhaps with a space and
+ * more behind it. A keeper of an older version has the arguments <program> --keeper <id>. */
 static bool is_keeper(pid_t pid, const char *application_id)
 {
     char line[CMDLINE_MAX];
     if (!is_leader(pid, "tony-keeper"))
         return false;
     ssize_t n = read_proc(pid, "cmdline", line, sizeof line);
+    struct span rest = span_of(line), name, id;
+    if (span_split(&rest, ' ', &name) && span_eqs(name, "tony-keeper"))
+        return span_split(&rest, ' ', &id) && span_eqs(id, application_id);
     const char *end = line + MAX(n, (ssize_t)0), *second = line + strlen(line) + 1;
     const char *third = second < end ? second + strlen(second) + 1 : end;
     return third < end && str_eq(second, "--keeper") && str_eq(third, application_id);

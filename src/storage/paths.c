@@ -441,13 +441,18 @@ int paths_find_job(const struct paths *p, const char *app_id, char **out_dir, _B
 
 /* ---- programs ---- */
 
-/* dir/sub/name if that is an executable file; else NULL. */
+/* dir/sub/name if that is an executable file; else NULL. The result has no "/../". */
 static char *program_in(const char *dir, size_t dir_len, const char *sub, const char *name)
 {
     char *path = str_printf("%.*s/%s%s", (int)dir_len, dir, sub, name);
     struct stat st;
-    if (path && stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0)
-        return path;
+    if (path && stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0) {
+        char *real = *sub ? realpath(path, NULL) : NULL;
+        if (!real)
+            return path;
+        free(path);
+        return real;
+    }
     free(path);
     return NULL;
 }

@@ -87,7 +87,7 @@ class Lab(Tony):
         state, parent = stat_of(pid)
         app = next((v[len(b"TONY_APPLICATION_ID="):].decode() for v in environ if v.startswith(b"TONY_APPLICATION_ID=")), "")
         program = os.path.basename(line.split(" ")[0])
-        kind = {"tony-pool": "pool", "tony-master": "master", "tony": "client"}.get(program, "task")
+        kind = {"tony-pool": "pool", "tony-master": "master", "tony": "client", "tony-keeper": "keeper"}.get(program, "task")
         if program == "tony-executor":
             kind = "cleanup" if "--cleanup" in line else "keeper" if "--keeper" in line else "executor"
         named = re.search(r"application_\d+_\d+", line)

@@ -337,7 +337,7 @@ def test_full_disk(small_disk):
     tony = small_disk
     good = tony.submit(tony.workers("true"))
     tony.in_history(good)
-    wait_until(lambda: not any("--keeper" in line for line in tony.processes().values()), "its keeper has removed the rest")
+    wait_until(lambda: not any(line.startswith("tony-keeper ") or "--keeper" in line for line in tony.processes().values()), "its keeper has removed the rest")
     filler = tony.home / "filler"
     fd = os.open(filler, os.O_WRONLY | os.O_CREAT)
     with pytest.raises(OSError):

@@ -329,9 +329,10 @@ def test_programs_need_no_shared_library_but_libc():
         assert heavy not in out
 
 
-def test_ps_shows_the_task_of_an_executor(tony):
+def test_ps_shows_the_job_of_a_keeper_and_the_task_of_an_executor(tony):
     app = tony.submit(tony.workers("sleep 600", n=2))
     wait_until(lambda: sum(r["running"] for r in tony.status(app).get("roles", [])) == 2, "its tasks run")
     lines = tony.processes().values()
+    assert [line for line in lines if line.startswith("tony-keeper ")] == [f"tony-keeper {app}"], lines
     assert {line for line in lines if line.startswith("tony-executor ") and app in line} == {f"tony-executor worker:{i} of {app}" for i in range(2)}, lines
     tony.ok("kill", app)

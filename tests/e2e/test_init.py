@@ -44,7 +44,7 @@ def test_init_of_an_empty_directory(tony, tmp_path):
     ("torchrun --nnodes 2:8 --max_restarts=3 --rdzv-conf timeout=9 --tee 3 -m pkg.train --x",
      ['command: "python3 -m pkg.train --x"', "instances: 2 ", "min-instances: 2 ", "max-instances: 8\n", "restart: on-failure\n",
       "max-restarts: 3\n", "not translated: --rdzv-conf timeout=9", "not translated: --tee 3"]),
-    ("torchrun --no-python --nproc-per-node gpu ./solve", ['command: "./solve"', "not translated: --nproc-per-node gpu"]),
+    ("torchrun --no-python --nproc-per-node gpu ./solve", ['command: "./solve"', "# --nproc-per-node gpu: one process for each GPU of a machine", "# ranks: 8", "# gpus: 8"]),
     ("python3 -m torch.distributed.run --nproc-per-node 2 train", ["framework: pytorch", "ranks: 2", 'command: "python3 train"']),
     ("mpirun -np 4 -x A=b -x MARK --mca btl tcp,self --bind-to core ./solve",
      ["instances: 4", 'env:\n  A: "b"\nroles:', "not translated: -x MARK", "not translated: --mca btl tcp,self", 'command: "./solve"']),

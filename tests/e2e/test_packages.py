@@ -78,8 +78,11 @@ def test_an_installed_tony_finds_its_companions(own_tony, tmp_path):
     link.symlink_to(tmp_path / "elsewhere/bin/tony")
     job = tmp_path / "hello.yaml"
     job.write_text(HELLO)
-    r = subprocess.run([link, "run", job], env={**tony.env, "PATH": "/usr/bin:/bin"}, capture_output=True, text=True, timeout=60)
+    env = {**tony.env, "PATH": "/usr/bin:/bin"}
+    r = subprocess.run([link, "run", job], env=env, capture_output=True, text=True, timeout=60)
     assert r.returncode == 0 and "SUCCEEDED" in r.stdout, (r.stdout, r.stderr)
+    assert not [line for line in tony.processes().values() if "/../" in line]
+    assert "/../" not in subprocess.run([link, "doctor", "--json"], env=env, capture_output=True, text=True, timeout=60, check=False).stdout
 
 
 class Bare:

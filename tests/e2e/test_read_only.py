@@ -27,7 +27,7 @@ def finish(t):
     t.run("wait", t.good)
     for app in (t.failed, t.good):
         t.in_history(app)
-    wait_until(lambda: not any("--keeper" in line for line in t.processes().values()), "their keepers have removed the rest")
+    wait_until(lambda: not any(line.startswith("tony-keeper ") or "--keeper" in line for line in t.processes().values()), "their keepers have removed the rest")
     t.ok("pool", "stop")
     wait_until(lambda: not t.processes(), "the pool has ended")
     return t

@@ -86,11 +86,11 @@ def test_whatever_dies_a_job_with_components_goes_on(tony, backfill):
     assert [t["attempt"] for t in tony.await_running(app, 3)["tasks"]] == [1, 1, 1]
     for node in (0, 1, 2):
         before = tony.status(app)["restarts"]
-        kill("--keeper", f"--node {node} ")
+        kill("tony-keeper ", f" node {node}")
         wait_until(lambda: tony.status(app)["restarts"] > before, f"the task of node {node} is restarted")
         status = tony.await_running(app, 3)
         assert len({t["node"] for t in status["tasks"]}) == 3, "each went back to a node of its component"
-    kill("--keeper", "--head")
+    kill("tony-keeper ", " head")
     wait_until(lambda: tony.status(app)["epoch"] == 3, "the master of the next head keeper answers")
     tony.await_running(app, 3)
     tony("stop", app)

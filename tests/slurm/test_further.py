@@ -82,7 +82,7 @@ def test_a_lost_node_is_replaced_by_a_further_allocation(tony, slurm):
     wait_until(lambda: tony.status(app)["epoch"] == 3, "the next master answers")
     tony.await_running(app, 2)
     await_attempt(tony, app, victim["task"], 2)
-    kill(tony, "--keeper", "--node 2")
+    kill(tony, "tony-keeper ", " node 2")
     assert await_attempt(tony, app, victim["task"], 3)["node"] == third
     assert further(slurm, app) == waits
     tony("stop", app)

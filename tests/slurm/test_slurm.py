@@ -108,13 +108,13 @@ def test_whatever_dies_the_job_goes_on(tony):
     kill("tony-master", "--cluster")
     wait_until(lambda: tony.status(app)["epoch"] == 2, "the next master answers")
     assert attempts() == [1, 1, 1]
-    for words, expected in ((("sleep 5.5",), [1, 1, 2]), (("tony-executor worker:",), None), (("--keeper", "--node 1"), None)):
+    for words, expected in ((("sleep 5.5",), [1, 1, 2]), (("tony-executor worker:",), None), (("tony-keeper ", " node 1"), None)):
         kill(*words)
         before = tony.status(app)["restarts"]
         wait_until(lambda: tony.status(app)["restarts"] >= max(before, 1), f"{words}: a task is restarted")
         assert not expected or attempts() == expected
     tony.await_running(app, 3)
-    kill("--keeper", "--head")
+    kill("tony-keeper ", " head")
     wait_until(lambda: tony.status(app)["epoch"] == 3, "the master of the next head keeper answers")
     tony.await_running(app, 3)
     tony("stop", app)

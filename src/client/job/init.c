@@ -178,13 +178,23 @@ static int write_plan(const struct init_plan *p, struct buf *out)
     add_number(out, "min-instances", p->min_instances, "tony resize changes their number");
     add_number(out, "max-instances", p->max_instances, NULL);
     add_number(out, "ranks", p->ranks, "processes in each task");
+    if (p->ranks_of)
+        (void)buf_addf(
+            out,
+            "    # --nproc-per-node %s: one process for each %s of a machine. Write their number "
+            "here:\n    # ranks: 8\n",
+            p->ranks_of,
+            str_eq(p->ranks_of, "gpu")   ? "GPU"
+            : str_eq(p->ranks_of, "cpu") ? "core"
+                                         : "GPU (without GPUs: each core)");
     (void)buf_adds(out, "    memory: ");
     add_text(out, p->memory ? p->memory : "2g");
     (void)buf_adds(out, "       # of each task\n");
     if (p->gpus)
         (void)buf_addf(out, "    gpus: %lld           # of each task\n", (long long)p->gpus);
     else
-        (void)buf_adds(out, "    # gpus: 1           # of each task\n");
+        (void)buf_addf(out, "    # gpus: %d           # of each task\n",
+                       p->ranks_of && !str_eq(p->ranks_of, "cpu") ? 8 : 1);
     add_number(out, "vcores", p->vcores, NULL);
     if (p->restarts)
         (void)buf_adds(out, "    restart: on-failure\n");

@@ -18,6 +18,7 @@ struct init_plan {
     int64_t instances;
     int64_t min_instances, max_instances;  /* 0 = the size does not change */
     int64_t ranks, gpus, vcores, restarts; /* 0 = the line says nothing */
+    const char *ranks_of; /* torchrun's word "gpu", "cpu" or "auto" in place of ranks; borrowed */
     char *memory;
     struct buf command;
     struct strv env;  /* NAME=VALUE */

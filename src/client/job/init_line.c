@@ -199,6 +199,17 @@ static int set_env(struct init_plan *p, const char *value)
     return equals && equals > value ? strv_push(&p->env, value) : -EINVAL;
 }
 
+/* torchrun counts the GPUs or the cores of the machine where a task runs. This machine may be
+ * another one, so only the user can write the number. */
+static bool is_count_word(struct init_plan *p, const char *value)
+{
+    static const char *const words[] = { "gpu", "cpu", "auto" };
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (str_eq(value, words[i]))
+            p->ranks_of = words[i];
+    return p->ranks_of != NULL;
+}
+
 /* 0: the plan has it now; -EINVAL: it has not. */
 static int set_value(struct init_plan *p, struct line *x, enum number what, const char *value)
 {
@@ -210,6 +221,8 @@ static int set_value(struct init_plan *p, struct line *x, enum number what, cons
         return set_nodes(p, value);
     if (what == ENV)
         return set_env(p, value);
+    if (what == RANKS && is_count_word(p, value))
+        return 0;
     if (what == MEMORY) {
         free(p->memory);
         p->memory = str_dup(value);
