@@ -95,6 +95,29 @@ def test_root(machine):
         root.sh("tony pool stop; rm -rf ~/.tony")
 
 
+def test_a_crew(machine):
+    """One process has the executors of ten tasks. What a task leaves dies with it, and only that."""
+    root = Jobs(machine, "root")
+    command = ("setsid sleep 7321 & echo $PPID > $HOME/up.new$TASK_INDEX; mv $HOME/up.new$TASK_INDEX $HOME/up$TASK_INDEX; "
+               "until [ -e $HOME/go$TASK_INDEX ]; do sleep 0.1; done")
+
+    def left():
+        return len(root.sh("pgrep -f '^sleep 7321' || true").split())
+    try:
+        app = root.submit(command, roles={"worker": {"instances": 10, "memory": "16m", "vcores": 0, "command": command}})
+        root.wait_for(lambda: root.sh("ls | grep -c '^up[0-9]' || true").strip() == "10", "the tasks run")
+        assert len(set(root.sh("cat up[0-9]").split())) == 1, "they have one executor process"
+        root.wait_for(lambda: left() == 10, "the processes that they leave")
+        root.sh("touch go7")
+        root.wait_for(lambda: left() < 10, "worker:7 is over")
+        assert left() == 9
+        root.sh("for i in 9 8 6 5 4 3 2 1 0; do touch go$i; done")
+        assert root.over(app)["state"] == "SUCCEEDED"
+        root.wait_for(lambda: left() == 0, "no process is left")
+    finally:
+        root.sh("tony pool stop --force; rm -rf ~/.tony ~/up* ~/go*")
+
+
 @pytest.mark.usefixtures("machine")
 def test_a_container(machine):
     root = Jobs(machine, "root")
