@@ -94,6 +94,24 @@ def test_all_jobs_go_on_with_an_enabled_pool(user):
         user.sh("rm -rf steps saved")
 
 
+def test_without_lingering_a_job_goes_on_with_the_next_command(user):
+    """systemd starts nothing of this user at boot, and at a login it starts no pool."""
+    doc = user.json("pool", "enable")
+    assert doc["enabled"] is True and doc["starts_at_boot"] is False
+    assert "loginctl enable-linger" in user.tony("pool", "enable", "2>&1")
+    app = train(user)
+    lose_power(user)
+    assert user.sh("pgrep -c tony-keeper || true") == "0"
+    user.tony("list")
+    assert resumed_at(user) >= 3
+    told(user, app)
+    assert user.json("status", app)["restarts"] == 1
+    assert user.json("pool", "disable")["enabled"] is False
+    user.tony("stop", app)
+    assert user.over(app)["state"] == "KILLED"
+    user.sh("rm -rf steps saved")
+
+
 def test_a_job_is_told_as_lost(user):
     """The pool is not enabled: nothing runs after the boot, and the next command tells what happened."""
     app = train(user)
