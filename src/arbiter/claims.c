@@ -97,7 +97,7 @@ int claims_decide(const struct part_policy *policy, const struct part_options *o
                       "policy '%s' needs the service that each job has attained, which only the "
                       "pool knows",
                       policy->name);
-        return err_hint(e, "srtf-elastic, drf and dorm divide queues");
+        return err_hint(e, "use dorm, drf, market or srtf-elastic");
     }
     for (size_t i = 0; i < n; i++)
         if (claims[i].runs && !is_placed(&claims[i], n_nodes))

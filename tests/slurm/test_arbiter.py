@@ -200,6 +200,7 @@ def test_it_only_says(tony, slurm, arbiter):
     (("run", "--queue", "none", "--once"), "Slurm has no partition 'none'"),
     (("key", "--queue", "all"), "it resizes only jobs of its own user"),
     (("run", "--queue", "all", "--once", "--policy", "las"), "stops running jobs"),
+    (("start", "--queue", "all", "--policy", "las-elastic"), "only the pool counts"),
     (("run", "--once"), "no --queue is given"),
     (("start", "--queue", "all;x"), "the name may only have letters"),
 ])

@@ -474,17 +474,29 @@ static int run_round(struct arbiter *a, struct err *e)
 
 /* ---- the command ---- */
 
+/* Why the arbiter cannot follow the policy. NULL: it can. */
+static const char *refusal(const struct part_policy *p)
+{
+    if (p->preempts)
+        return "it stops running jobs";
+    if (!p->resizes)
+        return "it never resizes a job";
+    return p->by_service ? "only the pool counts what each job has had so far" : NULL;
+}
+
 int arbiter_choose_policy(struct arbiter *a, const char *name, struct err *e)
 {
     a->policy = a->settings.policy;
     int rc = name ? client_policy(name, &a->policy, e) : 0;
+    if (rc < 0)
+        return rc;
     if (!a->policy || str_eq(a->policy->name, "fifo"))
         a->policy = part_policy_find("dorm");
-    if (rc < 0 || (a->policy->resizes && !a->policy->preempts))
-        return rc;
-    (void)err_set(e, EINVAL, "the arbiter cannot follow policy '%s': it %s", a->policy->name,
-                  a->policy->preempts ? "stops running jobs" : "never resizes a job");
-    return err_hint(e, "dorm, drf, market and srtf-elastic resize jobs");
+    const char *why = refusal(a->policy);
+    if (!why)
+        return 0;
+    (void)err_set(e, EINVAL, "the arbiter cannot follow policy '%s': %s", a->policy->name, why);
+    return err_hint(e, "use dorm, drf, market or srtf-elastic");
 }
 
 static int read_settings(struct arbiter *a, struct client *c, struct err *e)
