@@ -142,6 +142,16 @@ static void note_driver(struct executor *x)
     (void)str_copy(a->detail, sizeof a->detail, "it ended without a plan of the ranks");
 }
 
+/* A cluster that ends a job sends TERM to all its processes, one after the other. */
+static bool may_be_of_cluster(const struct executor *x, enum end_reason reason)
+{
+    int status = x->a.status;
+    bool term = WIFSIGNALED(status) ? WTERMSIG(status) == SIGTERM
+                                    : WEXITSTATUS(status) == 128 + SIGTERM;
+    return x->cfg->remote && executor_has_keeper(x) && reason == END_EXITED && term &&
+           !x->leaving;
+}
+
 /* No process of the attempt is alive: find out why it ended, store the result, and report it. */
 static void finish(struct executor *x)
 {
@@ -172,6 +182,8 @@ static void finish(struct executor *x)
                   f_int("exit", x->cfg->record->exit_code), f_int("signal", x->cfg->record->signal),
                   f_str("reason", end_reason_name(reason)), f_str("detail", a->detail));
     log_watches_end(x);
+    if (may_be_of_cluster(x, reason))
+        x->report_at_ms = clock_mono_ms() + CLUSTER_TERM_MS;
     if (x->greeted)
         attempt_report_end(x); /* else: with the next ExecutorHello, or after the next Welcome */
     streams_kill(x);           /* after the report: they do not delay the end of the task */
@@ -179,7 +191,7 @@ static void finish(struct executor *x)
 
 void attempt_report_end(struct executor *x)
 {
-    if (x->node_reports_end)
+    if (x->node_reports_end || x->report_at_ms)
         return;
     Tony__AttemptEnded ended;
     attempt_message(x, &ended);

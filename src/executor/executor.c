@@ -181,9 +181,9 @@ static void say_hello(struct executor *x)
     hello.pid = getpid();
     hello.generation = x->a.generation;
     hello.attempt = x->a.number;
-    hello.running = attempt_alive(&x->a);
+    hello.running = attempt_alive(&x->a) || x->report_at_ms;
     hello.reads_spec_file = true;
-    x->end_in_hello = x->a.state == ATTEMPT_ENDED && !x->node_reports_end;
+    x->end_in_hello = x->a.state == ATTEMPT_ENDED && !x->node_reports_end && !x->report_at_ms;
     if (x->end_in_hello) {
         attempt_message(x, &ended);
         hello.unacked = unacked;
@@ -458,8 +458,13 @@ static void on_term(struct executor *x, const struct signalfd_siginfo *si)
         x->leaving = true;
         /* A cluster sends TERM to all processes of the job. The master gets it, too, and says why.
          */
-        if (x->cfg->remote && !orphaned && si->ssi_signo == SIGTERM && si->ssi_code != SI_QUEUE)
-            x->node_reports_end = x->node_reports_end || attempt_undecided(&x->a);
+        bool of_keeper = orphaned || si->ssi_signo != SIGTERM || si->ssi_code == SI_QUEUE;
+        if (x->cfg->remote && !of_keeper)
+            x->node_reports_end =
+                x->node_reports_end || x->report_at_ms || attempt_undecided(&x->a);
+        x->report_at_ms = x->node_reports_end ? 0 : x->report_at_ms;
+        x->linger_until_ms =
+            x->cfg->remote && !of_keeper ? clock_mono_ms() + CLUSTER_TERM_MS : 0;
         attempt_stop(x, orphaned ? 0 : grace, orphaned ? END_UNKNOWN : END_KILLED_BY_MASTER,
                      orphaned ? "its keeper has died" : "the container was stopped");
         return;
@@ -538,6 +543,11 @@ static void on_time(struct executor *x)
     if (x->cfg->remote && x->link.fd >= 0 && !x->greeted && now >= x->greet_by_ms)
         drop(x, -ETIMEDOUT);
     quiet_check(x, now);
+    if (x->report_at_ms && now >= x->report_at_ms) {
+        x->report_at_ms = 0;
+        if (x->greeted)
+            attempt_report_end(x);
+    }
     if (now >= x->beat_at_ms || (quiet_now(x) && now >= task_metrics_due(x)))
         send_beat(x, now);
     if (now >= task_metrics_due(x))
@@ -553,6 +563,10 @@ static int64_t next_deadline(const struct executor *x)
     at = MIN(MIN(at, task_metrics_due(x)), log_watches_deadline(x));
     if (x->link.fd < 0)
         at = MIN(at, x->dial_at_ms);
+    if (x->report_at_ms)
+        at = MIN(at, x->report_at_ms);
+    if (x->linger_until_ms)
+        at = MIN(at, x->linger_until_ms);
     if (lease_runs(x))
         at = MIN(at, lease_start_ms(x) + away_limit_ms(x));
     if (x->cfg->remote && x->link.fd >= 0 && !x->greeted)
@@ -764,6 +778,12 @@ static int signals_open(void)
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
+static bool goes_on(const struct executor *x)
+{
+    return !x->leaving || attempt_alive(&x->a) || x->report_at_ms ||
+           (x->linger_until_ms && clock_mono_ms() < x->linger_until_ms);
+}
+
 static void begin(struct crew *c, struct executor *x, const struct executor_config *cfg)
 {
     struct err e = { 0 };
@@ -788,9 +808,9 @@ static void begin(struct crew *c, struct executor *x, const struct executor_conf
 /* One turn of an executor. true: it has ended. */
 static bool turn(struct executor *x)
 {
-    if (!x->leaving || attempt_alive(&x->a))
+    if (goes_on(x))
         on_time(x);
-    if (!x->leaving || attempt_alive(&x->a))
+    if (goes_on(x))
         return false;
     end(x);
     return true;

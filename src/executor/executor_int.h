@@ -44,7 +44,10 @@ struct executor_config {
     struct rlimit nofile; /* for tasks; the limit of the executor itself is raised */
 };
 
-enum { UMASK_DEFAULT = 022 };
+enum {
+    UMASK_DEFAULT = 022,
+    CLUSTER_TERM_MS = 1000, /* a cluster has sent TERM to all processes of a node by this time */
+};
 
 enum attempt_state {
     ATTEMPT_NONE = 0,
@@ -125,6 +128,12 @@ struct executor {
     struct err workdir_err; /* why there is no workdir */
     bool leaving;           /* the executor exits as soon as no attempt runs */
     bool node_reports_end;  /* the node has stopped the container and reports the reason itself */
+    /* TERM has ended the task. If the cluster has sent it, TERM comes to this process, too, and then
+     * the end is not reported. Until when this is awaited; 0 = it is not. */
+    int64_t report_at_ms;
+    /* The cluster has sent TERM to this process. It awaits that the keeper stops it until then: the
+     * keeper would report its end as that of a task. */
+    int64_t linger_until_ms;
     struct attempt a;
     struct task_side task;
     struct task_metrics metrics;

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The end of a run that Slurm announces: time limit, preemption, requeue; and a lost first node."""
 
+import datetime
 import json
+import os
 import re
 import shlex
+import signal
 import textwrap
 import time
 
@@ -103,6 +106,23 @@ def test_a_requeue_continues_the_job(tony, slurm):
     wait_until(lambda: tony.status(app)["state"] == "SUCCEEDED", "the job succeeds", limit=60)
     doc = tony.status(app)
     assert doc["epoch"] == 2 and [t["attempt"] for t in doc["tasks"]] == [2, 2], json.dumps(doc["failures"]) + tony.logs()
+
+
+def test_the_end_by_term_is_held_back(tony, slurm):
+    """
+    At the end of a run Slurm sends TERM to one process after the other, and the task may be the first. So its executor
+    waits a second for a TERM of its own before it reports the end.
+    """
+    app = tony.submit(LONG, instances=1, conf={**RESTARTS, "tony.slurm.nodes": 1})
+    tony.await_running(app, 1)
+    os.kill(wait_until(lambda: tony.processes("-c while :"), "the command runs")[0], signal.SIGTERM)
+    wait_until(lambda: tony.status(app)["restarts"] == 1, "the task is restarted")
+    tony.await_running(app, 1)
+    said = (tony.home / "jobs" / app / "nodes/0.log").read_text()
+    ended, started = (datetime.datetime.fromisoformat(re.search(rf"(\S+)Z info +task.{what}", said).group(1))
+                      for what in ("ended attempt=1", "started attempt=2"))
+    assert (started - ended).total_seconds() > 0.9, said
+    tony("stop", app)
 
 
 def test_a_job_that_may_not_run_again_ends_with_its_nodes(tony, slurm):

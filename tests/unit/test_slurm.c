@@ -486,8 +486,8 @@ static void the_further_script(void **state)
                                        "#SBATCH --gres=gpu:1\n",
                                        "#SBATCH --account=a\n",
                                        "#SBATCH --output=/h/jobs/application_1_0001/further.log\n",
-                                       "--node $((base + SLURM_PROCID))" };
-    static const char *const lacks[] = { "--nodes=2", "--signal", "--nodelist", "--exclude",
+                                       "--node \"$number\"" };
+    static const char *const lacks[] = { "#SBATCH --nodes", "--signal", "#SBATCH --nodelist", "--exclude",
                                          "--head" };
     struct conf *c = conf_new();
     struct err e = { 0 };

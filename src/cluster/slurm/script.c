@@ -2,7 +2,7 @@
 /*
  * The batch script. `tony plan` shows it, and sbatch gets it on its standard input.
  *
- * It starts the keepers of all nodes by one srun, and the head keeper beside it. A keeper that a
+ * It starts the keeper of each node by a step of its own, and the head keeper beside them. A keeper that a
  * signal has killed is restarted. The script ends when the head keeper does, with its exit code.
  *
  * The script of a further allocation, which the master submits if this one has become too small,
@@ -171,34 +171,39 @@ static void add_share(const struct slurm_shape *shape, struct buf *out)
                    shape->gpus ? " ${CUDA_VISIBLE_DEVICES:+--gpus \"$CUDA_VISIBLE_DEVICES\"}" : "");
 }
 
-/* With components, $2 is the component. */
+/* $1: the number of the first node of its step, $2: the nodes of the step; $3: the component. */
 static void add_node_part(const struct slurm_size *z, struct buf *out)
 {
-    (void)buf_adds(out, "\n# the keeper of a node; restarted if a signal kills it\nnode() {\n");
+    (void)buf_adds(out,
+                   "\n# the keeper of a node; restarted if a signal kills it\nnode() {\n"
+                   "    number=$1 IFS=,\n"
+                   "    for name in $2; do\n"
+                   "        [ \"$name\" != \"$SLURMD_NODENAME\" ] || break\n"
+                   "        number=$((number + 1))\n"
+                   "    done\n"
+                   "    unset IFS\n"
+                   "    exec >> \"$job/nodes/$number.log\" 2>&1\n");
     if (z->n > 1)
-        (void)buf_adds(out, "    case $1 in\n");
-    for (uint32_t k = 0; z->n > 1 && k < z->n; k++) {
-        (void)buf_addf(out, "    %u) set -- ", k);
+        (void)buf_adds(out, "    case $3 in\n");
+    for (uint32_t k = 0; k < z->n; k++) {
+        if (z->n > 1)
+            (void)buf_addf(out, "    %u) set -- ", k);
+        else
+            (void)buf_adds(out, "    set -- ");
         add_share(&z->v[k], out);
-        (void)buf_adds(out, " ;;\n");
+        (void)buf_adds(out, z->n > 1 ? " ;;\n" : "\n");
     }
     (void)buf_adds(out, z->n > 1 ? "    esac\n" : "");
     (void)buf_adds(
         out,
         "    runtime_dir\n    trap : TERM\n    : \"${master:=$SLURM_LAUNCH_NODE_IPADDR}\"\n"
-        "    [ \"$base $SLURM_PROCID\" != '0 0' ] || echo \"$master\" > \"$job/address\"\n"
+        "    [ \"$number\" -ne 0 ] || echo \"$master\" > \"$job/address\"\n"
         "    rc=129\n    while [ $rc -gt 128 ]; do\n"
-        "        \"$programs/tony-executor\" --keeper \"$id\" --node $((base + SLURM_PROCID)) \\\n"
+        "        \"$programs/tony-executor\" --keeper \"$id\" --node \"$number\" \\\n"
         "            --node-name \"$SLURMD_NODENAME\" --master-host \"$master\" \\\n"
-        "            --run \"$run\" ");
-    if (z->n > 1)
-        (void)buf_adds(out, "\"$@\"");
-    else
-        add_share(&z->v[0], out);
-    (void)buf_addf(out,
-                   "\n        rc=$?\n    done\n    rm -rf \"$TONY_RUNTIME_DIR\"\n    exit $rc\n}\n"
-                   "[ \"${1:-}\" != node ] || node%s\n",
-                   z->n > 1 ? " \"$2\"" : "");
+        "            --run \"$run\" \"$@\"\n"
+        "        rc=$?\n    done\n    rm -rf \"$TONY_RUNTIME_DIR\"\n    exit $rc\n}\n"
+        "[ \"${1:-}\" != node ] || node \"$2\" \"$3\" \"${4:-}\"\n");
 }
 
 /* For the master: of each component the number of its nodes and its roles. The nodes of the first
@@ -215,29 +220,82 @@ static void add_components(const struct job_spec *s, const struct slurm_size *z,
     (void)buf_adds(out, "'\n");
 }
 
-static const char srun_options[] =
-    "--no-kill --kill-on-bad-exit=0 --wait=0 --mpi=none --input=none --overlap \\\n"
-    "    --cpu-bind=none --mem=0";
+/* Each node has a step of its own: srun ends its whole step when a node that had lost its power
+ * returns. With more than 8 nodes, a step has several of them: each step needs an srun on the first
+ * node, which takes 4 MiB. An srun that has failed is started again for the nodes that still belong to the allocation,
+ * unless a user has cancelled the step: then slurmstepd writes "CANCELLED AT". It writes that also
+ * if srun has ended the step, and srun then says that the step is missing on a node. */
+static const char steps_part[] =
+    "\n# whether the job, and this run of it, goes on\n"
+    "goes_on() { [ -r \"$job/key\" ] && [ \"$(cat \"$job/run\")\" = \"$run\" ]; }\n"
+    "\n# those of the nodes $1 that still belong to the allocation, separated by commas\n"
+    "still_here() {\n"
+    "    lists=$(squeue -h -j \"$SLURM_JOB_ID\" -o %N) || return\n"
+    "    all=\" $(for l in $lists; do scontrol show hostnames \"$l\"; done | tr '\\n' ' ')\"\n"
+    "    here= IFS=,\n"
+    "    for name in $1; do\n"
+    "        case $all in *\" $name \"*) here=$here${here:+,}$name ;; esac\n"
+    "    done\n"
+    "    unset IFS\n"
+    "    echo \"$here\"\n"
+    "}\n"
+    "\n# a step: the number of its first node, the names of its nodes, their component\n"
+    "step() {\n"
+    "    trap 'ends=1' TERM\n"
+    "    ends= quick=0 names=$2 log=$job/nodes/step-$1\n"
+    "    while :; do\n"
+    "        n=$(($(echo \"$names\" | tr -cd , | wc -c) + 1)) began=$(date +%s)\n"
+    "        srun --no-kill --kill-on-bad-exit=0 --wait=0 --mpi=none --input=none --overlap \\\n"
+    "            --cpu-bind=none --mem=0 ${3:+\"--het-group=$3\"} --nodes=$n --ntasks=$n \\\n"
+    "            --ntasks-per-node=1 --nodelist=\"$names\" --output=\"$log.out\" \\\n"
+    "            /bin/sh \"$script\" $script_args node \"$1\" \"$2\" $3 2> \"$log.err\" && return\n"
+    "        cat \"$log.err\"\n"
+    "        if ! grep -q 'missing step' \"$log.err\" &&\n"
+    "            grep -q 'STEP .* CANCELLED AT' \"$log.out\" \"$log.err\"; then\n"
+    "            echo 1 > \"$over\"\n"
+    "            return\n"
+    "        fi\n"
+    "        [ $(($(date +%s) - began)) -lt 60 ] || quick=0\n"
+    "        quick=$((quick + 1))\n"
+    "        while [ -z \"$ends\" ] && goes_on && [ $quick -lt 10 ]; do\n"
+    "            sleep $quick\n"
+    "            names=$(still_here \"$2\") && break\n"
+    "        done\n"
+    "        [ -z \"$ends\" ] && [ -n \"$names\" ] && goes_on && [ $quick -lt 10 ] || return\n"
+    "        echo \"the keepers of $names start again\"\n"
+    "    done\n"
+    "}\n"
+    "\n# the steps of the nodes $2, of which the first has the number $1; $3: their component\n"
+    "steps() {\n"
+    "    first=$1 part=$3\n"
+    "    case $2 in\n"
+    "    *[[,]*) set -- $(scontrol show hostnames \"$2\") ;;\n"
+    "    *) set -- \"$2\" ;;\n"
+    "    esac\n"
+    "    per=$((($# + 7) / 8))\n"
+    "    while [ $# -gt 0 ]; do\n"
+    "        names=$1 n=1\n"
+    "        shift\n"
+    "        while [ $n -lt $per ] && [ $# -gt 0 ]; do\n"
+    "            names=$names,$1 n=$((n + 1))\n"
+    "            shift\n"
+    "        done\n"
+    "        step $first \"$names\" $part &\n"
+    "        first=$((first + n))\n"
+    "    done\n"
+    "}\n";
 
-/* The call of srun: one step that starts the keepers of all nodes. */
-static void add_srun(const struct slurm_size *z, struct buf *out)
+/* Start the steps of all nodes. */
+static void add_steps(const struct slurm_size *z, struct buf *out)
 {
-    if (z->n == 1) {
-        (void)buf_addf(out,
-                       "{ srun %s --nodes=\"$SLURM_JOB_NUM_NODES\" \\\n"
-                       "    --ntasks=\"$SLURM_JOB_NUM_NODES\" --ntasks-per-node=1 "
-                       "--open-mode=append \\\n"
-                       "    --output=\"$job/nodes/%%t.log\" /bin/sh \"$job/batch.sh\" node\n",
-                       srun_options);
-        return;
+    uint32_t first = 0;
+    (void)buf_adds(out, "script=$job/batch.sh script_args= over=$job/step_ended\n{\n    trap : TERM\n");
+    if (z->n == 1)
+        (void)buf_adds(out, "    steps 0 \"$SLURM_JOB_NODELIST\"\n");
+    for (uint32_t k = 0; z->n > 1 && k < z->n; k++) {
+        (void)buf_addf(out, "    steps %u \"$SLURM_JOB_NODELIST_HET_GROUP_%u\" %u\n", first, k, k);
+        first += z->v[k].nodes;
     }
-    for (uint32_t k = 0; k < z->n; k++)
-        (void)buf_addf(out,
-                       "%s %s --het-group=%u --nodes=%u --ntasks=%u \\\n"
-                       "    --ntasks-per-node=1 --open-mode=append "
-                       "--output=\"$job/nodes/%u-%%t.log\" /bin/sh \"$job/batch.sh\" node %u%s\n",
-                       k ? "   " : "{ srun", srun_options, k, z->v[k].nodes, z->v[k].nodes, k, k,
-                       k + 1 < z->n ? " : \\" : "");
 }
 
 static const char batch_part[] =
@@ -252,7 +310,9 @@ static const char batch_part[] =
     "trap : TERM\n"
     "rm -f \"$job/step_ended\"\n";
 static const char batch_rest[] =
-    "    echo $? > \"$job/step_ended\"; } 2>&1 &\n"
+    "    while ! wait; do :; done # TERM ends a wait\n"
+    "    [ ! -d \"$job\" ] || echo 1 > \"$over\"\n"
+    "} 2>&1 &\n"
     "step=$!\n"
     "rc=129\n"
     "while [ $rc -gt 128 ]; do\n"
@@ -281,14 +341,14 @@ static const char batch_rest[] =
  * ends, and Slurm all that it has started. */
 static const char further_part[] =
     "\n# the keepers of all nodes; they end with the job, or with this run of it\n"
-    "goes_on() { [ -r \"$job/key\" ] && [ \"$(cat \"$job/run\")\" = \"$run\" ]; }\n"
     "goes_on || exit 0\n"
     "trap : TERM\n"
-    "srun --no-kill --kill-on-bad-exit=0 --wait=0 --mpi=none --input=none --overlap \\\n"
-    "    --cpu-bind=none --mem=0 --nodes=\"$SLURM_JOB_NUM_NODES\" \\\n"
-    "    --ntasks=\"$SLURM_JOB_NUM_NODES\" --ntasks-per-node=1 --open-mode=append \\\n"
-    "    --output=\"$job/nodes/further-$base-%t.log\" \\\n"
-    "    /bin/sh \"$job/script.further\" \"$base\" \"$run\" node &\n"
+    "script=$job/script.further script_args=\"$base $run\" over=/dev/null\n"
+    "{\n"
+    "    trap : TERM\n"
+    "    steps \"$base\" \"$SLURM_JOB_NODELIST\"\n"
+    "    wait\n"
+    "} &\n"
     "step=$!\n"
     "n=0\n"
     "while kill -0 $step 2> /dev/null; do\n"
@@ -346,8 +406,9 @@ int slurm_script(const struct conf *c, const struct job_spec *s, const struct sl
     (void)buf_adds(out, "run=${SLURM_RESTART_COUNT:-0} base=0 master=\n");
     (void)buf_adds(out, runtime_dir);
     add_node_part(size, out);
+    (void)buf_adds(out, steps_part);
     (void)buf_adds(out, batch_part);
-    add_srun(size, out);
+    add_steps(size, out);
     (void)buf_adds(out, batch_rest);
     return out->failed ? -ENOMEM : 0;
 }
@@ -376,6 +437,7 @@ int slurm_further_script(const struct conf *c, const struct slurm_size *size, co
     (void)buf_adds(out, "base=$1 run=$2 master=$(cat \"$job/address\")\nshift 2\n");
     (void)buf_adds(out, runtime_dir);
     add_node_part(size, out);
+    (void)buf_adds(out, steps_part);
     (void)buf_adds(out, further_part);
     return out->failed ? -ENOMEM : 0;
 }

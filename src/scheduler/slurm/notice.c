@@ -16,8 +16,8 @@
  *   not wait for the grace time. The next run continues the journal.
  * - Time limit: the same with tony.slurm.requeue-at-limit; else the job stops with a checkpoint
  *   (SE_ENDING).
- * - The step of the keepers has ended, and the job runs: a user has cancelled the step. The job
- *   stops. The batch script writes the file `step_ended` when srun has ended.
+ * - A step of the keepers was cancelled, and the job runs. The job stops. The batch script writes the
+ *   file `step_ended` then, and when all steps have ended.
  */
 #include <errno.h>
 #include <signal.h>
@@ -305,25 +305,17 @@ bool notice_explains_lost_nodes(const struct slurm *s)
            (s->notice.q && (s->notice.q->why & (WHY_STEP | WHY_FATE)));
 }
 
-static bool any_keeper(const struct slurm *s)
-{
-    for (size_t i = 0; i < s->nodes.n; i++)
-        if (s->nodes.v[i]->conn && s->nodes.v[i]->index < s->n_nodes)
-            return true;
-    return false;
-}
-
 void notice_tick(struct slurm *s, int64_t now_ms)
 {
     if (s->notice.step_ends_ms && now_ms >= s->notice.step_ends_ms)
         s->notice.step_ends_ms = 0; /* TERM was not the end */
-    if (s->notice.leaving || s->fate_done || any_keeper(s))
+    if (s->notice.leaving || s->fate_done)
         return;
     AUTO(free_p) char *path = fs_join(s->cfg.job_dir, "step_ended");
     if (!path || access(path, F_OK) == -1)
         return;
     s->notice.step_over = true;
-    slurm_broken(s, "the step of the keepers has ended");
+    slurm_broken(s, "a step of the keepers has ended");
 }
 
 /* ---- fate ---- */
@@ -335,7 +327,7 @@ static void on_step_over(void *arg)
     if (done)
         done(
             true, NULL,
-            "the step of tony's keepers has ended: it was cancelled in Slurm, or the keepers could "
+            "a step of tony's keepers has ended: it was cancelled in Slurm, or the keepers could "
             "not work; nodes/*.log in the job's directory may say more",
             s->cfg.arg);
 }

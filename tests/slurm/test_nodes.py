@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes that fail and return while their job runs."""
+
+import pytest
+from lib_slurm import wait_until
+from test_slurm import LONG, RESTARTS
+
+SPARE = {**RESTARTS, "tony.slurm.nodes": 2, "tony.slurm.spare-nodes": 1, "tony.task.master-away-limit": 2000}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("missed", [False, True])
+def test_a_node_returns_while_its_job_runs(tony, slurm, missed):
+    """
+    Only the step of this node ends. The others run on, whether slurmctld has missed the node or not.
+    """
+    app = tony.submit(LONG, instances=2, conf=SPARE)
+    status = tony.await_running(app, 2)
+    number = tony.number(app)
+    batch_host = slurm.job(number, "%B")
+    victim = next(t for t in status["tasks"] if t["node"] != batch_host)
+    slurm.power_off(victim["node"])
+    if missed:
+        wait_until(lambda: "down*" in slurm.states(), "slurmctld misses the node")
+    slurm.power_on(victim["node"])
+
+    def replaced():
+        task = next(t for t in tony.status(app)["tasks"] if t["task"] == victim["task"])
+        return task["state"] == "running" and task["attempt"] == 2
+    wait_until(replaced, "the task runs on another node", limit=120)
+    wait_until(lambda: "unk" not in str(slurm.states()) and "down*" not in slurm.states(), "the node has registered")
+    doc = tony.await_running(app, 2)
+    assert doc["epoch"] == 1 and sorted(t["attempt"] for t in doc["tasks"]) == [1, 2], doc
+    assert slurm.job(number) == "RUNNING"
+    tony("stop", app)
