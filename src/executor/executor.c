@@ -261,6 +261,33 @@ static int64_t next_beat_ms(const struct executor *x, int64_t now)
     return now + every - (now + every - phase) % every;
 }
 
+/* A path below `from` becomes one below `to`. Takes *path, a string of malloc(). */
+static int move_path(char **path, const char *from, const char *to)
+{
+    size_t n = strlen(from);
+    if (strncmp(*path, from, n) != 0 || (*path)[n] != '/')
+        return 0;
+    char *moved = str_printf("%s%s", to, *path + n);
+    if (!moved)
+        return -ENOMEM;
+    free(*path);
+    *path = moved;
+    return 0;
+}
+
+/* This node does not see TONY_HOME of the job, and has a directory of its own with the same content
+ * (docs/decisions/0037-nodes-without-the-home.md). */
+static int move_home(Tony__Welcome *w)
+{
+    const char *from = getenv("TONY_SHARED_HOME"), *to = getenv("TONY_HOME");
+    if (!from || !to)
+        return 0;
+    int rc = move_path(&w->log_dir, from, to);
+    for (size_t i = 0; rc == 0 && i < w->n_mounts; i++)
+        rc = move_path(&w->mounts[i]->path, from, to);
+    return rc;
+}
+
 static Tony__Welcome *welcome_copy(const Tony__Welcome *w)
 {
     size_t n = tony__welcome__get_packed_size(w);
@@ -268,7 +295,12 @@ static Tony__Welcome *welcome_copy(const Tony__Welcome *w)
     if (!bytes)
         return NULL;
     tony__welcome__pack(w, bytes);
-    return tony__welcome__unpack(NULL, n, bytes);
+    Tony__Welcome *copy = tony__welcome__unpack(NULL, n, bytes);
+    if (copy && move_home(copy) < 0) {
+        tony__welcome__free_unpacked(copy, NULL);
+        return NULL;
+    }
+    return copy;
 }
 
 /* Make the working directory now, while other executors still register. After Start, all tasks
@@ -463,8 +495,7 @@ static void on_term(struct executor *x, const struct signalfd_siginfo *si)
             x->node_reports_end =
                 x->node_reports_end || x->report_at_ms || attempt_undecided(&x->a);
         x->report_at_ms = x->node_reports_end ? 0 : x->report_at_ms;
-        x->linger_until_ms =
-            x->cfg->remote && !of_keeper ? clock_mono_ms() + CLUSTER_TERM_MS : 0;
+        x->linger_until_ms = x->cfg->remote && !of_keeper ? clock_mono_ms() + CLUSTER_TERM_MS : 0;
         attempt_stop(x, orphaned ? 0 : grace, orphaned ? END_UNKNOWN : END_KILLED_BY_MASTER,
                      orphaned ? "its keeper has died" : "the container was stopped");
         return;

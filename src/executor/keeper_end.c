@@ -18,6 +18,7 @@
  *
  * The keeper holds the lock to the end. While it is held, no other process removes anything.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -26,6 +27,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -40,7 +42,10 @@
 #include "storage/hook.h"
 #include "storage/secrets.h"
 
-enum { LAST_WORDS_MS = 1000 };
+enum {
+    LAST_WORDS_MS = 1000,
+    AWAY_LOGS_MS = 30000, /* for the logs of nodes that do not see TONY_HOME */
+};
 
 /* ---- moving aside ---- */
 
@@ -224,6 +229,27 @@ static void make_call(const struct keeper *k, bool pool)
         ;
 }
 
+static bool any_away(const char *dir)
+{
+    DIR *d = opendir(dir);
+    bool found = false;
+    for (struct dirent *x; d && !found && (x = readdir(d));)
+        found = str_starts(x->d_name, "away-");
+    if (d)
+        (void)closedir(d);
+    return found;
+}
+
+/* The batch script fetches the logs of nodes that do not see TONY_HOME when their keepers have
+ * ended. nodes/away-<name> exists until then. */
+static void await_logs(const struct keeper *k)
+{
+    AUTO(free_p) char *dir = str_printf("%s/nodes", k->job_dir);
+    int64_t until = clock_mono_ms() + AWAY_LOGS_MS;
+    while (dir && any_away(dir) && clock_mono_ms() < until)
+        (void)nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
+}
+
 int keeper_end(struct keeper *k)
 {
     struct err e = { 0 };
@@ -236,6 +262,8 @@ int keeper_end(struct keeper *k)
         keeper_unlock(k);
         return run_end(k);
     }
+    if (k->kind == KEEPER_HEAD && !aborted)
+        await_logs(k);
     int rc = put_away(k, &e);
     if (rc < 0)
         log_err(LOG_ERROR, "keeper.end", &e);

@@ -32,8 +32,8 @@
  * runtime directory, when it is told to (storage/alive.h). A missing socket never means that a
  * process is dead: only a lock says that, and the locks are in TONY_HOME.
  *
- * On the nodes of a cluster, which share TONY_HOME, TONY_RUNTIME_DIR replaces its parent, nothing
- * is recorded, and the locks are in it, too.
+ * On the nodes of a cluster, which share TONY_HOME or have a copy of what they need of it,
+ * TONY_RUNTIME_DIR replaces its parent, nothing is recorded, and the locks are in it, too.
  */
 #ifndef TONY_STORAGE_PATHS_H
 #define TONY_STORAGE_PATHS_H

@@ -1,20 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes that do not see TONY_HOME: the job fails, and says so. Each node has its own mount namespace, so a directory can be hidden there."""
+"""
+Nodes that do not see TONY_HOME get what they need from the first node, which has to see it. Each node has its own mount namespace,
+so a directory can be hidden there.
+"""
 
 import contextlib
-import pathlib
+import os
+import signal
 import subprocess
 
 import pytest
 from lib_slurm import wait_until
+from test_slurm import LONG, RESTARTS, app_of
 
 
 @contextlib.contextmanager
-def hidden(slurm, nodes, directory):
+def hidden(slurm, nodes, directory, options="mode=755"):
     """An empty directory is mounted over this one on the nodes. A node loses it with its power, too."""
     enter = [["nsenter", f"--target={slurm.processes(n)[0]}", "--pid", "--mount"] for n in nodes]
     for e in enter:
-        subprocess.run([*e, "mount", "-t", "tmpfs", "-o", "mode=755", "none", directory], check=True)
+        subprocess.run([*e, "mount", "-t", "tmpfs", "-o", options, "none", directory], check=True)
     try:
         yield
     finally:
@@ -25,15 +30,52 @@ def hidden(slurm, nodes, directory):
 def test_no_node_sees_the_home(tony, slurm):
     with hidden(slurm, slurm.names, tony.base):
         done = tony("run", tony.job_file("true"), ok=False, timeout=120)
-    assert done.returncode not in (0, 3) and "all nodes must see TONY_HOME" in done.stdout + done.stderr, done.stdout + done.stderr
+    assert done.returncode not in (0, 3) and "the first node must see TONY_HOME" in done.stdout + done.stderr, done.stdout + done.stderr
     assert not slurm.jobs()
 
 
-@pytest.mark.takes(70)
 def test_only_the_first_node_sees_the_home(tony, slurm):
+    """Programs and shipped files arrive; logs are there when the job has ended."""
+    (tony.base / "src").mkdir()
+    (tony.base / "src/word").write_text("shipped\n")
+    (tony.base / "table.csv").write_text("1,2\n")
+    subprocess.run(["tar", "czf", tony.base / "data.tar.gz", "-C", tony.base / "src", "word"], check=True)
+    subprocess.run(["chown", "-R", tony.user, tony.base], check=True)
+    conf = {"tony.containers.resources": f"{tony.base}/table.csv,{tony.base}/data.tar.gz::data#archive"}
     with hidden(slurm, slurm.names[1:], tony.base):
+        done = tony("run", "--src_dir", tony.base / "src", tony.job_file("cat word table.csv data/word; pwd", conf=conf))
+        app = app_of(done)
+        texts = [tony("logs", app, f"worker:{i}", "--stdout").stdout for i in range(3)]
+    assert [text.splitlines()[:3] for text in texts] == [["shipped", "1,2", "shipped"]] * 3, texts
+    places = [text.splitlines()[3] for text in texts]
+    assert sorted(p.startswith("/tmp/tony-slurm-") for p in places) == [False, True, True], places
+    wait_until(lambda: not any(os.path.exists(p) for p in places), "the directories are removed")
+    assert {p.name for p in (tony.home / "history" / app / "nodes").glob("?.log")} == {"0.log", "1.log", "2.log"}
+
+
+def test_processes_die_on_nodes_that_do_not_see_the_home(tony, slurm):
+    """The next master has other ports: the nodes get its address, and their tasks run on."""
+    with hidden(slurm, slurm.names[1:], tony.base):
+        app = tony.submit(f"echo begins; {LONG}", conf=RESTARTS)
+        tony.await_running(app, 3)
+        os.kill(tony.processes("tony-master", "--cluster")[0], signal.SIGKILL)
+        wait_until(lambda: tony.status(app)["epoch"] == 2, "the next master answers")
+        assert [t["attempt"] for t in tony.await_running(app, 3)["tasks"]] == [1, 1, 1]
+        keeper = next(p for p in tony.processes("--keeper", "--node") if p in slurm.processes(slurm.names[1]))
+        os.kill(keeper, signal.SIGKILL)
+        wait_until(lambda: tony.status(app)["restarts"] == 1, "the task of this node is restarted")
+        doc = tony.await_running(app, 3)
+        assert sorted(t["attempt"] for t in doc["tasks"]) == [1, 1, 2]
+        tony("stop", app)
+        again = next(t["task"] for t in doc["tasks"] if t["attempt"] == 2)
+        assert "begins" in tony("logs", app, again, "--stdout").stdout
+
+
+@pytest.mark.slow
+def test_nodes_that_can_get_nothing_are_told(tony, slurm):
+    """They have no directory for what the first node would send."""
+    with hidden(slurm, slurm.names[1:], "/tmp", "ro"):
         app = tony.submit("true")
         doc = wait_until(lambda: (d := tony.status(app)) and not d["live"] and d, "the job has failed", limit=180)
         wait_until(lambda: not slurm.jobs(), "nothing is left")
     assert doc["state"] == "FAILED" and "2 of the 3 nodes of the allocation have never connected" in str(doc), doc
-    assert list(pathlib.Path(tony.home, "history", app).glob("batch.log"))

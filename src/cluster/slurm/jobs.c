@@ -148,9 +148,10 @@ int slurm_settle(struct cluster_host *h, const char *id, const struct slurm_stat
     else if (killed)
         why = str_dup("its job in Slurm was cancelled");
     else if (was_not_seen(dir, s))
-        why = str_printf("the first node of its job in Slurm cannot use '%s'; all nodes must see "
-                         "TONY_HOME under the same path (docs/slurm.md)",
-                         dir);
+        why = str_printf(
+            "the first node of its job in Slurm cannot use '%s'; the first node must see "
+            "TONY_HOME under the same path (docs/slurm.md)",
+            dir);
     else if (s->state[0])
         why =
             str_printf("its job in Slurm ended as %s%s%s%s; batch.log and keeper.log in the job's "

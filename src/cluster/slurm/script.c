@@ -2,8 +2,9 @@
 /*
  * The batch script. `tony plan` shows it, and sbatch gets it on its standard input.
  *
- * It starts the keeper of each node by a step of its own, and the head keeper beside them. A keeper that a
- * signal has killed is restarted. The script ends when the head keeper does, with its exit code.
+ * It starts the keeper of each node by a step of its own, and the head keeper beside them. A keeper
+ * that a signal has killed is restarted. The script ends when the head keeper does, with its exit
+ * code.
  *
  * The script of a further allocation, which the master submits if this one has become too small,
  * starts only keepers. They get the address of the master from the file `address`.
@@ -174,15 +175,14 @@ static void add_share(const struct slurm_shape *shape, struct buf *out)
 /* $1: the number of the first node of its step, $2: the nodes of the step; $3: the component. */
 static void add_node_part(const struct slurm_size *z, struct buf *out)
 {
-    (void)buf_adds(out,
-                   "\n# the keeper of a node; restarted if a signal kills it\nnode() {\n"
-                   "    number=$1 IFS=,\n"
-                   "    for name in $2; do\n"
-                   "        [ \"$name\" != \"$SLURMD_NODENAME\" ] || break\n"
-                   "        number=$((number + 1))\n"
-                   "    done\n"
-                   "    unset IFS\n"
-                   "    exec >> \"$job/nodes/$number.log\" 2>&1\n");
+    (void)buf_adds(out, "\n# the keeper of a node; restarted if a signal kills it\nnode() {\n"
+                        "    number=$1 IFS=,\n"
+                        "    for name in $2; do\n"
+                        "        [ \"$name\" != \"$SLURMD_NODENAME\" ] || break\n"
+                        "        number=$((number + 1))\n"
+                        "    done\n"
+                        "    unset IFS\n"
+                        "    exec 3>&1 >> \"$job/nodes/$number.log\" 2>&1\n");
     if (z->n > 1)
         (void)buf_adds(out, "    case $3 in\n");
     for (uint32_t k = 0; k < z->n; k++) {
@@ -195,15 +195,21 @@ static void add_node_part(const struct slurm_size *z, struct buf *out)
     }
     (void)buf_adds(out, z->n > 1 ? "    esac\n" : "");
     (void)buf_adds(
-        out,
-        "    runtime_dir\n    trap : TERM\n    : \"${master:=$SLURM_LAUNCH_NODE_IPADDR}\"\n"
-        "    [ \"$number\" -ne 0 ] || echo \"$master\" > \"$job/address\"\n"
-        "    rc=129\n    while [ $rc -gt 128 ]; do\n"
-        "        \"$programs/tony-executor\" --keeper \"$id\" --node \"$number\" \\\n"
-        "            --node-name \"$SLURMD_NODENAME\" --master-host \"$master\" \\\n"
-        "            --run \"$run\" \"$@\"\n"
-        "        rc=$?\n    done\n    rm -rf \"$TONY_RUNTIME_DIR\"\n    exit $rc\n}\n"
-        "[ \"${1:-}\" != node ] || node \"$2\" \"$3\" \"${4:-}\"\n");
+        out, "    runtime_dir\n    trap : TERM\n    : \"${master:=$SLURM_LAUNCH_NODE_IPADDR}\"\n"
+             "    [ \"$number\" -ne 0 ] || echo \"$master\" > \"$job/address\"\n"
+             "    rc=129\n    while [ $rc -gt 128 ]; do\n"
+             "        \"$programs/tony-executor\" --keeper \"$id\" --node \"$number\" \\\n"
+             "            --node-name \"$SLURMD_NODENAME\" --master-host \"$master\" \\\n"
+             "            --run \"$run\" \"$@\" 3>&-\n"
+             "        rc=$?\n    done\n    rm -rf \"$TONY_RUNTIME_DIR\"\n"
+             "    if [ -n \"${TONY_LOCAL:-}\" ]; then # wait until the logs are on the first node\n"
+             "        echo \"fetch $SLURMD_NODENAME $TONY_LOCAL\" >&3\n"
+             "        n=0\n"
+             "        while [ ! -e \"$TONY_LOCAL/fetched\" ] && [ $n -lt 600 ]; do\n"
+             "            sleep 0.1\n            n=$((n + 1))\n        done\n"
+             "        rm -rf \"$TONY_LOCAL\"\n    fi\n"
+             "    exit $rc\n}\n"
+             "[ \"${1:-}\" != node ] || node \"$2\" \"$3\" \"${4:-}\"\n");
 }
 
 /* For the master: of each component the number of its nodes and its roles. The nodes of the first
@@ -222,10 +228,90 @@ static void add_components(const struct job_spec *s, const struct slurm_size *z,
 
 /* Each node has a step of its own: srun ends its whole step when a node that had lost its power
  * returns. With more than 8 nodes, a step has several of them: each step needs an srun on the first
- * node, which takes 4 MiB. An srun that has failed is started again for the nodes that still belong to the allocation,
- * unless a user has cancelled the step: then slurmstepd writes "CANCELLED AT". It writes that also
- * if srun has ended the step, and srun then says that the step is missing on a node. */
+ * node, which takes 4 MiB. An srun that has failed is started again for the nodes that still belong
+ * to the allocation, unless a user has cancelled the step: then slurmstepd writes "CANCELLED AT".
+ * It writes that also if srun has ended the step, and srun then says that the step is missing on a
+ * node. */
 static const char steps_part[] =
+    "\n# runs on each node: with the script, which is not there if the node does not see "
+    "TONY_HOME.\n"
+    "# Then the first node sends all that the node needs into the directory that it names.\n"
+    "start='\n"
+    "[ ! -r \"$0\" ] || exec /bin/sh \"$0\" \"$@\"\n"
+    "d=$(mktemp -d /tmp/tony-slurm-XXXXXX) || exit 1\n"
+    "exec 7> \"$d/new\" && flock -n 7 && mv \"$d/new\" \"$d/lock\"\n"
+    "echo \"away $SLURMD_NODENAME $d\"\n"
+    "n=0\n"
+    "while [ ! -e \"$d/ready\" ] && [ -d \"$d\" ] && [ $n -lt 36000 ]; do\n"
+    "    sleep 0.1\n"
+    "    n=$((n + 1))\n"
+    "done\n"
+    "job=${0%/*}\n"
+    "export TONY_LOCAL=$d\n"
+    "exec /bin/sh \"$d/jobs/${job##*/}/${0##*/}\" \"$@\"\n"
+    "'\n"
+    "\n# a command on the node $1, which does not see TONY_HOME\n"
+    "on_node() {\n"
+    "    node=$1\n"
+    "    shift\n"
+    "    srun --quiet --overlap --mpi=none --cpu-bind=none --mem=0 --nodes=1 --ntasks=1 \\\n"
+    "        ${part:+\"--het-group=$part\"} --nodelist=\"$node\" /bin/sh -c \"$@\" 2>> "
+    "\"$log.err\"\n"
+    "}\n"
+    "\n# send all that the node $1 needs to its directory $2\n"
+    "send() {\n"
+    "    : > \"$job/nodes/sending-$1\"\n"
+    "    : > \"$job/nodes/away-$1\"\n"
+    "    tar -C \"$TONY_HOME\" -cf - \"programs/${programs##*/}/tony-executor\" \"jobs/$id/key\" "
+    "\\\n"
+    "        \"jobs/$id/${script##*/}\" $(grep -o 'store/[df]-[0-9a-f]*' \"$job/job.conf\" | sort "
+    "-u) |\n"
+    "        on_node \"$1\" 'mkdir -p \"$0/jobs/$1/nodes\" \"$0/jobs/$1/logs\" && tar -C \"$0\" "
+    "-xf - &&\n"
+    "            : > \"$0/ready\" || rm -rf \"$0\"' \"$2\" \"$id\"\n"
+    "    rm -f \"$job/nodes/sending-$1\"\n"
+    "}\n"
+    "\n# send the address of the master to these nodes whenever it changes\n"
+    "push() {\n"
+    "    while goes_on; do\n"
+    "        now=$(cat \"$job/master.json\" 2> /dev/null)\n"
+    "        while [ -n \"$now\" ] && read -r node dir; do\n"
+    "            sent=$job/nodes/away-$node\n"
+    "            [ ! -e \"$sent\" ] || [ \"$(cat \"$sent\")\" = \"$now\" ] ||\n"
+    "                echo \"$now\" | on_node \"$node\" 'cd \"$0\" && cat > new.json &&\n"
+    "                    mv new.json \"jobs/$1/master.json\"' \"$dir\" \"$id\" &&\n"
+    "                [ -e \"$sent\" ] && echo \"$now\" > \"$sent\"\n"
+    "        done < \"$log.away\"\n"
+    "        sleep 0.5\n"
+    "    done 2> /dev/null\n"
+    "}\n"
+    "\n# fetch the logs of the node $1 from its directory $2\n"
+    "fetch() {\n"
+    "    on_node \"$1\" 'cd \"$0/jobs/$1\" && tar -cf - logs nodes/*.log\n"
+    "        : > \"$0/fetched\"' \"$2\" \"$id\" < /dev/null | tar -C \"$job\" -xf -\n"
+    "    rm -f \"$job/nodes/away-$1\"\n"
+    "}\n"
+    "\n# what the nodes of a step write: their requests are handled, and the rest is logged\n"
+    "handle() {\n"
+    "    code=0 pushes=\n"
+    "    while read -r word node dir; do\n"
+    "        case $word in\n"
+    "        away)\n"
+    "            send \"$node\" \"$dir\"\n"
+    "            echo \"$node $dir\" >> \"$log.away\"\n"
+    "            [ -n \"$pushes\" ] || push &\n"
+    "            pushes=1\n"
+    "            ;;\n"
+    "        fetch) fetch \"$node\" \"$dir\" ;;\n"
+    "        ended) code=$node ;;\n"
+    "        *) echo \"$word $node $dir\" ;;\n"
+    "        esac\n"
+    "    done\n"
+    "    for node in $(echo \"$names\" | tr , ' '); do # also those that have failed\n"
+    "        rm -f \"$job/nodes/away-$node\"\n"
+    "    done\n"
+    "    return \"$code\"\n"
+    "}\n"
     "\n# whether the job, and this run of it, goes on\n"
     "goes_on() { [ -r \"$job/key\" ] && [ \"$(cat \"$job/run\")\" = \"$run\" ]; }\n"
     "\n# those of the nodes $1 that still belong to the allocation, separated by commas\n"
@@ -242,13 +328,19 @@ static const char steps_part[] =
     "\n# a step: the number of its first node, the names of its nodes, their component\n"
     "step() {\n"
     "    trap 'ends=1' TERM\n"
-    "    ends= quick=0 names=$2 log=$job/nodes/step-$1\n"
+    "    ends= quick=0 names=$2 part=$3 log=$job/nodes/step-$1\n"
     "    while :; do\n"
     "        n=$(($(echo \"$names\" | tr -cd , | wc -c) + 1)) began=$(date +%s)\n"
-    "        srun --no-kill --kill-on-bad-exit=0 --wait=0 --mpi=none --input=none --overlap \\\n"
+    "        {\n"
+    "            srun --no-kill --kill-on-bad-exit=0 --wait=0 --mpi=none --input=none --overlap "
+    "\\\n"
     "            --cpu-bind=none --mem=0 ${3:+\"--het-group=$3\"} --nodes=$n --ntasks=$n \\\n"
-    "            --ntasks-per-node=1 --nodelist=\"$names\" --output=\"$log.out\" \\\n"
-    "            /bin/sh \"$script\" $script_args node \"$1\" \"$2\" $3 2> \"$log.err\" && return\n"
+    "            --ntasks-per-node=1 --nodelist=\"$names\" \\\n"
+    "            /bin/sh -c \"$start\" \"$script\" $script_args node \"$1\" \"$2\" $3 2> "
+    "\"$log.err\"\n"
+    "            echo \"ended $?\"\n"
+    "        } | handle > \"$log.out\" && return\n"
+    "        goes_on || return\n"
     "        cat \"$log.err\"\n"
     "        if ! grep -q 'missing step' \"$log.err\" &&\n"
     "            grep -q 'STEP .* CANCELLED AT' \"$log.out\" \"$log.err\"; then\n"
@@ -289,7 +381,8 @@ static const char steps_part[] =
 static void add_steps(const struct slurm_size *z, struct buf *out)
 {
     uint32_t first = 0;
-    (void)buf_adds(out, "script=$job/batch.sh script_args= over=$job/step_ended\n{\n    trap : TERM\n");
+    (void)buf_adds(out,
+                   "script=$job/batch.sh script_args= over=$job/step_ended\n{\n    trap : TERM\n");
     if (z->n == 1)
         (void)buf_adds(out, "    steps 0 \"$SLURM_JOB_NODELIST\"\n");
     for (uint32_t k = 0; z->n > 1 && k < z->n; k++) {
@@ -375,6 +468,11 @@ static void add_variables(const char *id, const char *home, const char *dir, con
     add_variable(out, "id", id);
     add_variable(out, "job", dir);
     add_variable(out, "programs", programs);
+    (void)buf_adds(out,
+                   "if [ -n \"${TONY_LOCAL:-}\" ]; then # on a node that does not see TONY_HOME\n"
+                   "    export TONY_SHARED_HOME=\"$TONY_HOME\" TONY_HOME=\"$TONY_LOCAL\"\n"
+                   "    job=$TONY_HOME/jobs/$id programs=$TONY_HOME/programs/${programs##*/}\n"
+                   "fi\n");
 }
 
 int slurm_script(const struct conf *c, const struct job_spec *s, const struct slurm_size *size,

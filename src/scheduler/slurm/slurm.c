@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/slurm/slurm.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -140,8 +141,9 @@ static char *refusal(const struct slurm *s, const struct room *room)
     if (absent && s->cfg.epoch == 1)
         return str_printf(
             "%u of the %u nodes of the allocation have never connected, and the others "
-            "have no room for it; all nodes must see TONY_HOME under the same path, and "
-            "reach the first node; batch.log in the job's directory may say more",
+            "have no room for it; all nodes must reach the first node, and those that do not "
+            "see TONY_HOME need tar and room in /tmp; batch.log and nodes/*.err in the job's "
+            "directory may say more",
             absent, s->n_nodes);
     if (s->further.failed)
         return str_printf("the nodes of the job have no room for it: %s", s->further.failed);
@@ -152,6 +154,19 @@ static char *refusal(const struct slurm *s, const struct room *room)
     return str_printf("no node of the allocation has room for %" PRIu64
                       " MiB, %u cores and %u GPUs besides the other tasks",
                       room->memory_mib, room->vcores, room->gpus);
+}
+
+/* Does the batch script still send something to a node that does not see TONY_HOME? */
+static bool node_is_awaited(const struct slurm *s)
+{
+    AUTO(free_p) char *path = fs_join(s->cfg.job_dir, "nodes");
+    DIR *d = path ? opendir(path) : NULL;
+    bool found = false;
+    for (struct dirent *x; d && !found && (x = readdir(d));)
+        found = str_starts(x->d_name, "sending-");
+    if (d)
+        (void)closedir(d);
+    return found;
 }
 
 static void refuse(struct slurm *s, uint32_t slot, const char *text)
@@ -172,7 +187,8 @@ static bool refuse_one(struct slurm *s, int64_t now_ms)
         if (h->state != HOLD_WAITING)
             continue;
         bool never = s->refused_demand != NULL ||
-                     (settled ? !fits || !fits_a_node(s, &h->room) : over && !slurm_all_fit(s));
+                     (settled ? !fits || !fits_a_node(s, &h->room)
+                              : over && !slurm_all_fit(s) && !node_is_awaited(s));
         if (!never || (!s->refused_demand && further_can_hold(s, &h->room)))
             continue;
         uint32_t slot = h->slot;
