@@ -63,9 +63,9 @@ def test_processes_die_on_nodes_that_do_not_see_the_home(tony, slurm):
         assert [t["attempt"] for t in tony.await_running(app, 3)["tasks"]] == [1, 1, 1]
         keeper = next(p for p in tony.processes("--keeper", "--node") if p in slurm.processes(slurm.names[1]))
         os.kill(keeper, signal.SIGKILL)
-        wait_until(lambda: tony.status(app)["restarts"] == 1, "the task of this node is restarted")
+        wait_until(lambda: tony.status(app)["restarts"] >= 1, "the task of this node is restarted")
         doc = tony.await_running(app, 3)
-        assert sorted(t["attempt"] for t in doc["tasks"]) == [1, 1, 2]
+        assert sorted(t["attempt"] for t in doc["tasks"]) == [1, 1, 2], f"{doc}{tony.logs()}"
         tony("stop", app)
         again = next(t["task"] for t in doc["tasks"] if t["attempt"] == 2)
         assert "begins" in tony("logs", app, again, "--stdout").stdout

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How often a client asks slurmctld: each command of Slurm that tony runs is counted by a wrapper."""
 
+import json
 import os
+import re
 import shutil
 import time
 
@@ -72,3 +74,23 @@ def test_nothing_is_asked_while_the_master_answers(tony, slurm, calls):
     tony("stop", app)
     assert client.wait(60) == 3
     assert "scancel" not in calls()
+
+
+def test_doctor(tony, slurm, calls):
+    """What it says about Slurm, by three questions."""
+    found = {f["name"]: f["value"] for f in json.loads(tony("doctor", "--cluster", "slurm", "--json", ok=False).stdout)["checks"]}
+    assert re.match(r"slurm-wlm [\d.]+, all\*: 3 nodes; short: 3 nodes, time limit 10:00; high: 3 nodes$", found["slurm"]), found["slurm"]
+    assert "jobs may be preempted, with a notice" in found["slurm limits"]
+    assert sorted(calls()) == ["scontrol", "sinfo", "sinfo"]
+
+
+def test_doctor_without_slurm(tony, slurm):
+    slurm.controller_off()
+    found = {f["name"]: f for f in json.loads(tony("doctor", "--cluster", "slurm", "--json", ok=False).stdout)["checks"]}
+    assert found["slurm"]["state"] == "wrong" and "Unable to contact slurm controller" in found["slurm"]["value"], found["slurm"]
+    (tony.base / "few").mkdir()
+    for name in ("setpriv", "sinfo", "bash"):
+        (tony.base / "few" / name).symlink_to(shutil.which(name))
+    tony.env["PATH"] = str(tony.base / "few")
+    found = {f["name"]: f for f in json.loads(tony("doctor", "--cluster", "slurm", "--json", ok=False).stdout)["checks"]}
+    assert found["slurm"]["value"] == "these commands are not in PATH: sbatch, squeue, scancel, scontrol"

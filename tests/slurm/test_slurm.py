@@ -133,6 +133,24 @@ def test_the_controller_may_be_away(tony, slurm):
     tony("stop", app)
 
 
+def test_the_controller_may_be_killed(tony, slurm):
+    """It forgets what it has not saved; it saves a job a few seconds after its start."""
+    app = tony.submit(LONG, conf=RESTARTS)
+    tony.await_running(app, 3)
+    wait_until(lambda: slurm.job(tony.number(app)) == "RUNNING", "the job runs")
+    seen, state = time.time(), slurm.dir / "state/job_state"
+    wait_until(lambda: state.exists() and state.stat().st_mtime > seen, "slurmctld has saved its state", limit=120)
+    slurm.end("slurmctld", signal.SIGKILL)
+    os.kill(tony.processes("sleep 5.5")[0], signal.SIGKILL)
+    wait_until(lambda: tony.status(app)["restarts"] == 1, "a task is restarted without Slurm")
+    assert "RUNNING" in tony("list", "--cluster", "slurm").stdout
+    slurm.controller_on()
+    wait_until(lambda: slurm.job(tony.number(app)) == "RUNNING" and slurm.states() == ["mix"] * 3, "the controller knows the job")
+    assert sorted(t["attempt"] for t in tony.await_running(app, 3)["tasks"]) == [1, 1, 2]
+    tony("stop", app)
+    assert tony.status(app)["state"] == "KILLED"
+
+
 def test_scancel_is_told_from_a_failure(tony, slurm):
     client = tony.start("run", tony.job_file(LONG))
     app = wait_until(lambda: [p.name for p in (tony.home / "jobs").glob("application_*")], "the job is submitted")[0]

@@ -317,6 +317,12 @@ int cmd_doctor(struct client *c)
 {
     if (options_has(&c->o, OPT_KEYS))
         return print_keys(c);
+    struct err e = { 0 };
+    const struct cluster_ops *ops = client_wanted(c);
+    if (!ops && options_has(&c->o, OPT_CLUSTER)) {
+        int rc = client_no_cluster(options_get(&c->o, OPT_CLUSTER), &e);
+        return client_fail(-rc, &e);
+    }
     json_t *checks = json_array(), *gpus = NULL;
     doctor_add(checks, "version", FINE, NULL, "%s", c->host.version);
     check_machine(checks);
@@ -326,7 +332,6 @@ int cmd_doctor(struct client *c)
     check_programs(checks);
     check_home(c, checks);
     check_site(checks);
-    const struct cluster_ops *ops = client_wanted(c);
     struct err unread = { 0 };
     const struct conf *site = client_site(c, &unread);
     if (ops && ops->doctor && site)

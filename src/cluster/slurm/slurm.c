@@ -15,7 +15,7 @@
 #include "history/history.h"
 #include "storage/jobkey.h"
 
-enum { MOVE_MS = 3000, MOVE_PAUSE_MS = 20, SINFO_MS = 20000 };
+enum { MOVE_MS = 3000, MOVE_PAUSE_MS = 20 };
 
 static int open_slurm(const struct cluster_config *cfg, struct cluster **out, struct err *e)
 {
@@ -125,32 +125,6 @@ static int history_file(struct cluster *k, const char *id, const char *name, str
                 : err_set(e, ENOMEM, "cannot read the history: %m");
 }
 
-/* ---- doctor ---- */
-
-static void doctor(struct cluster_host *h, const struct conf *conf, cluster_finding_fn *add,
-                   void *arg)
-{
-    const char *const argv[] = { "sinfo", "-h", "-o", "%P %D nodes %a", NULL };
-    struct slurm_answer a;
-    struct err e = { 0 };
-    (void)h;
-    (void)conf;
-    int rc = slurm_run(argv, NULL, SINFO_MS, &a, &e);
-    if (rc < 0 && e.num == ENOENT) {
-        slurm_answer_done(&a);
-        return; /* this machine is no client of Slurm */
-    }
-    AUTO(free_p) char *words = slurm_words(&a);
-    struct span first = { 0 }, rest = buf_span(&a.out);
-    (void)(rest.len && span_split(&rest, '\n', &first));
-    AUTO(free_p) char *text = span_dup(first);
-    if (rc < 0 || a.status != 0)
-        add("slurm", CLUSTER_WRONG, "look at slurmctld", rc < 0 ? e.msg : words ? words : "", arg);
-    else
-        add("slurm", CLUSTER_FINE, NULL, text ? text : "sinfo answers", arg);
-    slurm_answer_done(&a);
-}
-
 static const char *const keys_also[] = { "tony.yarn.queue", "tony.application.node-label",
                                          "tony.<role>.node-label", NULL };
 
@@ -185,5 +159,5 @@ const struct cluster_ops cluster_slurm = {
     .logs = local_logs,
     .history_list = history_rows,
     .history_file = history_file,
-    .doctor = doctor,
+    .doctor = slurm_doctor,
 };

@@ -10,6 +10,7 @@
  * jobs.c     what Slurm and the files say about a job
  * watch.c    following
  * arbiter.c  what tony arbiter needs of Slurm
+ * doctor.c   what doctor says
  */
 #ifndef TONY_CLUSTER_SLURM_SLURM_INT_H
 #define TONY_CLUSTER_SLURM_SLURM_INT_H
@@ -126,5 +127,10 @@ void slurm_attend(struct cluster_watch *w, bool connected);
 void slurm_stop(struct cluster_watch *w, enum cluster_stop how, const char *reason,
                 bool checkpoint);
 void slurm_unwatch(struct cluster_watch *w);
+
+/* ---- doctor.c ---- */
+
+void slurm_doctor(struct cluster_host *h, const struct conf *conf, cluster_finding_fn *add,
+                  void *arg);
 
 #endif
