@@ -517,6 +517,7 @@ static void stop_asked(struct crew *c)
         r->stop_asked = 0;
         r->stop_seen = 1;
         x->leaving = true;
+        x->linger_until_ms = 0;
         attempt_stop(x, r->stop_grace_ms, END_KILLED_BY_MASTER, "the container was stopped");
     }
 }

@@ -61,7 +61,7 @@ def test_processes_die_on_nodes_that_do_not_see_the_home(tony, slurm):
         os.kill(tony.processes("tony-master", "--cluster")[0], signal.SIGKILL)
         wait_until(lambda: tony.status(app)["epoch"] == 2, "the next master answers")
         assert [t["attempt"] for t in tony.await_running(app, 3)["tasks"]] == [1, 1, 1]
-        keeper = next(p for p in tony.processes("--keeper", "--node") if p in slurm.processes(slurm.names[1]))
+        keeper = next(p for p in tony.processes("tony-keeper") if p in slurm.processes(slurm.names[1]))
         os.kill(keeper, signal.SIGKILL)
         wait_until(lambda: tony.status(app)["restarts"] >= 1, "the task of this node is restarted")
         doc = tony.await_running(app, 3)
