@@ -125,8 +125,7 @@ struct queue_ops {
     int (*prepare_app)(struct cluster *k, struct queue_app *a, struct err *e);
 };
 
-/* The application type and the name of the arbiter's job. */
-#define QUEUE_APP_TYPE "TONY-ARBITER" /* YARN allows 20 characters */
+/* The beginning of the name of the arbiter's job; the name of the queue follows. */
 #define QUEUE_APP_PREFIX "arbiter:"
 
 /* ---- a question to a master ---- */

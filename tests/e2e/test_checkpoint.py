@@ -146,7 +146,7 @@ def test_a_directory_counts_once_its_marker_exists(tony, tmp_path):
     ({"tony.task.checkpoint-pattern": "x"}, "no group"),
     ({"tony.task.checkpoint-pattern": "x("}, "regular expression"),
     ({"tony.worker.progress-pattern": "(a)\\1"}, "refer to its own groups"),
-    ({"tony.worker.progress-pattern": "(" + "a" * 300 + ")"}, "at most 256 bytes"),
+    ({"tony.worker.progress-pattern": "(" + "a" * 300 + ")"}, "longer than 256 bytes"),
     ({"tony.task.checkpoint-signal": "KILL"}, "TERM"),
 ])
 def test_wrong_checkpoint_keys_are_refused(tony, conf, words):

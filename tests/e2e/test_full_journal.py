@@ -112,19 +112,20 @@ def test_restarts_wait_for_room(small_disk):
     pids = [t["pid"] for t in tony.status(app)["tasks"]]
     filler = tony.home / "filler"
     fill(filler)
-    kill9(*pids[10:])  # more ends than fit into the last block of the journal
+    killed = [pid != pids[0] for pid in pids]  # up to 16 tasks share an executor's process
+    kill9(*{pid for pid in pids if pid != pids[0]})  # more ends than fit into the last block of the journal
     wait_until(lambda: "trouble" in tony.status(app), "it says so")
     begun = list((tony.home / "jobs" / app / "logs").glob("worker-*/2"))
-    assert len(begun) < 50, "some are not written yet, whichever"
+    assert len(begun) < sum(killed), "some are not written yet, whichever"
     master = [p for p, line in tony.processes().items() if "tony-master" in line]
     kill9(*master)  # the new master finds the same full disk, and no records of these ends
     wait_until(lambda: tony.status(app)["epoch"] == 2 and "trouble" in tony.status(app), "the next master says so, too")
     filler.unlink()
     # A task that started with the last room may have found none for its logs, and started again.
-    doc = wait_until(lambda: (lambda d: all(t["state"] == "running" and t["attempt"] > (i >= 10) for i, t in enumerate(d["tasks"])) and d)(
+    doc = wait_until(lambda: (lambda d: all(t["state"] == "running" and t["attempt"] > killed[i] for i, t in enumerate(d["tasks"])) and d)(
         tony.status(app)), "all run, and those that were killed again")
     attempts = [t["attempt"] for t in doc["tasks"]]
-    assert attempts[:10] == [1] * 10, "the others went on"
+    assert all(attempt == 1 for attempt, was in zip(attempts, killed) if not was), "the others went on"
     assert doc["restarts"] == sum(attempts) - 60, "each of them was counted, once"
     flag.touch()
     out, err = run.communicate(timeout=60)

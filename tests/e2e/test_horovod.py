@@ -91,7 +91,7 @@ def test_a_driver_that_ends_without_a_plan(tony, job):
 def test_an_invalid_plan_of_the_drivers(tony, job):
     bad = """sh -c 'echo "[{}]" > 5____HOROVOD_RENDEZVOUS_SERVER____; sleep 1000'"""
     r = tony.run("run", job(**{"tony.horovod.driver.mode.debug": True, "tony.driver.command": bad}))
-    assert r.returncode == 1 and "the driver's plan is no list of slots" in r.stdout, r.stdout + r.stderr
+    assert r.returncode == 1 and "the driver's plan is not a list of slots" in r.stdout, r.stdout + r.stderr
 
 
 def test_without_a_server(tony, job):

@@ -29,7 +29,7 @@ def engine(lab):
 
 
 def run_call(engine):
-    return next(c for c in lib_images.calls(engine) if c[0] == "run")
+    return wait_until(lambda: [c for c in lib_images.calls(engine) if c[0] == "run"], "the engine is called")[0]
 
 
 def test_arguments_of_the_engine(lab, engine, tmp_path):

@@ -59,7 +59,7 @@ def test_the_chief_may_be_of_another_role(lab):
     assert lines_of(lab.run("run", job).stdout) == ["chief:0 | yes"]
 
 
-@pytest.mark.parametrize("word, why", [("worker:x", "task index"), (":3", "is no task")])
+@pytest.mark.parametrize("word, why", [("worker:x", "task index"), (":3", "is not a task")])
 def test_a_wrong_output_is_refused_before_the_job_starts(lab, word, why):
     r = lab.run("run", lab.workers(SHORT), "--output", word)
     assert r.returncode == 2 and why in r.stderr and lab.jobs_on_disk() == []

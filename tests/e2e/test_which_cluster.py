@@ -56,15 +56,18 @@ def test_commands_without_a_job(tony, tmp_path):
 
 
 @pytest.mark.parametrize("option, site, words", [
-    ("slurm", "", ("'slurm'", "keeps its nodes", "docs/arbiter.md")),
+    ("slurm", "", ("'sinfo' failed: no controller", "scontrol ping")),
     ("local", "", ("'local'", "the pool divides this machine itself", "tony pool set policy=dorm")),
-    (None, prop("slurm"), ("'slurm'", "keeps its nodes")),
+    (None, prop("slurm"), ("'sinfo' failed: no controller", "scontrol ping")),
     ("cloud", "", ("there is no cluster 'cloud'",)),
     ("yarn", prop("slurm"), ("has no core-site.xml",)),
     (None, "", ("has no core-site.xml",))])
-def test_an_arbiter_divides_queues_of_yarn_only(tony, tmp_path, option, site, words):
+def test_the_cluster_of_an_arbiter(tony, tmp_path, option, site, words):
     (tmp_path / "tony-site.xml").write_text(f"<configuration>{site}</configuration>")
+    (tmp_path / "sinfo").write_text("#!/bin/sh\necho 'no controller' >&2; exit 1\n")
+    (tmp_path / "sinfo").chmod(0o755)
     r = tony.run("arbiter", "start", "--queue", "ml", *(["--cluster", option] if option else []),
-                 env={"TONY_CONF_DIR": str(tmp_path), "HADOOP_CONF_DIR": str(tmp_path / "nothing")})
-    assert r.returncode == (4 if "core-site" in words[0] else 2), r.stderr
-    assert all(word in r.stderr for word in words), r.stderr
+                 env={"TONY_CONF_DIR": str(tmp_path), "HADOOP_CONF_DIR": str(tmp_path / "nothing"),
+                      "PATH": f"{tmp_path}:{tony.env['PATH']}"})
+    assert r.returncode == (4 if "core-site" in words[0] or "sinfo" in words[0] else 2), r.stderr
+    assert all(word in r.stderr for word in words) and "without effect" not in r.stderr, r.stderr

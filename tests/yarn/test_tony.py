@@ -366,4 +366,4 @@ def test_a_forged_result_is_not_believed(tony, cluster):
     r = tony.run("status", app, "--json")
     doc = json.loads(r.stdout)
     assert (doc["state"], doc["exit_code"]) == ("FAILED", 1), r.stdout
-    assert "is ignored: user 'mallory' has written it" in r.stderr, r.stderr
+    assert "is ignored: user 'mallory' wrote it" in r.stderr, r.stderr

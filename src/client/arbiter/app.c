@@ -84,10 +84,9 @@ static int write_job_file(const struct arbiter_at *at, const char *policy, const
                           const char *conf_dir, const char *dir, struct err *e)
 {
     /* The retry budgets for ends that the arbiter did not cause are as large as the keys allow. */
-    json_t *conf =
-        json_pack("{s:s, s:i, s:i, s:i}", "tony.application.type", QUEUE_APP_TYPE,
-                  "tony.task.restarts.preempted", 1000000, "tony.task.restarts.node-lost", 1000000,
-                  "tony.task.restarts.disk-failed", 1000000);
+    json_t *conf = json_pack("{s:i, s:i, s:i}", "tony.task.restarts.preempted", 1000000,
+                             "tony.task.restarts.node-lost", 1000000,
+                             "tony.task.restarts.disk-failed", 1000000);
     json_t *env = json_pack("{s:s}", "TONY_CONF_DIR", CONF_DIR);
     struct queue_app app = {
         .queue = at->queue, .conf_dir = conf_dir, .in_task = CONF_DIR, .conf = conf, .env = env

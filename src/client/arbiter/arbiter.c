@@ -447,7 +447,7 @@ static int decide(struct arbiter *a, struct round *r, struct err *e)
                          r->claims, r->n, &r->decision, e);
 }
 
-static int run_round(struct arbiter *a, struct err *e)
+static int run_round(struct arbiter *a, bool only_one, struct err *e)
 {
     AUTO(round_done) struct round r = { 0 };
     int rc = arbiter_observe(a, e);
@@ -464,6 +464,8 @@ static int run_round(struct arbiter *a, struct err *e)
         return err_set(e, ENOMEM, "cannot print the decision: %m");
     for (size_t i = 0; i < r.n && !a->json; i++)
         print_change(a, r.jobs[i], &r.decision.jobs[i]);
+    if (only_one && r.n == 0 && !a->json)
+        (void)printf("%s '%s' has no job that can be resized\n", a->ops->what, a->queue);
     (void)fflush(stdout);
     if (a->ops->gives_nodes)
         carry_out_nodes(a, &r);
@@ -538,7 +540,7 @@ static int run_rounds(struct arbiter *a, bool once, struct err *e)
 {
     int64_t pause_ms = 0;
     for (bool first = true;; first = false) {
-        int rc = run_round(a, e);
+        int rc = run_round(a, once, e);
         if (once || (first && (rc == -EINVAL || rc == -EACCES)))
             return rc;
         if (rc < 0)

@@ -14,6 +14,8 @@
 
 enum { APPS_MAX = 1000, KEY_FILE_MAX = 4096 };
 
+#define APP_TYPE "TONY-ARBITER" /* of its application; YARN allows 20 characters */
+
 /* ---- the application of a queue ---- */
 
 struct search {
@@ -58,7 +60,7 @@ static int find_app(struct cluster *k, const char *queue, const char *not_id,
                                               HADOOP__YARN_APPLICATION_STATE__SUBMITTED,
                                               HADOOP__YARN_APPLICATION_STATE__ACCEPTED,
                                               HADOOP__YARN_APPLICATION_STATE__RUNNING };
-    char *type = (char *)(uintptr_t)QUEUE_APP_TYPE;
+    char *type = (char *)(uintptr_t)APP_TYPE;
     Hadoop__GetApplicationsRequest rq = HADOOP__GET_APPLICATIONS_REQUEST__INIT;
     rq.application_types = &type;
     rq.n_application_types = 1;
@@ -97,8 +99,9 @@ static int write_site(struct yarn *y, const char *dir, struct err *e)
 static int prepare_app(struct cluster *k, struct queue_app *a, struct err *e)
 {
     struct yarn *y = yarn_of(k);
-    json_t *conf = json_pack("{s:s, s:s, s:i}", "tony.yarn.queue", a->queue, "tony.am.memory",
-                             "128m", "tony.am.max-attempts", 1000);
+    json_t *conf =
+        json_pack("{s:s, s:s, s:s, s:i}", "tony.application.type", APP_TYPE, "tony.yarn.queue",
+                  a->queue, "tony.am.memory", "128m", "tony.am.max-attempts", 1000);
     json_t *env = json_pack("{s:s, s:s, s:s}", "HADOOP_CONF_DIR", a->in_task, "HADOOP_USER_NAME",
                             y->user, "TONY_HOME", "home");
     int rc = json_object_update(a->conf, conf) == 0 && json_object_update(a->env, env) == 0
