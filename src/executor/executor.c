@@ -41,21 +41,20 @@ enum {
 };
 
 /* executor.log is made with the first warning, so most containers have none. It stays open until
- * another executor of the crew warns, or the process ends. */
+ * another executor of the crew warns, or the process ends. Without a log directory, a warning goes
+ * to standard error, which is the log of the keeper. */
 void executor_warn(struct executor *x, const char *event, const struct err *e)
 {
     static const struct executor *opened_by;
     static int opened = -1;
-    if (opened_by != x && x->a.logs.dir && executor_has_keeper(x)) {
-        AUTO(free_p) char *path = str_printf("%s/executor.log", x->a.logs.dir);
-        int fd =
+    if (opened_by != x && executor_has_keeper(x)) {
+        AUTO(free_p)
+        char *path = x->a.logs.dir ? str_printf("%s/executor.log", x->a.logs.dir) : NULL;
+        close_p(&opened);
+        opened =
             path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;
-        if (fd >= 0) {
-            log_setup(fd, LOG_INFO, false);
-            close_p(&opened);
-            opened = fd;
-            opened_by = x;
-        }
+        log_setup(opened >= 0 ? opened : 2, LOG_INFO, false);
+        opened_by = opened >= 0 ? x : NULL;
     }
     log_event(LOG_WARN, event, f_str("container", x->cfg->container_id), f_str("why", e->msg));
 }

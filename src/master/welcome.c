@@ -259,10 +259,12 @@ bool welcome_is_plain(const struct master *m, uint32_t slot)
     struct slot_view v;
     job_slot(m->job, slot, &v);
     const Tony__Welcome *w = &m->welcomes[m->spec->single_node ? 0 : v.role_index].w;
-    bool copies = false; /* that of a large directory takes long */
+    bool copies = false;
     for (size_t i = 0; i < w->n_mounts; i++)
         copies |= w->mounts[i]->kind == TONY__MOUNT__KIND__SRC_COPY;
-    return !m->remote && !copies && !w->docker_image[0] && w->ranks <= 1 && !w->driver &&
+    /* To copy a directory or to look through one takes long if it is large or its disk is slow. */
+    bool waits_for_disk = copies || w->checkpoint_dir[0];
+    return !m->remote && !waits_for_disk && !w->docker_image[0] && w->ranks <= 1 && !w->driver &&
            !w->preprocess && !w->single_node && !w->gpu_metrics &&
            server_of(m, &v) != TONY__WELCOME__SERVER__HERE;
 }

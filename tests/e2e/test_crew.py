@@ -4,7 +4,9 @@ A crew: one process with the executors of up to 16 plain tasks. Each task is sta
 its own; only the death of the process is common to all.
 """
 
+import glob
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -238,3 +240,51 @@ def test_a_source_directory_is_copied_by_executors_of_their_own(crews, tmp_path)
     assert len(by_executor(crews, [job.pid(i) for i in range(9)])) == 9
     job.release_all()
     job.over()
+
+
+def test_a_checkpoint_directory_is_watched_by_executors_of_their_own(crews):
+    """A look into a large directory, or one on a slow disk, takes long, twice a second."""
+    job = Gated(crews, 9, role=FREE, conf={"tony.task.checkpoint-dir": "saved", "tony.task.checkpoint-pattern": "step-([0-9]+)"}).running()
+    assert len(by_executor(crews, [job.pid(i) for i in range(9)])) == 9
+    job.release_all()
+    job.over()
+
+
+def test_a_warning_is_not_in_the_log_of_another_task(crews):
+    """worker:3 warns into its executor.log. Then worker:5, whose log directory cannot be made, warns as well."""
+    lab = crews
+    job = Runs(lab, {"worker": {**FREE, "instances": 9, "restart": "on-failure"}}, conf={"tony.task.restarts.node-lost": 20})
+    pids = [job.pid(f"worker:{i}") for i in range(9)]
+    assert len(by_executor(lab, pids)) == 1
+    logs = lab.dir(job.app) / "logs"
+    leave_group(job, pids[3], job.env("worker:3")["TONY_CONTAINER_ID"])
+    job.ends("worker:3", 1, 1)
+    log = logs / "worker-3" / "2" / "executor.log"
+    wait_until(lambda: log.exists() and "task.no_cgroup" in log.read_text(), "worker:3 warns that its control group is gone")
+    shutil.rmtree(logs / "worker-5")
+    (logs / "worker-5").touch()
+    job.ends("worker:5", 1, 1)
+    wait_until(lambda: "cannot make the log files" in (lab.dir(job.app) / "keeper.log").read_text() + log.read_text(), "worker:5 warns")
+    assert "worker-5" not in log.read_text()
+    lab.ok("kill", job.app)
+    job.over("KILLED")
+    lab.settled()
+
+
+def leave_group(job, pid, container):
+    """Move the processes of a task out of its control group, and remove the group."""
+    number = "_".join(container.split("_")[-2:])
+    group = Path(next(iter(glob.glob(f"/sys/fs/cgroup/**/{job.app.removeprefix('application_')}/{number}", recursive=True))))
+    root = Path("/sys/fs/cgroup/memory" if str(group).startswith("/sys/fs/cgroup/memory/") else "/sys/fs/cgroup")
+
+    def removed():
+        try:
+            for one in {pid, *map(int, (group / "cgroup.procs").read_text().split())}:
+                (root / "cgroup.procs").write_text(str(one))
+            group.rmdir()
+        except PermissionError:
+            pytest.skip("processes cannot be moved out of the group here")
+        except OSError:  # a process has ended, or was started meanwhile
+            return False
+        return True
+    wait_until(removed, "the group is removed")
