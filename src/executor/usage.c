@@ -57,8 +57,9 @@ static bool read_stat(pid_t pid, struct process *out)
     for (int i = 4; i <= 24; i++)
         v[i] = strtoull(at, &at, 10);
     out->cpu_ms = to_ms(v[14] + v[15] + v[16] + v[17]);
-    /* The kernel counts one for a process that has ended and is not reaped yet. */
-    out->threads = p[2] == 'Z' || p[2] == 'X' ? 0 : (uint32_t)v[20];
+    /* The kernel counts the first thread until the process is reaped, also if it has ended. */
+    bool has_ended = p[2] == 'Z' || p[2] == 'X';
+    out->threads = (uint32_t)(v[20] - (has_ended && v[20] ? 1 : 0));
     out->rss = v[24] * (uint64_t)sysconf(_SC_PAGESIZE);
     return true;
 }

@@ -93,6 +93,27 @@ def test_a_process_that_is_not_reaped_has_no_threads(make_lab, tmp_path, groups)
 
 
 @pytest.mark.parametrize("groups", ["", "none"])
+def test_threads_whose_first_thread_has_ended_count(make_lab, tmp_path, groups):
+    """/proc shows such a process as one that was not reaped."""
+    lab = make_lab(**({"TONY_CGROUPS": groups} if groups else {}))
+    t = Talk(lab, tmp_path, """
+        import subprocess
+        code = "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(1000,)).start(); ctypes.CDLL(None).pthread_exit(None)"
+        p = subprocess.Popen([sys.executable, "-c", code])
+        while open(f"/proc/{p.pid}/stat").read().rsplit(")", 1)[1].split()[0] != "Z":
+            time.sleep(0.01)
+        say(json.dumps({"metrics": {"ended": 1}}))
+        wait()
+        p.kill()
+        """, conf=FAST)
+    m = metrics(t.until(lambda d: "ended" in metrics(d) and d, "the first thread has ended, and the task was measured since"))
+    assert m["threads"] == 2, m
+    t.open()
+    t.over()
+    lab.settled()
+
+
+@pytest.mark.parametrize("groups", ["", "none"])
 def test_a_short_task_is_measured_at_its_end(make_lab, groups):
     lab = make_lab(**({"TONY_CGROUPS": groups} if groups else {}))
     app = lab.submit(lab.workers("head -c 30000000 /dev/zero | tr '\\0' x | sort > /dev/null", n=2))
