@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/base.h"
 #include "pool/pool_int.h"
@@ -21,6 +22,7 @@ int service_load(struct pool *p, struct err *e)
     f->path = fs_join(p->paths.pool, "service");
     if (!f->path)
         return err_set(e, ENOMEM, "cannot read what jobs have attained: %m");
+    f->may_exist = true;
     if (fs_read(AT_FDCWD, f->path, &text, &ignored) == 0)
         (void)json_parse(f->path, buf_span(&text), &f->loaded, &ignored);
     return 0;
@@ -87,6 +89,14 @@ static int store(const struct pool *p, struct err *e)
     return fs_write_atomic(AT_FDCWD, p->sharing.service.path, buf_span(&text), 0600, false, e);
 }
 
+/* Nothing keeps the file up to date now, so a later pool must not count on from it. */
+static void drop(struct service_file *f)
+{
+    f->is_old = true;
+    if (f->may_exist && f->path && (unlink(f->path) == 0 || errno == ENOENT))
+        f->may_exist = false;
+}
+
 void service_update(struct pool *p)
 {
     struct service_file *f = &p->sharing.service;
@@ -96,8 +106,10 @@ void service_update(struct pool *p)
     for (size_t i = 0; i < p->jobs.n; i++) {
         struct pool_job *j = p->jobs.v[i];
         double share = share_of(j);
-        if (f->loaded)
+        if (f->loaded) {
             take_stored(j, f->loaded, now);
+            f->is_old = true;
+        }
         if (fabs(share - j->service.share) < 1e-12)
             continue;
         j->service = (struct service){ attained_s(&j->service, now), share, now };
@@ -108,11 +120,16 @@ void service_update(struct pool *p)
         f->loaded = NULL;
     }
     const struct part_policy *policy = p->sharing.settings.policy;
-    if (!f->is_old || !f->path || !policy || !policy->by_service)
+    if (!policy || !policy->by_service) {
+        drop(f);
+        return;
+    }
+    if (!f->is_old || !f->path)
         return;
     if (store(p, &e) < 0)
         log_err(LOG_WARN, "policy.service", &e);
     f->is_old = false;
+    f->may_exist = true;
 }
 
 void service_done(struct pool *p)

@@ -7,6 +7,7 @@
  * a job gets or returns something. The file has for each job what it had attained at a moment, and
  * its share from then on. So the next pool also counts the time in which there was no pool: jobs
  * keep their containers meanwhile. If the machine was booted in between, that time does not count.
+ * Under another policy, the pool removes the file.
  *
  * If the file is damaged, or the last pool had another policy, a running job begins with 0.
  */
@@ -32,6 +33,7 @@ struct service_file {
     char *path;
     json_t *loaded; /* of the last pool; NULL once its jobs have taken their parts */
     bool is_old;    /* the file does not have the present shares */
+    bool may_exist;
 };
 
 /* Read the file of the last pool. 0 or -ENOMEM. */

@@ -151,8 +151,9 @@ void sharing_reason(const struct pool *p, const struct sharing_result *w, char *
 
 /* ---- keeping ---- */
 
-/* The number of the last decision in the file; 0 = there is none. */
-static uint64_t last_number_in(const char *path)
+/* The highest number of a decision in the file; 0 = there is none. If the disk was full, a line may
+ * end within its number. */
+static uint64_t highest_number_in(const char *path)
 {
     static const char head[] = "{\"number\":";
     AUTO(buf_done) struct buf text = { .max = SHARING_FILE_READ_MAX };
@@ -164,7 +165,7 @@ static uint64_t last_number_in(const char *path)
     rest = buf_span(&text);
     while (span_split(&rest, '\n', &line))
         if (span_starts(line, head))
-            number = strtoull(line.p + strlen(head), NULL, 10);
+            number = MAX(number, strtoull(line.p + strlen(head), NULL, 10));
     return number;
 }
 
@@ -172,9 +173,9 @@ void sharing_why_init(struct pool *p)
 {
     AUTO(free_p) char *path = fs_join(p->paths.pool, "decisions");
     AUTO(free_p) char *old = fs_join(p->paths.pool, "decisions.1");
-    uint64_t number = last_number_in(path);
+    uint64_t number = highest_number_in(path);
 
-    p->sharing.number = number ? number : last_number_in(old);
+    p->sharing.number = number ? number : highest_number_in(old);
 }
 
 static void append(const struct pool *p, const struct sharing_record *r)

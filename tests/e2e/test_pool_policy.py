@@ -355,6 +355,21 @@ def test_a_damaged_file_of_service(make_lab, text):  # noqa: F811
     end_all(lab, first, second)
 
 
+def test_no_old_service_is_left(make_lab):  # noqa: F811
+    """Under another policy nothing keeps the file up to date, so a later pool must not count on from it."""
+    lab = policy_lab(make_lab, "fifo")
+    file = lab.home / "pool/service"
+    lab.ok("pool", "set", "policy=las-elastic")
+    first = sleepers(lab, 8)
+    await_sizes(lab, {first: 8})
+    wait_until(file.exists, "the pool has stored the service")
+    lab.ok("pool", "set", "policy=drf")
+    wait_until(lambda: not file.exists(), "the file is gone")
+    lab.ok("pool", "set", "policy=las-elastic")
+    wait_until(lambda: attained_s(lab, first) > 0, "the pool has counted meanwhile, and stores it again")
+    end_all(lab, first)
+
+
 def test_a_new_pool_goes_on(make_lab):  # noqa: F811
     lab = policy_lab(make_lab, "fifo")
     lab.ok("pool", "set", "policy=drf")
@@ -366,6 +381,8 @@ def test_a_new_pool_goes_on(make_lab):  # noqa: F811
     os.rename(lab.home / "pool/decisions", lab.home / "pool/decisions.1")
     numbers = [json.loads(line)["number"] for line in (lab.home / "pool/decisions.1").read_text().splitlines()]
     assert numbers == list(range(1, len(numbers) + 1)), "the second pool counts on"
+    with open(lab.home / "pool/decisions.1", "a", encoding="utf-8") as old:
+        old.write('{"number":1\n')  # the disk was full
     kill9(*lab.pids("pool"))
     lab.ok("kill", second)
     await_sizes(lab, {first: 8})
