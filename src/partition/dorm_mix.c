@@ -35,6 +35,7 @@
 #include "partition/dorm_rooms.h"
 
 enum {
+    ROWS_MAX = 2000, /* the inverse has 8 bytes * ROWS_MAX * ROWS_MAX */
     PATTERNS_MAX = 20000,
     ITEMS_MAX = 160000,
     FIRST_PATTERNS = 4, /* of each group, from prices with noise */
@@ -512,6 +513,8 @@ static bool init(struct mix *x)
 {
     struct dorm_problem *p = x->p;
     uint32_t m = x->rooms.n_demands, R = m + 1;
+    if (R > ROWS_MAX) /* the steps would not suffice for so many demands */
+        return false;
     x->rows = R;
     x->groups = dorm_alloc(p, p->n_nodes, sizeof(*x->groups));
     x->group_of = dorm_alloc(p, p->n_nodes, sizeof(*x->group_of));

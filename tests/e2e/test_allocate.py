@@ -204,6 +204,21 @@ def test_scarce_gpus_on_many_kinds_of_nodes(seed):
     assert used == pytest.approx(got["utilization"]) and used >= 0.98 * got["upper_bound"], used / got["upper_bound"]
 
 
+def test_memory_with_very_many_demands(tmp_path):
+    """10,000 jobs, no two of which need the same: the inverse of dorm_mix.c would have 800 MB."""
+    demands = random.Random(5).sample([[a, b] for a in range(16, 120) for b in range(16, 120)], 10000)
+    apps = [{"id": f"a{i}", "demand": demand, "min": 1, "max": 1 + i % 20} for i, demand in enumerate(demands)]
+    nodes = [{"capacity": [256, 256]}] * 10000
+    (tmp_path / "in").write_text(json.dumps({"kind": "allocate", "resources": ["a", "b"], "nodes": nodes, "apps": apps}))
+    with open(tmp_path / "in", "rb") as asked, open(tmp_path / "out", "wb") as told:
+        child = subprocess.Popen([str(BIN / "tony"), "allocate"], stdin=asked, stdout=told)
+        _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    assert child.returncode == 0 and usage.ru_maxrss < 400 * 1024, (child.returncode, usage.ru_maxrss)
+    got = json.loads((tmp_path / "out").read_text())
+    assert got["utilization"] > 0.9 * got["upper_bound"]
+
+
 @pytest.mark.parametrize("policy", ["static", "fifo", "backfill", "drf", "market", "las", "srtf", "srtf-elastic", "las-elastic"])
 @pytest.mark.parametrize("path", golden("alloc-1"))
 def test_each_policy_answers_within_the_bounds(path, policy):
