@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import textwrap
 import time
@@ -191,9 +192,32 @@ def test_a_preempted_job_saves_and_continues(tony, slurm):
     assert begun_at[0] == "0" and int(begun_at[-1]) > 0, f"it continues from its checkpoint: {outputs(tony, app)}{tony.logs()}"
 
 
+# In the place of scontrol: the answer about the job comes when the steps of the keepers have ended, and 2 s later.
+LATE_ANSWER = r"""#!/bin/sh
+if [ "$1 $2" = "show job" ]; then
+    n=0
+    until [ -e "$(echo "$TONY_HOME"/jobs/application_*/step_ended)" ] || [ $n -gt 40 ]; do
+        sleep 0.1
+        n=$((n + 1))
+    done
+    sleep 2
+fi
+exec %s "$@"
+"""
+
+
 @pytest.mark.slow
-def test_a_preemption_without_a_notice(tony, slurm):
-    """Slurm sends TERM to the tasks, which die of it. The job continues without a charge to its budgets for failures."""
+@pytest.mark.parametrize("late", [False, True])
+def test_a_preemption_without_a_notice(tony, slurm, late):
+    """
+    Slurm sends TERM to the tasks, which die of it. The job continues without a charge to its budgets for failures, also
+    if the keepers have ended when slurmctld says why.
+    """
+    if late:
+        (tony.base / "late").mkdir(mode=0o755)
+        (tony.base / "late/scontrol").write_text(LATE_ANSWER % shutil.which("scontrol"))
+        (tony.base / "late/scontrol").chmod(0o755)
+        tony.env["PATH"] = f"{tony.base}/late:{os.environ['PATH']}"
     slurm.reconfigure(SlurmctldParameters="idle_on_node_suspend")
     try:
         app = tony("submit", training(tony, 200)).stdout.strip()

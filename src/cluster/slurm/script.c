@@ -231,7 +231,7 @@ static void add_components(const struct job_spec *s, const struct slurm_size *z,
  * node, which takes 4 MiB. An srun that has failed is started again for the nodes that still belong
  * to the allocation, unless a user has cancelled the step: then slurmstepd writes "CANCELLED AT".
  * It writes that also if srun has ended the step, and srun then says that the step is missing on a
- * node. */
+ * node. If Slurm itself ends the job, "DUE TO" and the reason follow: the master asks slurmctld. */
 static const char steps_part[] =
     "\n# runs on each node: with the script, which is not there if the node does not see "
     "TONY_HOME.\n"
@@ -343,7 +343,8 @@ static const char steps_part[] =
     "        goes_on || return\n"
     "        cat \"$log.err\"\n"
     "        if ! grep -q 'missing step' \"$log.err\" &&\n"
-    "            grep -q 'STEP .* CANCELLED AT' \"$log.out\" \"$log.err\"; then\n"
+    "            grep -h 'STEP .* CANCELLED AT' \"$log.out\" \"$log.err\" |\n"
+    "            grep -qv ' DUE TO '; then\n"
     "            echo 1 > \"$over\"\n"
     "            return\n"
     "        fi\n"

@@ -309,8 +309,8 @@ void notice_tick(struct slurm *s, int64_t now_ms)
 {
     if (s->notice.step_ends_ms && now_ms >= s->notice.step_ends_ms)
         s->notice.step_ends_ms = 0; /* TERM was not the end */
-    if (s->notice.leaving || s->fate_done)
-        return;
+    if (s->notice.leaving || s->fate_done || s->notice.q)
+        return; /* known, or slurmctld will say it: a preemption ends the steps, too */
     AUTO(free_p) char *path = fs_join(s->cfg.job_dir, "step_ended");
     if (!path || access(path, F_OK) == -1)
         return;
