@@ -15,7 +15,17 @@
 static const double PRICE_MIN = 1e-12;
 static const double MOVE_MIN =
     1e-12; /* times the largest budget: smaller changes of bids are ignored */
-enum { ROUNDS_PURE = 20 };
+enum {
+    ROUNDS_PURE = 20,   /* in these rounds users take their best bids, later a part of the way */
+    ROUNDS_PATIENT = 25 /* after so many rounds without progress the part becomes smaller */
+};
+static const double STEP_FIRST = 0.5, STEP_MIN = 1.0 / 512, STEP_FACTOR = 0.7;
+static const double CELLS_MAX = 1.5e7; /* limit of bids computed, beyond MARKET_ROUNDS_MIN rounds */
+/* An exchange of machines must raise the utility by more than this part: smaller gains come and go
+ * while the bids settle. */
+static const double EXCHANGE_MIN = 1e-8;
+/* A bid that a user gives up ends below this part of its budget. */
+static const double BID_MIN = 1e-13;
 static const double WORK_MAX = 1e9; /* limit of steps for one number of the result */
 
 struct wish {
@@ -31,6 +41,10 @@ struct answer {
     double *trial;
     double *before; /* the reserve, and the bids of the users who have answered in this round */
     bool *chosen;   /* machines on which the user may bid */
+    double step;    /* the part of the way from the old bids to the best ones that a user goes; 0:
+                     * it only looks */
+    size_t mover;   /* the user who may exchange machines in this round; SIZE_MAX: all may */
+    double gain;    /* the largest part by which a user could raise its utility in this round */
     struct wish *wishes;
     size_t n_wishes;
 };
@@ -87,7 +101,7 @@ static double best_bids(const struct answer *a, const double *worth, double budg
 /* Replace one chosen machine by another one, with the largest gain. false: no swap has a gain. */
 static bool swap_machines(struct answer *a, const double *worth, double budget, double *utility)
 {
-    double best = *utility + 1e-12;
+    double best = *utility * (1 + EXCHANGE_MIN);
     size_t best_out = SIZE_MAX, best_in = SIZE_MAX;
     for (size_t v = 0; v < a->n_wishes; v++) {
         size_t out = a->wishes[v].machine;
@@ -117,20 +131,34 @@ static bool swap_machines(struct answer *a, const double *worth, double budget, 
     return true;
 }
 
-/* Fill a->bids with the best answer of one user. parallel: the machines that it can use. */
-static void find_answer(struct answer *a, const double *worth, double budget, size_t parallel)
+/* Fill a->bids with the best answer of one user. parallel: the machines that it can use. old: its
+ * present bids; the machines of these stay chosen as long as no exchange has a gain. Sets *moves if
+ * the answer has other machines than the old bids. Returns the utility. */
+static double find_answer(struct answer *a, size_t user, size_t parallel, const double *old,
+                          bool *moves)
 {
     enum { SWAPS_MAX = 1000 };
+    const double *worth = &a->m->weights[user * a->m->n_machines], budget = a->m->budgets[user];
+    size_t n = 0;
+    *moves = false;
     sort_wishes(a, worth);
-    memset(a->chosen, 0, a->m->n_machines * sizeof *a->chosen);
-    for (size_t w = 0; w < a->n_wishes && w < parallel; w++)
-        a->chosen[a->wishes[w].machine] = true;
-    if (a->n_wishes > parallel) {
-        double utility = best_bids(a, worth, budget, a->trial);
-        for (unsigned s = 0; s < SWAPS_MAX && swap_machines(a, worth, budget, &utility); s++) {
-        }
+    for (size_t j = 0; j < a->m->n_machines; j++)
+        n += a->chosen[j] = old[j] > 0;
+    if (n > parallel) {
+        *moves = true;
+        memset(a->chosen, 0, a->m->n_machines * sizeof *a->chosen);
+        n = 0;
     }
-    best_bids(a, worth, budget, a->bids);
+    for (size_t w = 0; w < a->n_wishes && n < parallel; w++) {
+        n += !a->chosen[a->wishes[w].machine];
+        a->chosen[a->wishes[w].machine] = true;
+    }
+    if (a->n_wishes > parallel && (a->mover == SIZE_MAX || a->mover == user)) {
+        double utility = best_bids(a, worth, budget, a->trial);
+        for (unsigned s = 0; s < SWAPS_MAX && swap_machines(a, worth, budget, &utility); s++)
+            *moves = true;
+    }
+    return best_bids(a, worth, budget, a->bids);
 }
 
 /* ---- the quality of an equilibrium ---- */
@@ -315,28 +343,33 @@ static void sum_prices(const struct market *m, const double *bids, double *price
 /* The bids of users before i are in a->before, those of users after i in after. Add these bids
  * instead of subtracting from the total: if only user i bids on a machine, the bids of the others
  * must be exactly 0. Returns the largest change of a bid of user i. */
-static double take_turn(struct answer *a, size_t i, unsigned round, double *bids,
-                        const double *after)
+static double take_turn(struct answer *a, size_t i, double *bids, const double *after)
 {
     const struct market *m = a->m;
     size_t n = m->n_machines, parallel = m->parallel ? MIN((size_t)m->parallel[i], n) : n;
-    double *own_bids = &bids[i * n], moved = 0;
-    for (size_t j = 0; j < n; j++)
-        a->price[j] = MAX(a->before[j] + after[j], m->reserve > 0 ? m->reserve : PRICE_MIN);
-    find_answer(a, &m->weights[i * n], m->budgets[i], parallel);
+    const double *worth = &m->weights[i * n];
+    double *own_bids = &bids[i * n], moved = 0, now = 0;
+    bool moves;
     for (size_t j = 0; j < n; j++) {
-        double bid = a->bids[j];
-        if (round > ROUNDS_PURE && parallel == n)
-            bid = (bid + own_bids[j]) / 2;
-        moved = MAX(moved, fabs(bid - own_bids[j]));
-        own_bids[j] = bid;
-        a->before[j] += bid;
+        a->price[j] = MAX(a->before[j] + after[j], m->reserve > 0 ? m->reserve : PRICE_MIN);
+        now += worth[j] * own_bids[j] / (own_bids[j] + a->price[j]);
+    }
+    double best = find_answer(a, i, parallel, own_bids, &moves);
+    a->gain = MAX(a->gain, best > 0 ? (best - now) / best : 0);
+    /* Part of the way to other machines, a user would bid on too many of them. */
+    double step = moves && a->step > 0 ? 1 : a->step;
+    for (size_t j = 0; j < n; j++) {
+        moved = MAX(moved, fabs(a->bids[j] - own_bids[j]));
+        own_bids[j] += step * (a->bids[j] - own_bids[j]);
+        if (step > 0 && a->bids[j] == 0 && own_bids[j] < m->budgets[i] * BID_MIN)
+            own_bids[j] = 0;
+        a->before[j] += own_bids[j];
     }
     return moved;
 }
 
 /* All users answer once. after: [users][machines], scratch. */
-static double take_turns(struct answer *a, unsigned round, double *bids, double *after)
+static double take_turns(struct answer *a, double *bids, double *after)
 {
     const struct market *m = a->m;
     size_t n = m->n_machines;
@@ -347,9 +380,22 @@ static double take_turns(struct answer *a, unsigned round, double *bids, double 
                 i + 1 < m->n_users ? after[(i + 1) * n + j] + bids[(i + 1) * n + j] : 0;
     for (size_t j = 0; j < n; j++)
         a->before[j] = m->reserve;
+    a->gain = 0;
     for (size_t i = 0; i < m->n_users; i++)
-        moved = MAX(moved, take_turn(a, i, round, bids, &after[i * n]));
+        moved = MAX(moved, take_turn(a, i, bids, &after[i * n]));
     return moved;
+}
+
+/* So many rounds that the bids computed in them stay within a limit. */
+static unsigned limit_rounds(const struct market *m)
+{
+    double cells = 1, n = (double)m->n_machines;
+    for (size_t i = 0; i < m->n_users; i++) {
+        double used = m->parallel ? MIN((double)m->parallel[i], n) : n;
+        cells += n * (1 + used * (n - used)); /* each exchange of two machines is tried */
+    }
+    double most = m->parallel ? MARKET_ROUNDS_FINITE : MARKET_ROUNDS_MAX;
+    return (unsigned)MAX((double)MARKET_ROUNDS_MIN, MIN(most, CELLS_MAX / cells));
 }
 
 int market_equilibrium(const struct market *m, double *bids, struct market_result *result)
@@ -373,12 +419,37 @@ int market_equilibrium(const struct market *m, double *bids, struct market_resul
         largest = MAX(largest, m->budgets[i]);
     bid_in_proportion(m, bids);
     struct market_result r = { 0 };
-    while (!r.converged && r.rounds < MARKET_ROUNDS_MAX) {
+    double mark = INFINITY;
+    unsigned rounds_max = limit_rounds(m);
+    bool settled = !m->parallel;
+    a.step = 1;
+    while (!r.converged && r.rounds < rounds_max) {
         r.rounds++;
-        r.converged = take_turns(&a, r.rounds, bids, after) <= MOVE_MIN * largest;
+        /* When users take new machines at the same time, they get in each other's way again and
+         * again. So one user a round may, and all again when nothing else moves. */
+        if (r.rounds > ROUNDS_PURE && !settled)
+            a.mover = r.rounds % m->n_users;
+        else
+            a.mover = SIZE_MAX;
+        double moved = take_turns(&a, bids, after);
+        r.converged = a.mover == SIZE_MAX && moved <= MOVE_MIN * largest;
+        settled = !m->parallel || moved <= MOVE_MIN * largest;
+        if (r.rounds == ROUNDS_PURE)
+            a.step = STEP_FIRST;
+        if (r.rounds < ROUNDS_PURE || r.rounds % ROUNDS_PATIENT != 0)
+            continue;
+        /* Bids that go straight to an equilibrium have (1 - step) of the way left each round. */
+        if (moved > mark * exp(-0.25 * a.step * ROUNDS_PATIENT))
+            a.step = MAX(STEP_MIN, a.step * STEP_FACTOR);
+        mark = moved;
     }
     if (!result)
         return 0;
+    /* One more round in which the users only look. */
+    a.step = 0;
+    a.mover = SIZE_MAX;
+    (void)take_turns(&a, bids, after);
+    r.residual = a.gain;
     sum_prices(m, bids, a.price);
     int rc = judge(m, bids, a.price, a.trial, &r);
     if (rc == 0)

@@ -15,8 +15,15 @@
  * the gain by a little more money, is the same for all machines on which user i bids, and not
  * larger for the others.
  *
- * The best answers can repeat in a cycle. So from round 21 on, a user takes the mean of its old and
- * its new bids. After MARKET_ROUNDS_MAX rounds the last bids are the result.
+ * The best answers can repeat in a cycle. So after 20 rounds, a user goes only a part of the way
+ * from its old bids to its best ones: first half of it. While the bids do not settle, the part
+ * becomes smaller. After a number of rounds that depends on the size of the market, but is at most
+ * MARKET_ROUNDS_MAX, the last bids are the result.
+ *
+ * If nobody's machines are limited, an equilibrium exists when there is a reserve, or when at least
+ * two users want each machine. A user that alone wants a machine, and also wants another one, would
+ * always gain by a smaller bid there: then these bids are an equilibrium with a least price of
+ * 1e-12. With `parallel` there may be none.
  */
 #ifndef TONY_PARTITION_MARKET_H
 #define TONY_PARTITION_MARKET_H
@@ -25,7 +32,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { MARKET_ROUNDS_MAX = 1000 };
+enum {
+    MARKET_ROUNDS_MIN = 200,     /* also in a large market */
+    MARKET_ROUNDS_FINITE = 1000, /* with `parallel` */
+    MARKET_ROUNDS_MAX = 10000
+};
 
 struct market {
     size_t n_users, n_machines;
@@ -44,7 +55,9 @@ struct market_result {
     double envy;       /* the least ratio of a user's utility to what it would get from another
                         * user's shares; 1 or more: there is no envy */
     unsigned rounds;
-    bool converged; /* in the last round no bid moved by more than 1e-12 of the largest budget */
+    double residual; /* the largest part of its utility that a user could still gain by its best
+                      * bids; in an equilibrium about 0 */
+    bool converged;  /* in the last round no bid moved by more than 1e-12 of the largest budget */
 };
 
 /* Set bids[user][machine]; result may be NULL. A user to whom all machines are worth nothing bids
