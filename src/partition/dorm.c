@@ -20,11 +20,15 @@ enum {
     STEPS_WHOLE = 250000,
     LARGE = 5000,            /* jobs * nodes */
     STEPS_FEASIBLE = 300000, /* to find out whether one more job of the queue can be admitted */
+    STEPS_ROUGH = 100000,    /* the same in a large problem, if little is lacking */
     STEPS_FIRST = 100000,    /* before the proof */
     STEPS_EXACT = 600000,
     STEPS_POLISH = 100000,
     STEPS_POLISH_LARGE = 30000,
 };
+
+/* A division that lacks less than this (dorm_score()) may become possible by a short search. */
+#define ALMOST 0.003
 
 static int falling(const void *a, const void *b)
 {
@@ -93,6 +97,11 @@ static bool admit(struct dorm_search *s, uint32_t queued)
         return true;
     if (s->prices.impossible)
         return false;
+    if (s->rough && !dorm_is_small(s->p)) {
+        if (s->best.score.bad < ALMOST)
+            search_more(s, STEPS_ROUGH, true);
+        return !(s->best.score.bad > 0);
+    }
     search_more(s, STEPS_FEASIBLE, true);
     if (s->best.score.bad > 0 && prove(s, STEPS_FEASIBLE) == DORM_UNKNOWN)
         search_more(s, STEPS_FEASIBLE, true);
@@ -100,48 +109,111 @@ static bool admit(struct dorm_search *s, uint32_t queued)
 }
 
 /* Continue with this allocation for the first `queued` jobs of the queue. It was found before, so
- * only the prices have to be found again. */
-static bool admit_again(struct dorm_search *s, uint32_t queued, const struct dorm_plan *found)
+ * only the prices have to be found again. again: in a large problem, also build again, since the
+ * prices are better now. */
+static bool admit_again(struct dorm_search *s, uint32_t queued, const struct dorm_plan *found,
+                        bool again)
 {
     if (s->p->failed || dorm_problem_admit(s->p, queued) < 0) {
         s->p->failed = true;
         return false;
     }
-    dorm_search_prices(s);
+    if (!again)
+        dorm_search_prices(s);
+    else if (dorm_search_start(s) && dorm_compare(&s->best.score, &found->score) > 0)
+        return true;
     s->best = *found;
     return true;
 }
 
+/* After a failed try with the first `queued` jobs of the queue: a guess which prefix is possible.
+ * The minima of the jobs that it leaves out are as large as what was lacking. */
+static uint32_t guess(const struct dorm_search *s, uint32_t queued)
+{
+    double lack = s->prices.impossible ? 0 : s->best.score.bad;
+    uint32_t n = queued;
+    while (n > 0 && lack > 0) {
+        const struct dorm_job *job = &s->p->jobs[s->p->n_running + --n];
+        lack -= job->D * job->lo;
+    }
+    return n;
+}
+
+/* The prefixes that were tried. */
+struct climb {
+    uint32_t n;          /* the longest that is possible */
+    uint32_t impossible; /* the shortest that could not be admitted, longer than n */
+    uint32_t guess;      /* a prefix that may be possible, from the last failed try */
+    uint32_t tries;
+    bool unproved; /* a try failed without a proof */
+};
+
+static bool try_prefix(struct dorm_search *s, struct climb *c, uint32_t n)
+{
+    s->prices.from = s->rough && c->tries++ > 0 ? &s->prices : NULL;
+    bool done = admit(s, n);
+    s->prices.from = NULL;
+    if (done) {
+        c->n = n;
+        return true;
+    }
+    c->impossible = n;
+    c->guess = guess(s, n);
+    c->unproved |= !s->prices.impossible;
+    return false;
+}
+
+/* Try the longest prefix, then shorter ones with growing steps until one is possible. */
+static bool descend(struct dorm_search *s, struct climb *c)
+{
+    uint32_t n = longest_prefix(s->p), step = 1;
+    *c = (struct climb){ .impossible = n + 1 };
+    while (!try_prefix(s, c, n)) {
+        if (n == 0 || s->p->failed)
+            return false;
+        uint32_t less = s->rough ? MAX(step, n - c->guess) : step;
+        n -= s->p->work.over ? n : MIN(n, less);
+        step += c->impossible - n > 4 ? step : (n + 16) / 16 - 1;
+    }
+    return true;
+}
+
 /* Find the longest prefix of the queue that can be admitted; s->best is an allocation for it.
- * False: not even the empty prefix is possible. The function first tries the longest prefix, then
- * shorter ones with growing steps until one is possible. Then it searches between that one and the
- * shortest impossible one by bisection. */
+ * False: not even the empty prefix is possible. The function first looks for a possible prefix.
+ * Then it searches between that one and the shortest impossible one, by bisection. In a large
+ * problem, the tries are rough, and every other try takes the guess that the last failed one gave.
+ * If all rough tries fail, others follow. */
 static bool climb(struct dorm_search *s, uint32_t *admitted)
 {
-    uint32_t impossible = longest_prefix(s->p) + 1, step = 1, n = impossible - 1;
-    struct dorm_plan best = { 0 }; /* for n jobs of the queue, if the last try failed */
-    bool loaded;
-    while (!(loaded = admit(s, n)) && n > 0 && !s->p->failed) {
-        impossible = n;
-        n -= s->p->work.over ? n : MIN(n, step);
-        step += impossible - n > 4 ? step : (n + 16) / 16 - 1;
+    struct climb c;
+    struct dorm_plan best = { 0 }; /* for c.n jobs of the queue, if the last try failed */
+    s->rough = (size_t)s->p->n_all * s->p->n_nodes >= LARGE;
+    bool loaded = descend(s, &c), rough = s->rough;
+    if (!loaded && rough && c.unproved && !s->p->work.over && !s->p->failed) {
+        s->rough = rough = false;
+        loaded = descend(s, &c);
     }
-    if (!loaded)
-        return false;
-    while (impossible - n > 1 && !s->p->work.over && !s->p->failed) {
-        uint32_t middle = n + (impossible - n) / 2;
+    for (bool by_guess = rough; loaded || best.any; by_guess = rough && !by_guess) {
+        if (c.impossible - c.n <= 1 || s->p->work.over || s->p->failed)
+            break;
+        bool guessed = by_guess && c.guess > c.n && c.guess < c.impossible;
         if (loaded) {
             best = s->best;
             s->best = (struct dorm_plan){ 0 };
         }
-        loaded = admit(s, middle);
-        if (loaded)
-            n = middle;
-        else
-            impossible = middle;
+        loaded = try_prefix(s, &c, guessed ? c.guess : c.n + (c.impossible - c.n) / 2);
     }
-    *admitted = n;
-    return loaded || admit_again(s, n, &best);
+    s->rough = false;
+    *admitted = c.n;
+    if (loaded && rough && c.tries == 1)
+        dorm_search_bound(s);
+    if (loaded && (!rough || c.tries == 1))
+        return true;
+    if (loaded) {
+        best = s->best;
+        s->best = (struct dorm_plan){ 0 };
+    }
+    return best.any && admit_again(s, c.n, &best, rough);
 }
 
 /* Let the solver try the prefixes that the search could not admit, the longest first. found: the

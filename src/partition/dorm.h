@@ -260,6 +260,7 @@ struct dorm_prices {
     const bool *picked;
     const struct dorm_prices *from; /* input: the prices to start with; NULL: standard prices */
     bool waste; /* input: lower the capacity by the waste of the nodes (dorm_reach.c) */
+    bool rough; /* input: leave dorm_prices_lower() out */
     /* Input: NULL, or [job][class]: the containers that fit beside the jobs that do not change. */
     const uint32_t *fit;
     double *least, least_loss; /* the prices (as node and loss) that gave the bound */
@@ -273,6 +274,8 @@ struct dorm_prices {
 
 int dorm_prices_init(struct dorm_problem *p, struct dorm_prices *prices);
 void dorm_prices_find(struct dorm_problem *p, struct dorm_prices *prices, unsigned rounds);
+/* In a large problem: lower `upper` further, for the same jobs. */
+void dorm_prices_lower(struct dorm_problem *p, struct dorm_prices *prices, unsigned rounds);
 /* The bound for the best prices if no counted job changes; gain: of each job, how much the bound
  * grows at most if it changes. */
 double dorm_prices_values(struct dorm_problem *p, struct dorm_prices *prices, double *gain);
@@ -417,6 +420,9 @@ struct dorm_search {
     double set_bounds[DORM_SETS_MAX];
     uint32_t n_sets;
     uint64_t steps_left; /* for all steps after the first allocations */
+    /* Only find out whether there is a feasible allocation: find prices in fewer rounds, from the
+     * last ones, and build less. */
+    bool rough;
 };
 
 int dorm_search_init(struct dorm_problem *p, struct dorm_search *s);
@@ -457,6 +463,8 @@ void dorm_whole_bound(struct dorm_problem *p, struct dorm_prices *prices, uint64
 
 /* Find prices for the jobs that take part. */
 void dorm_search_prices(struct dorm_search *s);
+/* After a rough search, which is the only one so far: the bound that it left out. */
+void dorm_search_bound(struct dorm_search *s);
 /* Find prices, and first allocations for the jobs that take part; the best one is s->best. False:
  * none of them is feasible. */
 bool dorm_search_start(struct dorm_search *s);

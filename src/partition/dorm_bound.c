@@ -375,8 +375,10 @@ static bool step(const struct dorm_problem *p, const struct dorm_prices *prices,
 /* The volume algorithm sometimes stops too early. Lower the bound by plain subgradient steps, which
  * start from the standard prices and follow only the last round. The prices and means stay, except
  * `least`. */
-static void lower_bound(struct dorm_problem *p, struct dorm_prices *prices, unsigned rounds)
+void dorm_prices_lower(struct dorm_problem *p, struct dorm_prices *prices, unsigned rounds)
 {
+    if (!prices->waste || prices->impossible || dorm_is_small(p))
+        return;
     struct dorm_bound_memory *b = prices->memory;
     size_t cells = (size_t)p->n_classes * p->m;
     double best = INFINITY, delta = 0.1, mu = 0.1, slack;
@@ -448,8 +450,8 @@ void dorm_prices_find(struct dorm_problem *p, struct dorm_prices *prices, unsign
     prices->upper = MIN(best, (double)p->m);
     memcpy(prices->least, prices->node, sizeof(*prices->node) * cells);
     prices->least_loss = prices->loss;
-    if (prices->waste && !prices->impossible && !dorm_is_small(p))
-        lower_bound(p, prices, rounds);
+    if (!prices->rough)
+        dorm_prices_lower(p, prices, rounds);
 }
 
 double dorm_prices_values(struct dorm_problem *p, struct dorm_prices *prices, double *gain)

@@ -15,6 +15,7 @@ enum {
     ROUNDS = 150,      /* of the prices */
     ROUNDS_MANY = 400, /* with more classes than MANY_CLASSES, in a large problem */
     MANY_CLASSES = 8,
+    ROUNDS_ROUGH = 50, /* from the prices of another prefix of the queue */
     /* with more nodes than this, a shake refills only the nodes that it emptied */
     LOCAL_FROM = 256,
     NODES_SHAKEN = 5,
@@ -25,6 +26,8 @@ enum {
 
 /* The search of a large instance ends at this relative distance from the bound. */
 #define CLOSE_ENOUGH 2e-4
+/* A rough search ends if a division lacks more than this (D times containers). */
+#define HOPELESS 0.05
 
 static double uniform(struct dorm_search *s)
 {
@@ -95,6 +98,8 @@ static void first_builds(struct dorm_search *s)
             continue;
         uint32_t adjusted = s->best.score.adjusted;
         try_build(s);
+        if (s->rough && !dorm_is_small(p) && s->state.lack > HOPELESS)
+            break;
         if (!dorm_is_small(p) && !(s->best.score.bad > 0) &&
             (s->best.score.adjusted > adjusted || p->adjust_bound == 0))
             break;
@@ -443,15 +448,25 @@ void dorm_polish(struct dorm_search *s, uint64_t steps)
     }
 }
 
+static unsigned rounds_of(const struct dorm_search *s)
+{
+    return s->p->n_classes > MANY_CLASSES && !dorm_is_small(s->p) ? ROUNDS_MANY : ROUNDS;
+}
+
 void dorm_search_prices(struct dorm_search *s)
 {
     s->seed = s->p->seed;
     s->n_sets = 0;
     dorm_waste_find(s->p);
     s->prices.waste = true;
-    bool many = s->p->n_classes > MANY_CLASSES && !dorm_is_small(s->p);
-    dorm_prices_find(s->p, &s->prices, many ? ROUNDS_MANY : ROUNDS);
+    s->prices.rough = s->rough;
+    dorm_prices_find(s->p, &s->prices, s->prices.from ? ROUNDS_ROUGH : rounds_of(s));
     dorm_price_places(s, &s->prices);
+}
+
+void dorm_search_bound(struct dorm_search *s)
+{
+    dorm_prices_lower(s->p, &s->prices, rounds_of(s));
 }
 
 bool dorm_search_start(struct dorm_search *s)
