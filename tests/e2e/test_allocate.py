@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """`tony allocate` on instances with known answers (tests/data/partition/golden), and on input that it must refuse."""
 
+import importlib.machinery
+import importlib.util
 import json
+import math
 import os
 import random
 import resource
@@ -202,6 +205,37 @@ def test_scarce_gpus_on_many_kinds_of_nodes(seed):
     known = {"admitted": [app["id"] for app in instance["apps"]], "ideal": fair["counts"], "objective": {"loss_bound": 1, "adjust_bound": 0}}
     used = Checked({"instance": instance, "answer": known}, got).used
     assert used == pytest.approx(got["utilization"]) and used >= 0.98 * got["upper_bound"], used / got["upper_bound"]
+
+
+def bench_instance(shape, seed, jobs, nodes):
+    loader = importlib.machinery.SourceFileLoader("bench_partition", str(ROOT / "bench" / "partition"))
+    bench = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(bench)
+    return bench.made(shape, seed, jobs, nodes)
+
+
+def renumbered(instance, seed):
+    """The same instance with the nodes in another order."""
+    number = list(range(len(instance["nodes"])))
+    random.Random(seed).shuffle(number)
+    nodes = [instance["nodes"][old] for old in sorted(number, key=number.__getitem__)]
+    apps = [{**app, "at": sorted([number[j], n] for j, n in app["at"])} if "at" in app else app for app in instance["apps"]]
+    return {**instance, "nodes": nodes, "apps": apps}
+
+
+@pytest.mark.parametrize("shape", ["gpus-queue", "large-queue", "common-queue", "fragmented-queue"])
+def test_a_long_queue_is_admitted_in_its_order_whatever_the_numbers_of_the_nodes(shape):
+    instance = bench_instance(shape, 1, 100, 200)
+    got, _ = answer(instance)
+    waiting = [app["id"] for app in instance["apps"] if "at" not in app]
+    admitted = [name for name in waiting if name in got["allocation"]]
+    assert admitted == waiting[:len(admitted)] and 0 < len(admitted) < len(waiting)
+    fair, _ = answer({**instance, "kind": "drf", "apps": [app for app in instance["apps"] if app["id"] in got["allocation"]]})
+    known = {"admitted": admitted, "ideal": fair["counts"],
+             "objective": {"loss_bound": 2, "adjust_bound": math.ceil(0.3 * (len(instance["apps"]) - len(waiting)))}}
+    first = Checked({"instance": instance, "answer": known}, got)
+    other = renumbered(instance, 1)
+    assert first.counts == Checked({"instance": other, "answer": known}, answer(other)[0]).counts
 
 
 def test_memory_with_very_many_demands(tmp_path):
