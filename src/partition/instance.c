@@ -532,6 +532,7 @@ static int answer_market(struct instance *in, const json_t *root, struct buf *an
     add_real(answer, "efficiency", r.efficiency);
     add_real(answer, "uniformity", r.uniformity);
     add_real(answer, "envy", r.envy);
+    add_real(answer, "residual", r.residual);
     (void)buf_addf(answer, ",\n \"rounds\": %u,\n \"converged\": %s}\n", r.rounds,
                    r.converged ? "true" : "false");
     return 0;

@@ -63,7 +63,7 @@ def test_nobody_gains_by_other_bids(users, machines, extra):
     instance = made(rng, users, machines, **extra)
     instance["budgets"] = [rng.uniform(0.2, 3) for _ in range(users)]
     result = ask(instance)
-    assert result["converged"]
+    assert result["converged"] and 0 <= result["residual"] < 1e-6
     for i, row in enumerate(result["bids"]):
         assert min(row) >= 0 and sum(row) == pytest.approx(instance["budgets"][i], rel=1e-9)
         prices, weights = others(instance, result["bids"], i), instance["weights"][i]

@@ -20,7 +20,7 @@ import time
 
 SUITE = os.environ.get("TONY_VM_SUITE", "bookworm")
 CACHE = pathlib.Path(os.environ.get("TONY_VM_CACHE") or pathlib.Path.home() / ".cache/tony/vm")
-NEEDED = ("debootstrap", "qemu-system-x86_64", "qemu-img", "mke2fs", "ssh", "ssh-keygen")
+NEEDED = ("debootstrap", "setpriv", "qemu-system-x86_64", "qemu-img", "mke2fs", "ssh", "ssh-keygen")
 PACKAGES = ("systemd-sysv", "dbus", "libpam-systemd", "openssh-server", "iproute2", "procps", "python3-minimal",
             "linux-image-cloud-amd64", "kmod", "netbase")
 # podman and docker, also of ordinary users; dockerd does not start at boot
@@ -181,7 +181,8 @@ class Machine:
         # On a busy machine the disk with the programs appears late. The first option is for Debian 12, the second for 13.
         patience = f"systemd.default_timeout_start_sec={BOOT_S} systemd.default_device_timeout_sec={BOOT_S}"
         options = f"root=/dev/vda rw console=ttyS0 quiet {patience}"
-        argv = ["qemu-system-x86_64", *hardware, "-m", self.memory_mib, "-smp", 2, "-display", "none",
+        # The machine ends with this process, also if that is killed.
+        argv = ["setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64", *hardware, "-m", self.memory_mib, "-smp", 2, "-display", "none",
                 "-kernel", self.image / "kernel", "-initrd", self.image / "initrd", "-append", options,
                 "-drive", f"file={self.directory}/disk.qcow2,if=virtio", "-drive", f"file={self.directory}/programs.img,if=virtio,format=raw,snapshot=on",
                 "-serial", f"file:{self.directory}/console", "-netdev", f"user,id=n,restrict=on,hostfwd=tcp:127.0.0.1:{self.port}-:22",
