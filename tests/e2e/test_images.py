@@ -174,7 +174,7 @@ until [ -e "$0.works" ]; do sleep 0.1; done
 """
 
 
-@pytest.mark.takes(70)
+@pytest.mark.takes(100)
 @pytest.mark.parametrize("victims,n_hangs", [(("executor",), 1), (("pool", "keeper", "master", "executor"), 2)], ids=["executor", "all"])
 def test_an_engine_that_hangs_does_not_hold_the_verdict(lab, engine, victims, n_hangs):
     """As when the service of docker does not answer. The status names the container until it has been removed after all."""
@@ -186,7 +186,13 @@ def test_an_engine_that_hangs_does_not_hold_the_verdict(lab, engine, victims, n_
     lab.json("pool", "start")
     lab.in_history(app)
     assert lab.status(app)["state"] == "FAILED"
-    wait_until(lambda: len(removals(engine)) == n_hangs + 1, "the engine is called again after the end of the job")
+    gave_up = lab.home / "pool/pool.log"
+    again = "the engine is called again after the end of the job"
+    wait_until(lambda: len(removals(engine)) > n_hangs or "keeper.container_left" in gave_up.read_text(), again)
+    if len(removals(engine)) == n_hangs:  # the pool has tried just before the job ended; it would try again in an hour
+        lab.ok("pool", "stop")
+        lab.json("pool", "start")
+        wait_until(lambda: len(removals(engine)) > n_hangs, again)
     assert lab.status(app)["containers_left"] == [{"name": name, "engine": str(engine)}]
     for command in ("status", "why"):
         assert f"podman rm --force {name}" in " ".join(lab.ok(command, app).split())
