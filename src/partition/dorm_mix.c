@@ -544,8 +544,18 @@ static bool init_changes(struct mix *x)
     return !x->p->failed;
 }
 
-/* Find patterns and the best numbers of nodes for them. end: of the steps. */
-static void solve(struct mix *x, uint64_t end)
+/* Has each group a pattern? Else PATTERNS_MAX or ITEMS_MAX was reached before all had one. */
+static bool all_have_patterns(const struct mix *x)
+{
+    for (uint32_t g = 0; g < x->n_groups; g++)
+        if (x->groups[g].head == DORM_END)
+            return false;
+    return true;
+}
+
+/* Find patterns and the best numbers of nodes for them. end: of the steps. False: there are too
+ * many groups. Only x->upper is set then. */
+static bool solve(struct mix *x, uint64_t end)
 {
     struct dorm_rooms *r = &x->rooms;
     struct dorm_work *work = &x->p->work;
@@ -554,6 +564,8 @@ static void solve(struct mix *x, uint64_t end)
     x->upper = add_patterns(x, &added) + buy_all(x);
     memcpy(x->best_pi, r->pi, sizeof(*r->pi) * r->n_demands);
     x->best_mu = x->mu;
+    if (!all_have_patterns(x))
+        return false;
     for (uint32_t g = 0; g < x->n_groups; g++)
         x->groups[g].key = x->groups[g].head;
     for (unsigned c = 1; c < FIRST_PATTERNS && work->steps < end; c++) {
@@ -585,6 +597,7 @@ static void solve(struct mix *x, uint64_t end)
         x->best_mu = x->mu;
         memcpy(x->best_pi, r->pi, sizeof(*r->pi) * r->n_demands);
     }
+    return true;
 }
 
 /* ---- from the solution to a division */
@@ -779,9 +792,11 @@ void dorm_mix(struct dorm_search *s, uint64_t steps)
     if (!dorm_rooms_init(&x.rooms, p) || !init_changes(&x) || !init(&x))
         return;
     dorm_rooms_start(&x.rooms, &s->prices);
-    solve(&x, end);
+    bool solved = solve(&x, end);
     if (!dorm_counted_may_change(p)) /* else other jobs could change, too */
         s->prices.upper = MIN(s->prices.upper, x.upper);
+    if (!solved)
+        return;
     build(&x);
     force_minima(s);
     dorm_finish_build(s);

@@ -744,6 +744,23 @@ static void pairs(void **state)
     assert_true(d.metrics.utilization > 0.999);
 }
 
+/* Each node has another capacity: more groups of nodes than the patterns of dorm_mix.c. */
+static void all_nodes_differ(void **state)
+{
+    enum { N = 20500 };
+    static struct part_amount nodes[N];
+    struct part_cluster c = { 1, types, N, nodes };
+    struct part_options o = bounds(2, 0);
+    AUTO(part_decision_done) struct part_decision d = { 0 };
+    (void)state;
+    for (uint32_t j = 0; j < N; j++)
+        nodes[j].v[0] = 100 + j;
+    const struct part_job jobs[] = { job("a", 7, 0, 1, N), job("b", 9, 0, 1, N) };
+    decide(&c, jobs, 2, &o, &d);
+    expect(&d, 0, PART_STARTS, N, PART_BECAUSE_AT_MAX);
+    expect(&d, 1, PART_STARTS, N, PART_BECAUSE_AT_MAX);
+}
+
 static int without_memory(void *ctx)
 {
     (void)ctx;
@@ -782,6 +799,7 @@ int main(void)
         cmocka_unit_test(many_kinds_of_nodes),
         cmocka_unit_test(whole_containers),
         cmocka_unit_test(pairs),
+        cmocka_unit_test(all_nodes_differ),
         cmocka_unit_test(many_jobs_for_each_node),
         cmocka_unit_test(classes_of_equal_proportions),
         cmocka_unit_test(memory_runs_out),
