@@ -14,6 +14,7 @@
  * dorm_state.c     an allocation that can be changed and undone
  * dorm_build.c     a first good allocation
  * dorm_mix.c       in large problems, a better one: which nodes get which set of containers
+ * dorm_simplex.c   the linear program of dorm_mix.c (dorm_simplex.h)
  * dorm_search.c    local search
  * dorm_refill.c    fills one node after the other as well as possible
  * dorm_exact.c     branch and bound, for few jobs on few nodes

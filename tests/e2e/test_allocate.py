@@ -239,7 +239,7 @@ def test_a_long_queue_is_admitted_in_its_order_whatever_the_numbers_of_the_nodes
 
 
 def test_memory_with_very_many_demands(tmp_path):
-    """10,000 jobs, no two of which need the same: the inverse of dorm_mix.c would have 800 MB."""
+    """10,000 jobs, no two of which need the same: the inverse of dorm_simplex.c would have 800 MB."""
     demands = random.Random(5).sample([[a, b] for a in range(16, 120) for b in range(16, 120)], 10000)
     apps = [{"id": f"a{i}", "demand": demand, "min": 1, "max": 1 + i % 20} for i, demand in enumerate(demands)]
     nodes = [{"capacity": [256, 256]}] * 10000

@@ -1,0 +1,466 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The simplex method for the program of dorm_simplex.h.
+ *
+ * Each group has a pattern that is its key: the key gets the nodes that the other patterns of the
+ * group leave. So the equations of the groups need no rows in the basis (generalized upper bounds;
+ * Dantzig, Van Slyke 1967), and the column of a pattern is x_q less that of the key.
+ */
+#include "partition/dorm_simplex.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/util.h"
+
+enum {
+    ROWS_MAX = 2000, /* the inverse has 8 bytes * ROWS_MAX * ROWS_MAX */
+    PATTERNS_MAX = 20000,
+    ITEMS_MAX = 160000,
+    GROUPS_SCANNED = 64, /* for an entering pattern, once one was found */
+};
+
+static const double PENALTY = 3;
+
+/* LACKING of the demand n_demands stands for loss beyond the bound, SURPLUS for loss that is left.
+ */
+enum kind { BELOW, ABOVE, LACKING, SURPLUS, PATTERN };
+struct dorm_variable {
+    enum kind kind;
+    uint32_t index; /* of the demand, or of the pattern */
+};
+
+/* ---- the program */
+
+bool dorm_simplex_init(struct dorm_simplex *lp, struct dorm_problem *p, uint32_t n_demands)
+{
+    uint32_t R = n_demands + 1;
+    *lp = (struct dorm_simplex){ .p = p, .n_demands = n_demands, .rows = R };
+    if (R > ROWS_MAX) /* the steps would not suffice for so many demands */
+        return false;
+    lp->groups = dorm_alloc(p, p->n_nodes, sizeof(*lp->groups));
+    lp->patterns = dorm_alloc(p, PATTERNS_MAX, sizeof(*lp->patterns));
+    lp->items = dorm_alloc(p, ITEMS_MAX, sizeof(*lp->items));
+    lp->inverse = dorm_alloc(p, (size_t)R * R, sizeof(*lp->inverse));
+    lp->basis = dorm_alloc(p, R, sizeof(*lp->basis));
+    double **rows[] = { &lp->alpha,  &lp->dual,     &lp->x,        &lp->u,   &lp->D,
+                        &lp->minima, &lp->limit[0], &lp->limit[1], &lp->sold };
+    for (unsigned c = 0; c < ARRAY_LEN(rows); c++)
+        *rows[c] = dorm_alloc(p, R, sizeof(double));
+    bool **flags[] = { &lp->full[0],  &lp->full[1],  &lp->basic[0],
+                       &lp->basic[1], &lp->basic[2], &lp->basic[3] };
+    for (unsigned c = 0; c < ARRAY_LEN(flags); c++)
+        *flags[c] = dorm_alloc(p, R, sizeof(bool));
+    return !p->failed;
+}
+
+uint32_t dorm_simplex_add_group(struct dorm_simplex *lp)
+{
+    lp->groups[lp->n_groups] = (struct dorm_pattern_group){ .head = DORM_END };
+    return lp->n_groups++;
+}
+
+void dorm_simplex_add_job(struct dorm_simplex *lp, uint32_t demand, uint32_t min, uint32_t ideal,
+                          uint32_t max)
+{
+    lp->minima[demand] += min;
+    lp->limit[BELOW][demand] += ideal - min;
+    lp->limit[ABOVE][demand] += max - ideal;
+    lp->containers += max;
+    lp->amount += max * lp->u[demand];
+}
+
+static bool known(const struct dorm_simplex *lp, const struct dorm_pattern_group *group,
+                  const struct dorm_item *items, uint32_t n)
+{
+    for (uint32_t q = group->head; q != DORM_END; q = lp->patterns[q].next)
+        if (lp->patterns[q].n == n &&
+            (n == 0 || memcmp(lp->items + lp->patterns[q].first, items, sizeof(*items) * n) == 0))
+            return true;
+    return false;
+}
+
+bool dorm_simplex_full(const struct dorm_simplex *lp)
+{
+    return lp->n_patterns == PATTERNS_MAX || lp->n_items + lp->n_demands > ITEMS_MAX;
+}
+
+bool dorm_simplex_add(struct dorm_simplex *lp, uint32_t group, const double *sold)
+{
+    struct dorm_pattern_group *of = &lp->groups[group];
+    struct dorm_pattern q = { .first = lp->n_items, .group = group, .next = of->head };
+    for (uint32_t v = 0; v < lp->n_demands; v++)
+        if (sold[v] > 0)
+            lp->items[q.first + q.n++] = (struct dorm_item){ v, (uint32_t)sold[v] };
+    if (known(lp, of, lp->items + q.first, q.n))
+        return false;
+    if (of->head == DORM_END)
+        of->key = lp->n_patterns;
+    of->head = lp->n_patterns;
+    lp->patterns[lp->n_patterns++] = q;
+    lp->n_items += q.n;
+    return true;
+}
+
+/* ---- the first solution */
+
+/* By how much the sum that is maximized grows with v. */
+static double cost_of(const struct dorm_simplex *lp, struct dorm_variable v)
+{
+    if (v.kind <= ABOVE)
+        return lp->u[v.index];
+    if (v.kind == LACKING)
+        return v.index == lp->n_demands ? -PENALTY : -PENALTY * lp->u[v.index];
+    return 0;
+}
+
+/* Each key gets all nodes of its group. Sets sold. False: a group has no key. */
+static bool begin_with_keys(struct dorm_simplex *lp)
+{
+    for (uint32_t g = 0; g < lp->n_groups; g++) {
+        struct dorm_pattern_group *group = &lp->groups[g];
+        if (group->head == DORM_END)
+            return false;
+        struct dorm_pattern *q = &lp->patterns[group->key];
+        group->y = group->size;
+        q->basic = true;
+        for (uint32_t c = q->first; c < q->first + q->n; c++)
+            lp->sold[lp->items[c].demand] += (double)lp->items[c].n * group->size;
+    }
+    return true;
+}
+
+bool dorm_simplex_begin(struct dorm_simplex *lp, double loss_left)
+{
+    uint32_t m = lp->n_demands, R = lp->rows;
+    double *in_loss = lp->inverse + (size_t)m * R; /* the last row */
+    lp->unit = lp->containers > 0 ? 10 * lp->amount / lp->containers : 1;
+    if (!begin_with_keys(lp))
+        return false;
+    for (uint32_t v = 0; v < m; v++) { /* the jobs buy as much of the demand as they can */
+        double more = lp->sold[v] - lp->minima[v], sign = -1;
+        struct dorm_variable in = { LACKING, v };
+        if (more < 0)
+            sign = 1;
+        else
+            for (in.kind = BELOW; in.kind <= ABOVE && more > lp->limit[in.kind][v]; in.kind++) {
+                more -= lp->limit[in.kind][v];
+                lp->full[in.kind][v] = true;
+                loss_left -= (in.kind == ABOVE ? lp->D[v] : -lp->D[v]) * lp->limit[in.kind][v];
+            }
+        if (in.kind > ABOVE && sign < 0)
+            in.kind = SURPLUS;
+        double in_row = in.kind == ABOVE ? lp->D[v] : in.kind == BELOW ? -lp->D[v] : 0;
+        lp->basis[v] = in;
+        lp->x[v] = fabs(more);
+        lp->inverse[(size_t)v * R + v] = sign;
+        in_loss[v] = -in_row * sign;
+        loss_left -= in_row * lp->x[v];
+        lp->basic[in.kind][v] = true;
+    }
+    struct dorm_variable last = { loss_left < 0 ? LACKING : SURPLUS, m };
+    in_loss[m] = 1;
+    for (uint32_t c = 0; c < R && loss_left < 0; c++)
+        in_loss[c] = -in_loss[c];
+    lp->basis[m] = last;
+    lp->x[m] = fabs(loss_left);
+    lp->basic[last.kind][m] = true;
+    for (uint32_t c = 0; c < R; c++)
+        for (uint32_t r = 0; r < R; r++)
+            lp->dual[c] += cost_of(lp, lp->basis[r]) * lp->inverse[(size_t)r * R + c];
+    return true;
+}
+
+/* ---- a step */
+
+/* The most that v can be. */
+static double limit_of(const struct dorm_simplex *lp, struct dorm_variable v)
+{
+    return v.kind <= ABOVE ? lp->limit[v.kind][v.index] : INFINITY;
+}
+
+static void set_basic(struct dorm_simplex *lp, struct dorm_variable v, bool basic)
+{
+    if (v.kind == PATTERN)
+        lp->patterns[v.index].basic = basic;
+    else
+        lp->basic[v.kind][v.index] = basic;
+}
+
+/* Add value times a column of the inverse to alpha. */
+static void add_column(struct dorm_simplex *lp, uint32_t row, double value)
+{
+    for (uint32_t r = 0; r < lp->rows; r++)
+        lp->alpha[r] += value * lp->inverse[(size_t)r * lp->rows + row];
+}
+
+static void add_pattern(struct dorm_simplex *lp, uint32_t pattern, double sign)
+{
+    const struct dorm_pattern *q = &lp->patterns[pattern];
+    for (uint32_t c = q->first; c < q->first + q->n; c++)
+        add_column(lp, lp->items[c].demand, sign * lp->items[c].n);
+}
+
+/* Set alpha: by how much each basic variable falls when v grows by 1. The same for the keys, with
+ * the opposite sign: rate. */
+static void column(struct dorm_simplex *lp, struct dorm_variable v)
+{
+    uint32_t loss = lp->rows - 1;
+    memset(lp->alpha, 0, sizeof(*lp->alpha) * lp->rows);
+    switch (v.kind) {
+    case BELOW:
+    case ABOVE:
+        add_column(lp, v.index, -1);
+        add_column(lp, loss, v.kind == ABOVE ? lp->D[v.index] : -lp->D[v.index]);
+        break;
+    case LACKING:
+        add_column(lp, v.index, v.index == loss ? -1 : 1);
+        break;
+    case SURPLUS:
+        add_column(lp, v.index, v.index == loss ? 1 : -1);
+        break;
+    case PATTERN:
+        add_pattern(lp, v.index, 1);
+        add_pattern(lp, lp->groups[lp->patterns[v.index].group].key, -1);
+        break;
+    }
+    for (uint32_t r = 0; r < lp->rows; r++)
+        if (lp->basis[r].kind == PATTERN)
+            lp->groups[lp->patterns[lp->basis[r].index].group].rate = 0;
+    if (v.kind == PATTERN)
+        lp->groups[lp->patterns[v.index].group].rate = -1;
+    for (uint32_t r = 0; r < lp->rows; r++)
+        if (lp->basis[r].kind == PATTERN)
+            lp->groups[lp->patterns[lp->basis[r].index].group].rate += lp->alpha[r];
+}
+
+/* The price of what a pattern sells. */
+static double price_of(const struct dorm_simplex *lp, uint32_t pattern)
+{
+    const struct dorm_pattern *q = &lp->patterns[pattern];
+    double sum = 0;
+    for (uint32_t c = q->first; c < q->first + q->n; c++)
+        sum -= lp->dual[lp->items[c].demand] * lp->items[c].n;
+    return sum;
+}
+
+/* Choose a variable that gains when it grows, or falls from its limit. gain: for each unit by which
+ * it grows. */
+static bool choose(struct dorm_simplex *lp, struct dorm_variable *out, double *gain)
+{
+    double best = 1e-7, mu = lp->dual[lp->rows - 1], scale;
+    for (uint32_t v = 0; v < lp->n_demands; v++) {
+        double gains[] = { [BELOW] = lp->u[v] + lp->dual[v] + mu * lp->D[v],
+                           [ABOVE] = lp->u[v] + lp->dual[v] - mu * lp->D[v],
+                           [LACKING] = -PENALTY * lp->u[v] - lp->dual[v],
+                           [SURPLUS] = lp->dual[v] };
+        for (enum kind k = BELOW; k <= SURPLUS; k++) {
+            scale = lp->unit / lp->u[v];
+            if (lp->basic[k][v] || (k <= ABOVE && !(lp->limit[k][v] > 0)))
+                continue;
+            if (k <= ABOVE && lp->full[k][v])
+                scale = -scale;
+            if (gains[k] * scale > best && fabs(gains[k]) > 1e-7 * lp->u[v]) {
+                best = gains[k] * scale;
+                *out = (struct dorm_variable){ k, v };
+                *gain = gains[k];
+            }
+        }
+    }
+    if (-mu > best && !lp->basic[SURPLUS][lp->rows - 1]) {
+        best = -mu;
+        *out = (struct dorm_variable){ SURPLUS, lp->rows - 1 };
+        *gain = -mu;
+    }
+    uint32_t n = 0, after = DORM_END;
+    for (; n < lp->n_groups && n < after; n++) {
+        struct dorm_pattern_group *group = &lp->groups[lp->scanned++ % lp->n_groups];
+        double key = price_of(lp, group->key);
+        for (uint32_t q = group->head; q != DORM_END; q = lp->patterns[q].next) {
+            double more = lp->patterns[q].basic ? 0 : price_of(lp, q) - key;
+            if (more * group->size > best) {
+                best = more * group->size;
+                *out = (struct dorm_variable){ PATTERN, q };
+                *gain = more;
+                after = MIN(after, n + GROUPS_SCANNED);
+            }
+        }
+    }
+    dorm_work(&lp->p->work, lp->rows / 2 + n);
+    return best > 1e-7;
+}
+
+/* Let another basic pattern of the group be its key. The earlier key takes its row, which is
+ * returned. DORM_END: there is none. */
+static uint32_t change_key(struct dorm_simplex *lp, uint32_t g)
+{
+    uint32_t R = lp->rows, to = DORM_END;
+    for (uint32_t r = 0; r < R; r++)
+        if (lp->basis[r].kind == PATTERN && lp->patterns[lp->basis[r].index].group == g &&
+            (to == DORM_END || lp->x[r] > lp->x[to]))
+            to = r;
+    if (to == DORM_END)
+        return to;
+    double *row = lp->inverse + (size_t)to * R, y = lp->x[to];
+    for (uint32_t r = 0; r < R; r++)
+        if (r != to && lp->basis[r].kind == PATTERN && lp->patterns[lp->basis[r].index].group == g)
+            for (uint32_t c = 0; c < R; c++)
+                row[c] += lp->inverse[(size_t)r * R + c];
+    for (uint32_t c = 0; c < R; c++)
+        row[c] = -row[c];
+    uint32_t key = lp->groups[g].key;
+    lp->groups[g].key = lp->basis[to].index;
+    lp->basis[to].index = key;
+    lp->x[to] = lp->groups[g].y;
+    lp->groups[g].y = y;
+    return to;
+}
+
+/* The entering variable takes the row: update the inverse and the prices. */
+static void enter(struct dorm_simplex *lp, struct dorm_variable in, uint32_t row, double gain,
+                  double value)
+{
+    uint32_t R = lp->rows;
+    double *by = lp->inverse + (size_t)row * R, part = 1 / lp->alpha[row];
+    set_basic(lp, lp->basis[row], false);
+    set_basic(lp, in, true);
+    lp->basis[row] = in;
+    lp->x[row] = value;
+    for (uint32_t c = 0; c < R; c++) {
+        by[c] *= part;
+        lp->dual[c] += gain * by[c];
+    }
+    for (uint32_t r = 0; r < R; r++) {
+        double a = lp->alpha[r], *other = lp->inverse + (size_t)r * R;
+        if (r == row || fabs(a) < 1e-13)
+            continue;
+        for (uint32_t c = 0; c < R; c++)
+            other[c] -= a * by[c];
+    }
+    dorm_work(&lp->p->work, R * R / 64);
+}
+
+/* What ends the growth of the entering variable. */
+struct leaving {
+    double t;       /* the growth */
+    uint32_t row;   /* of the basic variable that reaches 0 or its limit; DORM_END: none */
+    uint32_t group; /* whose key gets no more nodes, before that; DORM_END: none */
+};
+
+/* way: 1: the entering variable `in` grows; -1: it falls. */
+static struct leaving choose_leaving(const struct dorm_simplex *lp, struct dorm_variable in,
+                                     double way)
+{
+    struct leaving out = { limit_of(lp, in), DORM_END, DORM_END };
+    for (uint32_t r = 0; r < lp->rows; r++) {
+        double fall = way * lp->alpha[r], most = limit_of(lp, lp->basis[r]), at = INFINITY;
+        if (fall > 1e-9)
+            at = MAX(lp->x[r], 0.0) / fall;
+        else if (fall < -1e-9)
+            at = MAX(most - lp->x[r], 0.0) / -fall;
+        if (at < out.t - 1e-12 || (out.row != DORM_END && at < out.t + 1e-12 &&
+                                   fabs(lp->alpha[r]) > fabs(lp->alpha[out.row]))) {
+            out.t = MIN(out.t, at);
+            out.row = r;
+        }
+    }
+    for (uint32_t r = 0; r <= lp->rows; r++) { /* the keys of the groups whose patterns change */
+        struct dorm_variable v = r < lp->rows ? lp->basis[r] : in;
+        if (v.kind != PATTERN)
+            continue;
+        const struct dorm_pattern_group *g = &lp->groups[lp->patterns[v.index].group];
+        double at = way * g->rate < -1e-9 ? MAX(g->y, 0.0) / -(way * g->rate) : INFINITY;
+        if (at < out.t - 1e-12) {
+            out.t = at;
+            out.group = (uint32_t)(g - lp->groups);
+        }
+    }
+    return out;
+}
+
+/* The entering variable changes by `by`: change the basic variables and the keys with it. */
+static void move(struct dorm_simplex *lp, struct dorm_variable in, double by)
+{
+    for (uint32_t r = 0; r <= lp->rows; r++) {
+        struct dorm_variable v = r < lp->rows ? lp->basis[r] : in;
+        if (v.kind == PATTERN) {
+            struct dorm_pattern_group *g = &lp->groups[lp->patterns[v.index].group];
+            g->y += by * g->rate;
+            g->rate = 0; /* it is done: other rows may be of the same group */
+        }
+    }
+    for (uint32_t r = 0; r < lp->rows; r++)
+        lp->x[r] -= by * lp->alpha[r];
+}
+
+bool dorm_simplex_pivot(struct dorm_simplex *lp)
+{
+    struct dorm_variable in;
+    double gain = 0;
+    if (!choose(lp, &in, &gain))
+        return false;
+    column(lp, in);
+    double way = gain > 0 ? 1 : -1;
+    struct leaving out = choose_leaving(lp, in, way);
+    if (!isfinite(out.t))
+        return false;
+    move(lp, in, out.t * way);
+    double value = way > 0 ? out.t : limit_of(lp, in) - out.t;
+    if (out.group != DORM_END) {
+        out.row = change_key(lp, out.group);
+        if (out.row == DORM_END) { /* the entering one is the only other pattern of its group */
+            set_basic(lp, (struct dorm_variable){ PATTERN, lp->groups[out.group].key }, false);
+            set_basic(lp, in, true);
+            lp->groups[out.group].key = in.index;
+            lp->groups[out.group].y = value;
+            return true;
+        }
+        column(lp, in);
+        if (in.kind == PATTERN)
+            gain =
+                price_of(lp, in.index) - price_of(lp, lp->groups[lp->patterns[in.index].group].key);
+    } else if (out.row == DORM_END) { /* from one limit to the other */
+        lp->full[in.kind][in.index] = way > 0;
+        return true;
+    } else if (lp->basis[out.row].kind <= ABOVE)
+        lp->full[lp->basis[out.row].kind][lp->basis[out.row].index] = way * lp->alpha[out.row] < 0;
+    if (in.kind <= ABOVE)
+        lp->full[in.kind][in.index] = false;
+    if (fabs(lp->alpha[out.row]) < 1e-11)
+        return false;
+    enter(lp, in, out.row, gain, value);
+    return true;
+}
+
+/* ---- the present solution */
+
+double dorm_simplex_value(const struct dorm_simplex *lp)
+{
+    double sum = 0;
+    for (uint32_t r = 0; r < lp->rows; r++)
+        sum += cost_of(lp, lp->basis[r]) * lp->x[r];
+    for (uint32_t v = 0; v < lp->n_demands; v++)
+        for (enum kind k = BELOW; k <= ABOVE; k++)
+            sum += lp->full[k][v] ? lp->u[v] * lp->limit[k][v] : 0;
+    return sum;
+}
+
+double dorm_simplex_price(const struct dorm_simplex *lp, uint32_t demand)
+{
+    return MAX(-lp->dual[demand], 0.0);
+}
+
+double dorm_simplex_loss_price(const struct dorm_simplex *lp)
+{
+    return MAX(lp->dual[lp->n_demands], 0.0);
+}
+
+void dorm_simplex_nodes(const struct dorm_simplex *lp, double *y)
+{
+    memset(y, 0, sizeof(*y) * lp->n_patterns);
+    for (uint32_t r = 0; r < lp->rows; r++)
+        if (lp->basis[r].kind == PATTERN)
+            y[lp->basis[r].index] = MAX(lp->x[r], 0.0);
+    for (uint32_t g = 0; g < lp->n_groups; g++)
+        y[lp->groups[g].key] = MAX(lp->groups[g].y, 0.0);
+}
