@@ -180,6 +180,17 @@ static inline bool dorm_counted_may_change(const struct dorm_problem *p)
     return false;
 }
 
+/* The largest number that divides both, which are at least 0. If one is 0, the other. */
+static inline int64_t dorm_common_divisor(int64_t a, int64_t b)
+{
+    while (b > 0) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
 static inline uint32_t dorm_fit(const int64_t *have, const int64_t *d, uint32_t m)
 {
     int64_t n = PART_CONTAINERS_MAX;

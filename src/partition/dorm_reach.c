@@ -81,16 +81,6 @@ static void add(struct packing *p, uint32_t from, const int64_t *room)
     }
 }
 
-static int64_t common_divisor(int64_t a, int64_t b)
-{
-    while (b > 0) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 /* Limit the use of each type: to a multiple of the common divisor of all demands, and to the use of
  * each other type times the largest ratio of the two in a demand. */
 static void limit_most(struct packing *p)
@@ -100,7 +90,7 @@ static void limit_most(struct packing *p)
     for (uint32_t c = 0; c < p->n; c++)
         for (uint32_t k = 0; k < p->m; k++) {
             int64_t d = p->fit[c][k];
-            divisor[k] = common_divisor(divisor[k], d);
+            divisor[k] = dorm_common_divisor(divisor[k], d);
             for (uint32_t a = 0; a < p->m && d > 0; a++) {
                 int64_t other = p->fit[c][a];
                 ratio[k][a] = MAX(ratio[k][a], other ? (double)d / (double)other : NO_LIMIT);

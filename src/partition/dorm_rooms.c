@@ -23,16 +23,6 @@ enum {
 /* More than all rounding errors of f. */
 static const double SLACK = 1e-5;
 
-static int64_t common_divisor(int64_t a, int64_t b)
-{
-    while (b > 0) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 /* Number the different demands, and find the units. */
 static void list_demands(struct dorm_rooms *r)
 {
@@ -48,7 +38,7 @@ static void list_demands(struct dorm_rooms *r)
         last = job->d;
         r->demand_of[i] = r->n_demands - 1;
         for (uint32_t k = 0; k < r->m; k++)
-            r->unit[k] = common_divisor(job->d[k], r->unit[k]);
+            r->unit[k] = dorm_common_divisor(job->d[k], r->unit[k]);
     }
 }
 
