@@ -357,7 +357,18 @@ static void find_local_prices(struct dorm_search *s, uint32_t n)
     dorm_prices_find(s->p, &s->local, LOCAL_ROUNDS);
 }
 
-/* Minima, the bound on the loss, and the rest of the room. */
+/* Bring the loss under its bound. If no job lacks containers for its min, let the n jobs in
+ * s->order grow, the one whose containers use most first. */
+static void repair_and_fill(struct dorm_search *s, uint32_t n)
+{
+    dorm_repair(s);
+    for (uint32_t c = 0; c < n; c++)
+        s->key[s->order[c]] = s->p->jobs[s->order[c]].u;
+    dorm_sort(s, n);
+    if (s->state.lacking == 0)
+        dorm_fill(s, s->order, n);
+}
+
 void dorm_finish_build(struct dorm_search *s)
 {
     struct dorm_problem *p = s->p;
@@ -365,12 +376,7 @@ void dorm_finish_build(struct dorm_search *s)
     for (uint32_t c = 0; c < n; c++)
         if (s->state.n[s->order[c]] < p->jobs[s->order[c]].lo)
             dorm_place(s, s->order[c], p->jobs[s->order[c]].lo - s->state.n[s->order[c]]);
-    dorm_repair(s);
-    for (uint32_t c = 0; c < n; c++)
-        s->key[s->order[c]] = p->jobs[s->order[c]].u;
-    dorm_sort(s, n);
-    if (s->state.lacking == 0)
-        dorm_fill(s, s->order, n);
+    repair_and_fill(s, n);
 }
 
 void dorm_build(struct dorm_search *s)
@@ -394,11 +400,6 @@ void dorm_build(struct dorm_search *s)
             if (goal > s->state.n[i])
                 dorm_place(s, i, goal - s->state.n[i]);
         }
-    dorm_repair(s);
-    for (uint32_t c = 0; c < n; c++)
-        s->key[s->order[c]] = p->jobs[s->order[c]].u;
-    dorm_sort(s, n);
-    if (s->state.lacking == 0)
-        dorm_fill(s, s->order, n);
+    repair_and_fill(s, n);
     dorm_forget(&s->state);
 }
