@@ -23,29 +23,15 @@
  */
 #include <errno.h>
 #include <math.h>
-#include <stdlib.h>
 
 #include "base/base.h"
 #include "partition/drf.h"
 #include "partition/part_int.h"
 
-struct turn {
-    double key; /* the smaller, the earlier */
-    uint32_t job;
-};
-
-static int compare(const void *a, const void *b)
-{
-    const struct turn *x = a, *y = b;
-    if (x->key < y->key || y->key < x->key)
-        return x->key < y->key ? -1 : 1;
-    return x->job < y->job ? -1 : 1;
-}
-
 struct shares {
     const struct part_cluster *c;
     const struct part_job *jobs;
-    struct turn *turns; /* sorted */
+    const uint32_t *order; /* the jobs, the first to be served first */
     size_t n;
     uint32_t *caps, *want;
     struct part_amount left;
@@ -72,7 +58,7 @@ static void give_minima(struct shares *s)
         if (s->jobs[i].n_at > 0)
             give(s, i, s->jobs[i].pinned ? part_count(&s->jobs[i]) : s->jobs[i].min);
     for (size_t t = 0; t < s->n; t++) {
-        uint32_t i = s->turns[t].job, min = s->jobs[i].min;
+        uint32_t i = s->order[t], min = s->jobs[i].min;
         if (s->jobs[i].n_at > 0 || s->caps[i] < min)
             continue;
         if (!fits(s, i, min)) {
@@ -96,7 +82,7 @@ static void explain(const struct shares *s, struct part_decision *out)
 {
     uint32_t before = PART_NOBODY;
     for (size_t t = 0; t < s->n; t++) {
-        uint32_t i = s->turns[t].job;
+        uint32_t i = s->order[t];
         const struct part_share *got = &out->jobs[i];
         if (s->caps[i] < s->jobs[i].min || s->jobs[i].pinned)
             continue;
@@ -117,21 +103,18 @@ static int in_order(const struct part_cluster *c, const struct part_job *jobs, s
                     const double *keys, const struct part_options *o, struct part_decision *out)
 {
     struct shares s = { .c = c, .jobs = jobs, .n = n, .blocked_by = PART_NOBODY };
-    s.turns = part_alloc(out, n * sizeof *s.turns + 1);
+    s.order = part_order(keys, n, out);
     s.caps = part_alloc(out, n * sizeof *s.caps + 1);
     s.want = part_alloc(out, n * sizeof *s.want + 1);
-    if (!s.turns || !s.caps || !s.want)
+    if (!s.order || !s.caps || !s.want)
         return -ENOMEM;
     part_caps(c, jobs, n, s.caps);
     part_total(c, &s.left);
-    for (uint32_t i = 0; i < n; i++) {
-        s.turns[i] = (struct turn){ keys[i], i };
+    for (uint32_t i = 0; i < n; i++)
         s.want[i] = 0;
-    }
-    qsort(s.turns, n, sizeof *s.turns, compare);
     give_minima(&s);
     for (size_t t = 0; t < n; t++)
-        give(&s, s.turns[t].job, growth(&s, s.turns[t].job));
+        give(&s, s.order[t], growth(&s, s.order[t]));
     int rc = part_apply(c, jobs, n, s.caps, s.want, PART_BECAUSE_LEVEL, out);
     if (rc == 0 && o->repack)
         rc = part_repack(c, jobs, n, s.caps, s.want, out);

@@ -88,6 +88,10 @@ uint32_t part_count(const struct part_job *job);
 /* las, las-elastic: the number of thresholds that the job's attained service has reached. */
 uint32_t part_level(const struct part_job *job, const struct part_options *o);
 
+/* The jobs 0 .. n - 1 by rising key; among equal keys the earlier job first. From part_alloc();
+ * NULL: ENOMEM. keys[i]: of job i, not a NaN. */
+uint32_t *part_order(const double *keys, size_t n, struct part_decision *out);
+
 /* The number of containers that policies without resizes give to the job. */
 uint32_t part_fixed(const struct part_job *job);
 

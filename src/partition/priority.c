@@ -11,15 +11,11 @@
  */
 #include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
 #include "partition/part_int.h"
-
-struct rank {
-    double key; /* lower first */
-    uint32_t job;
-};
 
 struct contest {
     const struct part_cluster *c;
@@ -27,7 +23,7 @@ struct contest {
     struct part_decision *out;
     struct part_room room;
     struct part_classes classes;
-    struct rank *ranks;
+    const uint32_t *order; /* [rank]: the jobs, the highest priority first */
     size_t n;
     bool *runs;        /* of each job: it ran, and was not stopped */
     uint32_t *stopped; /* jobs that were stopped for the one that is being placed */
@@ -36,14 +32,6 @@ struct contest {
     uint32_t *failed;
     uint32_t n_failed;
 };
-
-static int compare(const void *a, const void *b)
-{
-    const struct rank *x = a, *y = b;
-    if (x->key != y->key)
-        return x->key < y->key ? -1 : 1;
-    return x->job < y->job ? -1 : 1;
-}
 
 /* Could the job ever run with its fixed number of containers? */
 static bool can_run(const struct contest *t, const struct part_job *job)
@@ -69,14 +57,14 @@ static bool smaller_failed(const struct contest *t, const struct part_job *job)
 /* Stop running jobs with a lower priority than rank r, from the lowest up, until its job fits. */
 static bool make_room(struct contest *t, size_t r)
 {
-    const struct part_job *job = &t->jobs[t->ranks[r].job];
+    const struct part_job *job = &t->jobs[t->order[r]];
     uint32_t n_types = t->c->n_types;
     uint64_t fits = 0;
     for (uint32_t j = 0; j < t->c->n_nodes; j++)
         fits += part_fit(&t->room.free[j], &job->demand, n_types);
     t->n_stopped = 0;
     for (size_t v = t->n; v-- > r + 1 && fits < part_fixed(job);) {
-        uint32_t i = t->ranks[v].job;
+        uint32_t i = t->order[v];
         const struct part_job *victim = &t->jobs[i];
         /* Another policy may have given this job less than its fixed number. If the fixed number
          * can never fit, the job could not start again. */
@@ -113,7 +101,7 @@ static void spare_victims(struct contest *t, uint32_t i)
 /* Place the job of rank r. before: a job of higher priority that has containers, or PART_NOBODY. */
 static int place(struct contest *t, size_t r, uint32_t before)
 {
-    uint32_t i = t->ranks[r].job, n_at = 0;
+    uint32_t i = t->order[r], n_at = 0;
     const struct part_job *job = &t->jobs[i];
     const struct part_place *at = NULL;
     bool fits = part_room_for(&t->room, &job->demand, part_fixed(job)) &&
@@ -151,23 +139,21 @@ static int by_priority(const struct part_cluster *c, const struct part_job *jobs
 {
     struct contest t = { .c = c, .jobs = jobs, .n = n, .out = out };
     struct part_amount *free = part_free_now(c, jobs, n, out);
-    t.ranks = part_alloc(out, n * sizeof *t.ranks + 1);
+    t.order = part_order(keys, n, out);
     t.runs = part_alloc(out, n * sizeof *t.runs + 1);
     t.stopped = part_alloc(out, n * sizeof *t.stopped + 1);
     t.failed = part_alloc(out, n * sizeof *t.failed + 1);
-    if (!free || !t.ranks || !t.runs || !t.stopped || !t.failed)
+    if (!free || !t.order || !t.runs || !t.stopped || !t.failed)
         return -ENOMEM;
     int rc = part_room_init(&t.room, c, free, out);
     part_classes(c, &t.classes);
     for (size_t i = 0; i < n; i++) {
-        t.ranks[i] = (struct rank){ keys[i], (uint32_t)i };
         t.runs[i] = jobs[i].n_at > 0;
         part_keep(out, jobs, i, PART_BECAUSE_FIXED);
     }
-    qsort(t.ranks, n, sizeof *t.ranks, compare);
     uint32_t before = PART_NOBODY;
     for (size_t r = 0; r < n && rc == 0; r++) {
-        uint32_t i = t.ranks[r].job;
+        uint32_t i = t.order[r];
         if (!t.runs[i] && !can_run(&t, &jobs[i]))
             part_never(out, jobs, i);
         else if (!t.runs[i])
@@ -176,6 +162,26 @@ static int by_priority(const struct part_cluster *c, const struct part_job *jobs
             before = i;
     }
     return rc;
+}
+
+static int compare(const void *a, const void *b, void *ctx)
+{
+    const double *keys = ctx;
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    if (keys[x] != keys[y])
+        return keys[x] < keys[y] ? -1 : 1;
+    return x < y ? -1 : x > y;
+}
+
+uint32_t *part_order(const double *keys, size_t n, struct part_decision *out)
+{
+    uint32_t *order = part_alloc(out, n * sizeof *order + 1);
+    if (!order)
+        return NULL;
+    for (size_t i = 0; i < n; i++)
+        order[i] = (uint32_t)i;
+    qsort_r(order, n, sizeof *order, compare, (void *)(uintptr_t)keys);
+    return order;
 }
 
 uint32_t part_level(const struct part_job *job, const struct part_options *o)
