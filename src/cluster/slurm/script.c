@@ -150,66 +150,27 @@ static void add_environment(struct buf *out)
         add_variable(out, names[i], getenv(names[i]));
 }
 
-/* Both keepers need a directory of this node for their sockets and locks. Whoever uses one holds
- * its file `lock`, so the directories of killed jobs are found. */
-static const char runtime_dir[] =
-    "\n# a directory of this node for sockets and locks; those of killed jobs are removed\n"
-    "runtime_dir() {\n"
-    "    for d in /tmp/tony-slurm-*; do\n"
-    "        [ ! -O \"$d/lock\" ] || (flock -n 9 && rm -rf \"$d\") 9< \"$d/lock\"\n"
-    "    done 2> /dev/null\n"
-    "    TONY_RUNTIME_DIR=$(mktemp -d /tmp/tony-slurm-XXXXXX) || exit 1\n"
-    "    export TONY_RUNTIME_DIR\n"
-    "    exec 8> \"$TONY_RUNTIME_DIR/new\"\n"
-    "    flock -n 8 && mv \"$TONY_RUNTIME_DIR/new\" \"$TONY_RUNTIME_DIR/lock\"\n"
-    "} 2> /dev/null\n";
+/* The parts that do not depend on the job. The build makes them from the *.sh files beside this
+ * one. */
+static const char keepers_part[] =
+#include "cluster/keepers.sh.inc"
+    ;
+static const char batch_part[] =
+#include "cluster/batch.sh.inc"
+    ;
+static const char further_part[] =
+#include "cluster/further.sh.inc"
+    ;
 
-/* What the keeper of a node may give to tasks. */
-static void add_share(const struct slurm_shape *shape, struct buf *out)
+/* What the keeper of a node may give to tasks, by the component of the node. */
+static void add_shares(const struct slurm_size *z, struct buf *out)
 {
-    (void)buf_addf(out, "--memory-mib %llu --vcores %u%s", (unsigned long long)shape->memory_mib,
-                   shape->vcores,
-                   shape->gpus ? " ${CUDA_VISIBLE_DEVICES:+--gpus \"$CUDA_VISIBLE_DEVICES\"}" : "");
-}
-
-/* $1: the number of the first node of its step, $2: the nodes of the step; $3: the component. */
-static void add_node_part(const struct slurm_size *z, struct buf *out)
-{
-    (void)buf_adds(out, "\n# the keeper of a node; restarted if a signal kills it\nnode() {\n"
-                        "    number=$1 IFS=,\n"
-                        "    for name in $2; do\n"
-                        "        [ \"$name\" != \"$SLURMD_NODENAME\" ] || break\n"
-                        "        number=$((number + 1))\n"
-                        "    done\n"
-                        "    unset IFS\n"
-                        "    exec 3>&1 >> \"$job/nodes/$number.log\" 2>&1\n");
-    if (z->n > 1)
-        (void)buf_adds(out, "    case $3 in\n");
-    for (uint32_t k = 0; k < z->n; k++) {
-        if (z->n > 1)
-            (void)buf_addf(out, "    %u) set -- ", k);
-        else
-            (void)buf_adds(out, "    set -- ");
-        add_share(&z->v[k], out);
-        (void)buf_adds(out, z->n > 1 ? " ;;\n" : "\n");
-    }
-    (void)buf_adds(out, z->n > 1 ? "    esac\n" : "");
-    (void)buf_adds(
-        out, "    runtime_dir\n    trap : TERM\n    : \"${master:=$SLURM_LAUNCH_NODE_IPADDR}\"\n"
-             "    [ \"$number\" -ne 0 ] || echo \"$master\" > \"$job/address\"\n"
-             "    rc=129\n    while [ $rc -gt 128 ]; do\n"
-             "        \"$programs/tony-executor\" --keeper \"$id\" --node \"$number\" \\\n"
-             "            --node-name \"$SLURMD_NODENAME\" --master-host \"$master\" \\\n"
-             "            --run \"$run\" \"$@\" 3>&-\n"
-             "        rc=$?\n    done\n    rm -rf \"$TONY_RUNTIME_DIR\"\n"
-             "    if [ -n \"${TONY_LOCAL:-}\" ]; then # wait until the logs are on the first node\n"
-             "        echo \"fetch $SLURMD_NODENAME $TONY_LOCAL\" >&3\n"
-             "        n=0\n"
-             "        while [ ! -e \"$TONY_LOCAL/fetched\" ] && [ $n -lt 600 ]; do\n"
-             "            sleep 0.1\n            n=$((n + 1))\n        done\n"
-             "        rm -rf \"$TONY_LOCAL\"\n    fi\n"
-             "    exit $rc\n}\n"
-             "[ \"${1:-}\" != node ] || node \"$2\" \"$3\" \"${4:-}\"\n");
+    (void)buf_adds(out, "\nshares() {\n    case ${1:-0} in\n");
+    for (uint32_t k = 0; k < z->n; k++)
+        (void)buf_addf(out, "    %u) memory_mib=%llu vcores=%u gpus=%s ;;\n", k,
+                       (unsigned long long)z->v[k].memory_mib, z->v[k].vcores,
+                       z->v[k].gpus ? "${CUDA_VISIBLE_DEVICES:-}" : "");
+    (void)buf_adds(out, "    esac\n}\n");
 }
 
 /* For the master: of each component the number of its nodes and its roles. The nodes of the first
@@ -226,230 +187,19 @@ static void add_components(const struct job_spec *s, const struct slurm_size *z,
     (void)buf_adds(out, "'\n");
 }
 
-/* Each node has a step of its own: srun ends its whole step when a node that had lost its power
- * returns. With more than 8 nodes, a step has several of them: each step needs an srun on the first
- * node, which takes 4 MiB. An srun that has failed is started again for the nodes that still belong
- * to the allocation, unless a user has cancelled the step: then slurmstepd writes "CANCELLED AT".
- * It writes that also if srun has ended the step, and srun then says that the step is missing on a
- * node. If Slurm itself ends the job, "DUE TO" and the reason follow: the master asks slurmctld. */
-static const char steps_part[] =
-    "\n# runs on each node: with the script, which is not there if the node does not see "
-    "TONY_HOME.\n"
-    "# Then the first node sends all that the node needs into the directory that it names.\n"
-    "start='\n"
-    "[ ! -r \"$0\" ] || exec /bin/sh \"$0\" \"$@\"\n"
-    "d=$(mktemp -d /tmp/tony-slurm-XXXXXX) || exit 1\n"
-    "exec 7> \"$d/new\" && flock -n 7 && mv \"$d/new\" \"$d/lock\"\n"
-    "echo \"away $SLURMD_NODENAME $d\"\n"
-    "n=0\n"
-    "while [ ! -e \"$d/ready\" ] && [ -d \"$d\" ] && [ $n -lt 36000 ]; do\n"
-    "    sleep 0.1\n"
-    "    n=$((n + 1))\n"
-    "done\n"
-    "job=${0%/*}\n"
-    "export TONY_LOCAL=$d\n"
-    "exec /bin/sh \"$d/jobs/${job##*/}/${0##*/}\" \"$@\"\n"
-    "'\n"
-    "\n# a command on the node $1, which does not see TONY_HOME\n"
-    "on_node() {\n"
-    "    node=$1\n"
-    "    shift\n"
-    "    srun --quiet --overlap --mpi=none --cpu-bind=none --mem=0 --nodes=1 --ntasks=1 \\\n"
-    "        ${part:+\"--het-group=$part\"} --nodelist=\"$node\" /bin/sh -c \"$@\" 2>> "
-    "\"$log.err\"\n"
-    "}\n"
-    "\n# send all that the node $1 needs to its directory $2\n"
-    "send() {\n"
-    "    : > \"$job/nodes/sending-$1\"\n"
-    "    : > \"$job/nodes/away-$1\"\n"
-    "    tar -C \"$TONY_HOME\" -cf - \"programs/${programs##*/}/tony-executor\" \"jobs/$id/key\" "
-    "\\\n"
-    "        \"jobs/$id/${script##*/}\" $(grep -o 'store/[df]-[0-9a-f]*' \"$job/job.conf\" | sort "
-    "-u) |\n"
-    "        on_node \"$1\" 'mkdir -p \"$0/jobs/$1/nodes\" \"$0/jobs/$1/logs\" && tar -C \"$0\" "
-    "-xf - &&\n"
-    "            : > \"$0/ready\" || rm -rf \"$0\"' \"$2\" \"$id\"\n"
-    "    rm -f \"$job/nodes/sending-$1\"\n"
-    "}\n"
-    "\n# send the address of the master to these nodes whenever it changes\n"
-    "push() {\n"
-    "    while goes_on; do\n"
-    "        now=$(cat \"$job/master.json\" 2> /dev/null)\n"
-    "        while [ -n \"$now\" ] && read -r node dir; do\n"
-    "            sent=$job/nodes/away-$node\n"
-    "            [ ! -e \"$sent\" ] || [ \"$(cat \"$sent\")\" = \"$now\" ] ||\n"
-    "                echo \"$now\" | on_node \"$node\" 'cd \"$0\" && cat > new.json &&\n"
-    "                    mv new.json \"jobs/$1/master.json\"' \"$dir\" \"$id\" &&\n"
-    "                [ -e \"$sent\" ] && echo \"$now\" > \"$sent\"\n"
-    "        done < \"$log.away\"\n"
-    "        sleep 0.5\n"
-    "    done 2> /dev/null\n"
-    "}\n"
-    "\n# fetch the logs of the node $1 from its directory $2\n"
-    "fetch() {\n"
-    "    on_node \"$1\" 'cd \"$0/jobs/$1\" && tar -cf - logs nodes/*.log\n"
-    "        : > \"$0/fetched\"' \"$2\" \"$id\" < /dev/null | tar -C \"$job\" -xf -\n"
-    "    rm -f \"$job/nodes/away-$1\"\n"
-    "}\n"
-    "\n# what the nodes of a step write: their requests are handled, and the rest is logged\n"
-    "handle() {\n"
-    "    code=0 pushes=\n"
-    "    while read -r word node dir; do\n"
-    "        case $word in\n"
-    "        away)\n"
-    "            send \"$node\" \"$dir\"\n"
-    "            echo \"$node $dir\" >> \"$log.away\"\n"
-    "            [ -n \"$pushes\" ] || push &\n"
-    "            pushes=1\n"
-    "            ;;\n"
-    "        fetch) fetch \"$node\" \"$dir\" ;;\n"
-    "        ended) code=$node ;;\n"
-    "        *) echo \"$word $node $dir\" ;;\n"
-    "        esac\n"
-    "    done\n"
-    "    for node in $(echo \"$names\" | tr , ' '); do # also those that have failed\n"
-    "        rm -f \"$job/nodes/away-$node\"\n"
-    "    done\n"
-    "    return \"$code\"\n"
-    "}\n"
-    "\n# whether the job, and this run of it, goes on\n"
-    "goes_on() { [ -r \"$job/key\" ] && [ \"$(cat \"$job/run\")\" = \"$run\" ]; }\n"
-    "\n# those of the nodes $1 that still belong to the allocation, separated by commas\n"
-    "still_here() {\n"
-    "    lists=$(squeue -h -j \"$SLURM_JOB_ID\" -o %N) || return\n"
-    "    all=\" $(for l in $lists; do scontrol show hostnames \"$l\"; done | tr '\\n' ' ')\"\n"
-    "    here= IFS=,\n"
-    "    for name in $1; do\n"
-    "        case $all in *\" $name \"*) here=$here${here:+,}$name ;; esac\n"
-    "    done\n"
-    "    unset IFS\n"
-    "    echo \"$here\"\n"
-    "}\n"
-    "\n# a step: the number of its first node, the names of its nodes, their component\n"
-    "step() {\n"
-    "    trap 'ends=1' TERM\n"
-    "    ends= quick=0 names=$2 part=$3 log=$job/nodes/step-$1\n"
-    "    while :; do\n"
-    "        n=$(($(echo \"$names\" | tr -cd , | wc -c) + 1)) began=$(date +%s)\n"
-    "        {\n"
-    "            srun --no-kill --kill-on-bad-exit=0 --wait=0 --mpi=none --input=none --overlap "
-    "\\\n"
-    "            --cpu-bind=none --mem=0 ${3:+\"--het-group=$3\"} --nodes=$n --ntasks=$n \\\n"
-    "            --ntasks-per-node=1 --nodelist=\"$names\" \\\n"
-    "            /bin/sh -c \"$start\" \"$script\" $script_args node \"$1\" \"$2\" $3 2> "
-    "\"$log.err\"\n"
-    "            echo \"ended $?\"\n"
-    "        } | handle > \"$log.out\" && return\n"
-    "        goes_on || return\n"
-    "        cat \"$log.err\"\n"
-    "        if ! grep -q 'missing step' \"$log.err\" &&\n"
-    "            grep -h 'STEP .* CANCELLED AT' \"$log.out\" \"$log.err\" |\n"
-    "            grep -qv ' DUE TO '; then\n"
-    "            echo 1 > \"$over\"\n"
-    "            return\n"
-    "        fi\n"
-    "        [ $(($(date +%s) - began)) -lt 60 ] || quick=0\n"
-    "        quick=$((quick + 1))\n"
-    "        while [ -z \"$ends\" ] && goes_on && [ $quick -lt 10 ]; do\n"
-    "            sleep $quick\n"
-    "            names=$(still_here \"$2\") && break\n"
-    "        done\n"
-    "        [ -z \"$ends\" ] && [ -n \"$names\" ] && goes_on && [ $quick -lt 10 ] || return\n"
-    "        echo \"the keepers of $names start again\"\n"
-    "    done\n"
-    "}\n"
-    "\n# the steps of the nodes $2, of which the first has the number $1; $3: their component\n"
-    "steps() {\n"
-    "    first=$1 part=$3\n"
-    "    case $2 in\n"
-    "    *[[,]*) set -- $(scontrol show hostnames \"$2\") ;;\n"
-    "    *) set -- \"$2\" ;;\n"
-    "    esac\n"
-    "    per=$((($# + 7) / 8))\n"
-    "    while [ $# -gt 0 ]; do\n"
-    "        names=$1 n=1\n"
-    "        shift\n"
-    "        while [ $n -lt $per ] && [ $# -gt 0 ]; do\n"
-    "            names=$names,$1 n=$((n + 1))\n"
-    "            shift\n"
-    "        done\n"
-    "        step $first \"$names\" $part &\n"
-    "        first=$((first + n))\n"
-    "    done\n"
-    "}\n";
-
-/* Start the steps of all nodes. */
+/* The steps of all nodes of the batch job. */
 static void add_steps(const struct slurm_size *z, struct buf *out)
 {
     uint32_t first = 0;
-    (void)buf_adds(out,
-                   "script=$job/batch.sh script_args= over=$job/step_ended\n{\n    trap : TERM\n");
+    (void)buf_adds(out, "all_steps() {\n");
     if (z->n == 1)
         (void)buf_adds(out, "    steps 0 \"$SLURM_JOB_NODELIST\"\n");
     for (uint32_t k = 0; z->n > 1 && k < z->n; k++) {
         (void)buf_addf(out, "    steps %u \"$SLURM_JOB_NODELIST_HET_GROUP_%u\" %u\n", first, k, k);
         first += z->v[k].nodes;
     }
+    (void)buf_adds(out, "}\n");
 }
-
-static const char batch_part[] =
-    "\n# the batch step: the keepers of all nodes, and the head keeper with the master\n"
-    "[ -r \"$job/key\" ] || { echo \"$job cannot be read on $(hostname)\" >&2; exit 1; }\n"
-    "runtime_dir\n"
-    "echo \"$SLURM_JOB_ID\" > \"$job/slurm_id\"\n"
-    "cp \"$0\" \"$job/batch.sh\"\n"
-    "[ \"$run\" -eq 0 ] || rm -f \"$job/master.json\" # of the master of an earlier run\n"
-    "head=\n"
-    "trap '[ -z \"$head\" ] || kill -USR1 $head 2> /dev/null' USR1 # a notice: the run will end\n"
-    "trap : TERM\n"
-    "rm -f \"$job/step_ended\"\n";
-static const char batch_rest[] =
-    "    while ! wait; do :; done # TERM ends a wait\n"
-    "    [ ! -d \"$job\" ] || echo 1 > \"$over\"\n"
-    "} 2>&1 &\n"
-    "step=$!\n"
-    "rc=129\n"
-    "while [ $rc -gt 128 ]; do\n"
-    "    \"$programs/tony-executor\" --keeper \"$id\" --head --run \"$run\" >> \"$job/keeper.log\" "
-    "2>&1 &\n"
-    "    head=$!\n"
-    "    wait $head\n"
-    "    rc=$?\n"
-    "    while kill -0 $head 2> /dev/null; do # a signal has ended the wait\n"
-    "        wait $head\n"
-    "        rc=$?\n"
-    "    done\n"
-    "done\n"
-    "n=0\n"
-    "while kill -0 $step 2> /dev/null && [ $n -lt 40 ]; do\n"
-    "    sleep 0.05\n"
-    "    n=$((n + 1))\n"
-    "done\n"
-    "for d in \"$job\" \"$TONY_HOME/history/$id\"; do\n"
-    "    [ ! -e \"$d/further.json\" ] || scancel -Q -n \"tony-further-$id\"\n"
-    "done\n"
-    "rm -rf \"$TONY_RUNTIME_DIR\"\n"
-    "[ $rc -eq 0 ] || exit 1\n";
-
-/* The job may end, or Slurm may start it again, without a word to this allocation: then the script
- * ends, and Slurm all that it has started. */
-static const char further_part[] =
-    "\n# the keepers of all nodes; they end with the job, or with this run of it\n"
-    "goes_on || exit 0\n"
-    "trap : TERM\n"
-    "script=$job/script.further script_args=\"$base $run\" over=/dev/null\n"
-    "{\n"
-    "    trap : TERM\n"
-    "    steps \"$base\" \"$SLURM_JOB_NODELIST\"\n"
-    "    wait\n"
-    "} &\n"
-    "step=$!\n"
-    "n=0\n"
-    "while kill -0 $step 2> /dev/null; do\n"
-    "    sleep 1\n"
-    "    n=$(((n + 1) % 15))\n"
-    "    [ $n -ne 0 ] || goes_on || exit 0\n"
-    "done\n";
 
 /* Slurm's notice may come a minute early, and is passed on to the tasks when they need the time. */
 static int64_t notice_s(const struct job_spec *s)
@@ -503,12 +253,10 @@ int slurm_script(const struct conf *c, const struct job_spec *s, const struct sl
     if (size->n > 1)
         add_components(s, size, out);
     (void)buf_adds(out, "run=${SLURM_RESTART_COUNT:-0} base=0 master=\n");
-    (void)buf_adds(out, runtime_dir);
-    add_node_part(size, out);
-    (void)buf_adds(out, steps_part);
-    (void)buf_adds(out, batch_part);
+    add_shares(size, out);
     add_steps(size, out);
-    (void)buf_adds(out, batch_rest);
+    (void)buf_adds(out, keepers_part);
+    (void)buf_adds(out, batch_part);
     return out->failed ? -ENOMEM : 0;
 }
 
@@ -534,9 +282,8 @@ int slurm_further_script(const struct conf *c, const struct slurm_size *size, co
     add_extra(c, out);
     add_variables(id, home, dir, programs, out);
     (void)buf_adds(out, "base=$1 run=$2 master=$(cat \"$job/address\")\nshift 2\n");
-    (void)buf_adds(out, runtime_dir);
-    add_node_part(size, out);
-    (void)buf_adds(out, steps_part);
+    add_shares(size, out);
+    (void)buf_adds(out, keepers_part);
     (void)buf_adds(out, further_part);
     return out->failed ? -ENOMEM : 0;
 }

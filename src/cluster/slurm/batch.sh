@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+
+# ---- the batch step: the keepers of all nodes, and the head keeper with the master (src/cluster/slurm/batch.sh) ----
+
+[ -r "$job/key" ] || { echo "$job cannot be read on $(hostname)" >&2; exit 1; }
+runtime_dir
+echo "$SLURM_JOB_ID" > "$job/slurm_id"
+cp "$0" "$job/batch.sh"
+[ "$run" -eq 0 ] || rm -f "$job/master.json" # of the master of an earlier run
+head=
+trap '[ -z "$head" ] || kill -USR1 $head 2> /dev/null' USR1 # a notice: the run will end
+trap : TERM
+rm -f "$job/step_ended"
+script=$job/batch.sh script_args= over=$job/step_ended
+{
+    trap : TERM
+    all_steps
+    while ! wait; do :; done # TERM ends a wait
+    [ ! -d "$job" ] || echo 1 > "$over"
+} 2>&1 &
+step=$!
+rc=129
+while [ $rc -gt 128 ]; do
+    "$programs/tony-executor" --keeper "$id" --head --run "$run" >> "$job/keeper.log" 2>&1 &
+    head=$!
+    wait $head
+    rc=$?
+    while kill -0 $head 2> /dev/null; do # a signal has ended the wait
+        wait $head
+        rc=$?
+    done
+done
+n=0
+while kill -0 $step 2> /dev/null && [ $n -lt 40 ]; do
+    sleep 0.05
+    n=$((n + 1))
+done
+for d in "$job" "$TONY_HOME/history/$id"; do
+    [ ! -e "$d/further.json" ] || scancel -Q -n "tony-further-$id"
+done
+rm -rf "$TONY_RUNTIME_DIR"
+[ $rc -eq 0 ] || exit 1
