@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/fs.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -64,6 +65,17 @@ bool fs_has_text(const char *path)
 {
     struct stat st;
     return stat(path, &st) == 0 && st.st_size > 0;
+}
+
+bool fs_any_named(const char *dir, const char *prefix)
+{
+    DIR *d = opendir(dir);
+    bool found = false;
+    for (struct dirent *x; d && !found && (x = readdir(d));)
+        found = strncmp(x->d_name, prefix, strlen(prefix)) == 0;
+    if (d)
+        (void)closedir(d);
+    return found;
 }
 
 char *fs_join(const char *a, const char *b)

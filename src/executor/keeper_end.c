@@ -18,7 +18,6 @@
  *
  * The keeper holds the lock to the end. While it is held, no other process removes anything.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -229,24 +228,13 @@ static void make_call(const struct keeper *k, bool pool)
         ;
 }
 
-static bool any_away(const char *dir)
-{
-    DIR *d = opendir(dir);
-    bool found = false;
-    for (struct dirent *x; d && !found && (x = readdir(d));)
-        found = str_starts(x->d_name, "away-");
-    if (d)
-        (void)closedir(d);
-    return found;
-}
-
-/* The batch script fetches the logs of nodes that do not see TONY_HOME when their keepers have
- * ended. nodes/away-<name> exists until then. */
+/* On Slurm: wait until the batch script has fetched the logs of the nodes that do not see TONY_HOME.
+ * It does so when their keepers have ended, and removes nodes/away-<name> then. */
 static void await_logs(const struct keeper *k)
 {
     AUTO(free_p) char *dir = str_printf("%s/nodes", k->job_dir);
     int64_t until = clock_mono_ms() + AWAY_LOGS_MS;
-    while (dir && any_away(dir) && clock_mono_ms() < until)
+    while (dir && fs_any_named(dir, "away-") && clock_mono_ms() < until)
         (void)nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
 }
 

@@ -60,6 +60,16 @@ static void put(const char *path, const char *text)
     assert_int_equal(fs_write_all(fd, text, strlen(text)), 0);
 }
 
+static void test_any_named(void **state)
+{
+    struct place *p = *state;
+    assert_false(fs_any_named(p->dir, "a-"));
+    assert_int_equal(fs_mkdirs(in(p, "b/a-1"), 0700, &p->e), 0);
+    assert_false(fs_any_named(p->dir, "a-"));
+    assert_true(fs_any_named(in(p, "b"), "a-"));
+    assert_false(fs_any_named(in(p, "none"), "a-"));
+}
+
 static void test_join(void **state)
 {
     (void)state;
@@ -425,6 +435,7 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
+        T(test_any_named),
         cmocka_unit_test(test_join),
         cmocka_unit_test(test_nonblock),
         T(test_read),

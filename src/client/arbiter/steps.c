@@ -3,12 +3,13 @@
  * A cluster that gives nodes instead of containers (cluster/queue.h): translates between the
  * instances of a job and its nodes, and fits a decision to what such a job can do.
  *
- *   Shrink  A job gives a further allocation back only as a whole, the newest one first. So it
- * keeps the first allocation and the oldest of the further ones, as many as the decision allows.
- *           What is too little then, it gets back by growing later.
- *   Grow    The cluster chooses the nodes, and takes none that the job has already. So the job
- * grows by at most as many nodes as are free now. Nothing is reserved: in a round in which a job
- *           shrinks, none grows.
+ * Shrinking: a job gives a further allocation back only as a whole, the newest one first. So it
+ * keeps the first allocation, and as many of the oldest further ones as the decision allows. If
+ * that is less than the decision, the job grows in a later round.
+ *
+ * Growing: the cluster chooses the nodes, and takes none that the job has already. So the job grows
+ * by at most as many nodes as are free now. Nothing is reserved: in a round in which a job shrinks,
+ * none grows.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -169,15 +169,19 @@ static void say_settings(cluster_finding_fn *add, void *arg)
     if (!text)
         return; /* some sites do not let users read it */
     struct span all = span_of(text);
-    if (setting(all, "KillWait", &value))
+    const char *then = "";
+    if (setting(all, "KillWait", &value)) {
         (void)buf_addf(&out, "KILL follows TERM after %.*s", (int)value.len, value.p);
-    if (setting(all, "SlurmdTimeout", &value))
-        (void)buf_addf(&out, "%sa silent node is lost after %.*s", out.len ? "; " : "",
-                       (int)value.len, value.p);
+        then = "; ";
+    }
+    if (setting(all, "SlurmdTimeout", &value)) {
+        (void)buf_addf(&out, "%sa silent node is lost after %.*s", then, (int)value.len, value.p);
+        then = "; ";
+    }
     if (setting(all, "PreemptMode", &value) && !span_eqs(value, "OFF")) {
         bool told =
             setting(all, "SlurmctldParameters", &value) && has(value, "preempt_send_user_signal");
-        (void)buf_addf(&out, "; jobs may be preempted, %s",
+        (void)buf_addf(&out, "%sjobs may be preempted, %s", then,
                        told ? "with a notice" : "without a notice");
     }
     if (out.len)

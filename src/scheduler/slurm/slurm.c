@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/slurm/slurm.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -160,13 +159,7 @@ static char *refusal(const struct slurm *s, const struct room *room)
 static bool node_is_awaited(const struct slurm *s)
 {
     AUTO(free_p) char *path = fs_join(s->cfg.job_dir, "nodes");
-    DIR *d = path ? opendir(path) : NULL;
-    bool found = false;
-    for (struct dirent *x; d && !found && (x = readdir(d));)
-        found = str_starts(x->d_name, "sending-");
-    if (d)
-        (void)closedir(d);
-    return found;
+    return path && fs_any_named(path, "sending-");
 }
 
 static void refuse(struct slurm *s, uint32_t slot, const char *text)
