@@ -35,7 +35,7 @@ int fs_remove_tree(int dirfd, const char *path, struct err *e);
  * -EPERM: it belongs to another user or is a link. */
 int fs_private_dir(const char *path, struct err *e);
 bool fs_has_text(const char *path); /* is there a file with at least one byte? */
-/* Does a name in the directory begin with the prefix? false also if the directory cannot be read. */
+/* Does a name in the directory begin with the prefix? No, if the directory cannot be read. */
 bool fs_any_named(const char *dir, const char *prefix);
 char *fs_join(const char *a, const char *b); /* "a/b", the caller frees it; NULL = no memory */
 /* Append the last n lines of a file to out, at most its last max bytes. Each byte that is not valid
