@@ -106,9 +106,10 @@ struct queue_ops {
     /* Read the state of the queue. 0 or -errno; -EINVAL: there is no such queue. */
     int (*look)(struct cluster *k, const char *queue, const struct queue_keys *keys,
                 struct queue *out, struct err *e);
-    /* What does a job need? Called again in the next round after -errno. 1; 0: no role of the job
-     * may be resized by a policy. out_key: set for a registered job, whose master is asked with
-     * it; for other jobs key() of struct cluster_ops tells the key. */
+    /* Read what a job needs. 1: *out is set. 0: a policy may resize no role of the job. -errno: the
+     * caller tries it again in the next round. out_key: the key with which the caller asks the
+     * job's master. It is set only for a registered job. For other jobs, key() of struct
+     * cluster_ops gives the key. */
     int (*needs)(struct cluster *k, const struct queue_job *j, const struct queue_keys *keys,
                  struct queue_needs *out, struct tls_key *out_key, struct err *e);
     /* The private key of this user's arbiters. secret_write() makes it unless there is one. 0 or

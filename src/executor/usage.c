@@ -127,8 +127,8 @@ static uint64_t ms_of(const struct timeval *t)
     return (uint64_t)t->tv_sec * 1000 + (uint64_t)t->tv_usec / 1000;
 }
 
-/* What the children that this process has reaped have used, with their reaped descendants. known:
- * the executor has counted it; NULL = ask the kernel. */
+/* The CPU time, reads and writes of all reaped children of this process, and of the descendants that
+ * those had reaped. known: the executor's own sums; NULL = read the sums of the kernel. */
 static void reaped(const struct usage_base *known, struct process *out)
 {
     struct rusage used;

@@ -83,7 +83,7 @@ static int bad_form(struct span line, struct err *e)
                    (int)MIN(line.len, (size_t)80), line.p ? line.p : "");
 }
 
-/* What text_walk() finds, in the order of the text. */
+/* The position of text_walk() in a metrics text: the present family and the present sample. */
 struct walk {
     struct span name, type, help; /* of the present family */
     struct span sample;           /* len 0: the family begins */

@@ -230,7 +230,8 @@ int metrics_text_family(struct buf *out, bool open, const char *name, const char
                         const char *help);
 int metrics_text_end(struct buf *out, bool open); /* the last line, if there is one */
 
-/* One text of the texts of several jobs: the samples of a family must stand together. */
+/* Merges the metrics texts of several jobs into one text. OpenMetrics wants all samples of a family
+ * in one place, so the texts cannot just follow each other. */
 struct metrics_merge;
 struct metrics_merge *metrics_merge_new(void); /* NULL = no memory */
 void metrics_merge_free(struct metrics_merge *m);

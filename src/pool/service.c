@@ -89,7 +89,8 @@ static int store(const struct pool *p, struct err *e)
     return fs_write_atomic(AT_FDCWD, p->sharing.service.path, buf_span(&text), 0600, false, e);
 }
 
-/* Nothing keeps the file up to date now, so a later pool must not count on from it. */
+/* Remove the file: this pool does not update it any more, and a later pool would continue from old
+ * values. */
 static void drop(struct service_file *f)
 {
     f->is_old = true;

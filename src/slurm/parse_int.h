@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the readers of Slurm's output share. */
+/* Functions that several parsers use. Each parser reads the output of one command of Slurm. */
 #ifndef TONY_SLURM_PARSE_INT_H
 #define TONY_SLURM_PARSE_INT_H
 
