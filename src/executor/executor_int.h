@@ -164,14 +164,45 @@ static inline bool executor_has_keeper(const struct executor *x)
     return x->cfg->keeper != 0 || !x->cfg->remote;
 }
 
+/* executor.c: the life of one executor */
+struct signalfd_siginfo;
+void executor_begin(struct crew *c, struct executor *x, const struct executor_config *cfg);
+/* Do what is due now. true: the executor has ended. */
+bool executor_turn(struct executor *x);
+int64_t executor_deadline(const struct executor *x); /* of executor_turn() */
+void executor_begin_beats(struct executor *x);       /* a master has sent Welcome */
+/* TERM, INT or HUP has come to this process. */
+void executor_term(struct executor *x, const struct signalfd_siginfo *si);
+/* In a crew: the keeper has set stop_asked in the record. */
+void executor_stop_asked(struct executor *x);
+uint32_t executor_grace_ms(const struct executor *x); /* the grace period of the job */
+/* This container cannot be used: record the reason, and exit. */
+void executor_give_up(struct executor *x, const struct err *e);
+void executor_warn(struct executor *x, const char *event, const struct err *e);
+
+/* executor_loop.c */
 /* Run the executors of this process until all have ended: crew.h. n: at most CREW_MAX. */
 _Noreturn void executors_run(const struct executor_config *cfgs, size_t n);
-void executor_show_title(const struct executor *x); /* ps shows its task and job */
-void executor_warn(struct executor *x, const char *event, const struct err *e);
+
+/* executor_frames.c */
+void executor_frame(struct executor *x, const Tony__Frame *f); /* the master has sent f */
+void executor_show_title(const struct executor *x);            /* ps shows its task and job */
+
+/* executor_connection.c */
+struct pollfd;
 /* Send a frame. A failure closes the connection; the executor reconnects. */
 int executor_send(struct executor *x, Tony__Frame *f);
 /* The same, but the frame is sent only together with the next one. */
 int executor_queue(struct executor *x, Tony__Frame *f);
+void connection_lost(struct executor *x); /* close it; the executor reconnects */
+/* A master has connected to this executor: use that connection. */
+void connection_taken(struct executor *x, const struct link *line);
+void connection_ready(struct executor *x, const struct pollfd *p); /* its descriptor is ready */
+/* Connect, and stop the task when the lease is over, if it is time for that. */
+void connection_tick(struct executor *x, int64_t now);
+int64_t connection_deadline(const struct executor *x); /* of connection_tick() */
+int connection_lease_ms(const struct executor *x);     /* the length of the lease */
+void connection_renew_lease(struct executor *x);       /* if the master has confirmed bytes */
 
 /* attempt.c */
 void attempt_start(struct executor *x, const Tony__Start *s);
