@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A crew: the executors that one process runs. On a cluster, and for most containers, it is one.
- * The keeper puts up to CREW_MAX plain containers that it launches at the same time into one
- * process, because a process for each costs more than the work that it does (decision 0032).
+ * A crew: the executors that one process runs. Usually that is a single executor. But the keeper of
+ * the pool puts up to CREW_MAX plain containers that it launches at the same time into one process,
+ * because a process for each costs more than the work that it does (decision 0032).
  *
  * An executor that is alone finds the processes of its task below its own process, which is a
  * subreaper. In a crew each task has a control group, and its processes are those of the group and
@@ -21,7 +21,7 @@
 struct executor;
 
 enum {
-    CREW_MIN = 8, /* of fewer containers each gets a process of its own */
+    CREW_MIN = 8, /* fewer containers get a process each */
     CREW_MAX = 16,
 };
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What rooms on nodes are worth in whole containers. Private to the policy `dorm`.
+ * The worth of free room on a node, counted in whole containers. Private to the policy `dorm`.
  *
  * Each kind of container has a price: pi_v for one of demand v. (Jobs with equal demands have equal
  * prices.) The worth of a room is the most that whole containers within it cost:
  *
  *   f(room) = the largest sum over v of pi_v * x_v with sum over v of x_v * d_v <= room
  *
- * One table holds f for all rooms up to the largest node, so all nodes are priced by reading it.
+ * A table holds f for all rooms up to the largest node, so the worth of a node is one look at it.
  */
 #ifndef TONY_PARTITION_DORM_ROOMS_H
 #define TONY_PARTITION_DORM_ROOMS_H

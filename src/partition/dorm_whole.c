@@ -227,7 +227,8 @@ void dorm_whole_bound(struct dorm_problem *p, struct dorm_prices *prices, uint64
     struct whole w = { .p = p, .prices = prices, .mu = prices->least_loss, .best = INFINITY };
     uint64_t end = p->work.steps + steps;
     double size = FIRST_STEP;
-    if (!dorm_counted_may_change(p)) /* then dorm_mix() has found the same bound */
+    if (!dorm_counted_may_change(
+            p)) /* then dorm_mix() finds the same bound, up to its limit of demands */
         return;
     if (!dorm_rooms_init(&w.rooms, p))
         return;

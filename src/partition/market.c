@@ -445,7 +445,7 @@ int market_equilibrium(const struct market *m, double *bids, struct market_resul
     }
     if (!result)
         return 0;
-    /* One more round in which the users only look. */
+    /* Compute what each user could still gain, without a change of the bids. */
     a.step = 0;
     a.mover = SIZE_MAX;
     (void)take_turns(&a, bids, after);
