@@ -32,11 +32,15 @@
 
 #define USAGE "usage: tony-gpu [--watch MS [--gpus 0,2]]"
 
-/* The part of the library's interface that is used here; it has not changed since its first
- * version. */
+/* The part of the library's interface that is used here. It has not changed since its first
+ * version; memory() came with driver 510. */
 struct device;
+struct memory_v1 {
+    unsigned long long total, free, used; /* used: with what the driver keeps for itself */
+};
 struct memory {
-    unsigned long long total, free, used;
+    unsigned version;
+    unsigned long long total, reserved, free, used;
 };
 struct utilization {
     unsigned gpu, memory;
@@ -50,7 +54,8 @@ enum {
     SENSOR_CORE = 0,
     WATCH_MIN_MS = 10,
     WATCH_MAX_MS = 3600000,
-    DEVICES_MAX = 1024
+    DEVICES_MAX = 1024,
+    MEMORY_VERSION = sizeof(struct memory) | 2 << 24
 };
 
 static struct {
@@ -59,6 +64,7 @@ static struct {
     int (*handle)(unsigned index, struct device **out);
     int (*name)(struct device *d, char *out, unsigned n);
     int (*uuid)(struct device *d, char *out, unsigned n);
+    int (*memory_v1)(struct device *d, struct memory_v1 *out);
     int (*memory)(struct device *d, struct memory *out);
     int (*bar1)(struct device *d, struct bar1 *out);
     int (*utilization)(struct device *d, struct utilization *out);
@@ -86,13 +92,27 @@ static int load(struct err *e)
     /* If a function is missing, its figure is not printed. */
     (void)find(lib, &nvml.name, "nvmlDeviceGetName");
     (void)find(lib, &nvml.uuid, "nvmlDeviceGetUUID");
-    (void)find(lib, &nvml.memory, "nvmlDeviceGetMemoryInfo");
+    (void)find(lib, &nvml.memory_v1, "nvmlDeviceGetMemoryInfo");
+    (void)find(lib, &nvml.memory, "nvmlDeviceGetMemoryInfo_v2");
     (void)find(lib, &nvml.bar1, "nvmlDeviceGetBAR1MemoryInfo");
     (void)find(lib, &nvml.utilization, "nvmlDeviceGetUtilizationRates");
     (void)find(lib, &nvml.power, "nvmlDeviceGetPowerUsage");
     (void)find(lib, &nvml.temperature, "nvmlDeviceGetTemperature");
     int rc = nvml.init();
     return rc ? err_set(e, ENODEV, "the NVIDIA driver does not answer (code %d)", rc) : 0;
+}
+
+/* The memory as nvidia-smi shows it. Older drivers count what they keep for themselves as used. */
+static bool memory_of(struct device *d, struct memory *out)
+{
+    struct memory_v1 old;
+    *out = (struct memory){ .version = MEMORY_VERSION };
+    if (nvml.memory && nvml.memory(d, out) == 0)
+        return true;
+    if (!nvml.memory_v1 || nvml.memory_v1(d, &old) != 0)
+        return false;
+    *out = (struct memory){ .total = old.total, .free = old.free, .used = old.used };
+    return true;
 }
 
 static void add_text(struct buf *out, const char *key, const char *text)
@@ -112,7 +132,7 @@ static void add_device(struct buf *out, unsigned index, struct device *d)
         add_text(out, "uuid", text);
     if (nvml.name && nvml.name(d, text, sizeof text) == 0)
         add_text(out, "name", text);
-    if (nvml.memory && nvml.memory(d, &m) == 0)
+    if (memory_of(d, &m))
         buf_addf(out, ",\"memory_mib\":%llu", m.total >> 20);
     buf_adds(out, "}\n");
 }
@@ -126,7 +146,7 @@ static void add_metrics(struct buf *out, unsigned index, struct device *d)
     buf_addf(out, "{\"index\":%u,\"time_ms\":%lld", index, (long long)clock_wall_ms());
     if (nvml.utilization && nvml.utilization(d, &u) == 0)
         buf_addf(out, ",\"gpu_percent\":%u,\"memory_percent\":%u", u.gpu, u.memory);
-    if (nvml.memory && nvml.memory(d, &m) == 0)
+    if (memory_of(d, &m))
         buf_addf(out, ",\"used_mib\":%llu,\"used_percent\":%.2f", m.used >> 20,
                  m.total ? 100.0 * (double)m.used / (double)m.total : 0);
     if (nvml.bar1 && nvml.bar1(d, &b) == 0 && b.total)

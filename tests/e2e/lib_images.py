@@ -34,7 +34,9 @@ def fake(directory, name="podman"):
 
 
 def calls(path):
-    return [call.split("\0") for call in pathlib.Path(f"{path}.calls").read_text().split("\0\n") if call]
+    """What the stand-in was called with so far; its first call makes the file."""
+    made = pathlib.Path(f"{path}.calls")
+    return [call.split("\0") for call in made.read_text().split("\0\n") if call] if made.exists() else []
 
 
 def settings(base):

@@ -78,6 +78,7 @@ int world_setup(void **state)
     (void)snprintf(path, sizeof path, "%s/run", w->dir);
     (void)mkdir(path, 0700);
     (void)setenv("XDG_RUNTIME_DIR", path, 1);
+    (void)setenv("TONY_GPU_LOCKS", w->dir, 1);
     (void)unsetenv("TONY_APPLICATION_ID");
     if (paths_open(&w->paths, &e) < 0 || !(w->loop = loop_new(&e)))
         return -1;

@@ -77,9 +77,22 @@ static void watching_ends_when_nobody_reads(void **state)
     assert_null(strstr(out, "power_mw")); /* this device does not report it */
 }
 
+/* As nvidia-smi, without the 512 MiB that the driver keeps for itself. An old driver counts them.
+ */
+static void used_memory(void **state)
+{
+    char out[4096];
+    (void)state;
+    assert_int_equal(run("", "--watch 10 | head -n 1", out, sizeof out), 0);
+    assert_non_null(strstr(out, "\"used_mib\":1024,\"used_percent\":6.25"));
+    assert_int_equal(run("FAKE_DRIVER_OLD=1", "--watch 10 | head -n 1", out, sizeof out), 0);
+    assert_non_null(strstr(out, "\"used_mib\":1536,\"used_percent\":9.38"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(used_memory),
         cmocka_unit_test(lists_and_exit_codes),
         cmocka_unit_test(watching_ends_when_nobody_reads),
     };

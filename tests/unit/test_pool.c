@@ -165,7 +165,6 @@ static void test_a_gpu_belongs_to_one_job(void **state)
     struct world *w = *state;
     char a[APP_ID_MAX], b[APP_ID_MAX], c[APP_ID_MAX], d[APP_ID_MAX];
     w->conf[1] = "tony.pool.gpus=3";
-    (void)setenv("TONY_GPU_LOCKS", w->dir, 1);
     world_open_pool(w);
     world_submit(w, (struct want){ .memory = "20m", .gpus = "1" }, a);
     world_submit(w, (struct want){ .memory = "20m", .gpus = "2" }, b);
@@ -177,7 +176,6 @@ static void test_a_gpu_belongs_to_one_job(void **state)
     world_tell_keeper(w, b, "end"); /* both jobs are admitted at once */
     check_gpus(w, c, "1");
     check_gpus(w, d, "2");
-    (void)unsetenv("TONY_GPU_LOCKS");
 }
 
 static void test_refusals(void **state)
