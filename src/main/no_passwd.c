@@ -7,7 +7,9 @@
 #include <errno.h>
 #include <netdb.h>
 #include <pwd.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
 int getpwuid_r(uid_t uid, struct passwd *entry, char *buf, size_t size, struct passwd **out)
 {
@@ -19,8 +21,26 @@ int getpwuid_r(uid_t uid, struct passwd *entry, char *buf, size_t size, struct p
     return ENOENT;
 }
 
-/* The client shows the user's name. This replacement reads only /etc/passwd; it does not know the
- * users of LDAP and the like. Then the client uses the number. */
+/* Users of LDAP, for example, are not in /etc/passwd. The name service knows them, but a static
+ * program cannot load its modules. So ask getent(1). Only the name and the number are of use. */
+static struct passwd *ask_name_service(uid_t uid)
+{
+    static char line[256];
+    static struct passwd entry;
+    char command[64];
+    (void)snprintf(command, sizeof command, "getent passwd %u 2> /dev/null", (unsigned)uid);
+    FILE *f = popen(command, "re");
+    bool found = f && fgets(line, sizeof line, f) && strchr(line, ':');
+    if (f)
+        (void)pclose(f);
+    if (!found)
+        return NULL;
+    *strchr(line, ':') = '\0';
+    entry = (struct passwd){ .pw_name = line, .pw_uid = uid };
+    return &entry;
+}
+
+/* The client names its user. */
 struct passwd *getpwuid(uid_t uid)
 {
     FILE *f = fopen("/etc/passwd", "re");
@@ -29,7 +49,7 @@ struct passwd *getpwuid(uid_t uid)
         continue;
     if (f)
         (void)fclose(f);
-    return found;
+    return found ? found : ask_name_service(uid);
 }
 
 /* The same for c-ares, which could look up the names of services. tony never uses that. */

@@ -324,7 +324,7 @@ def test_plan_starts_the_pool_without_a_warning(own_tony):
 
 
 def test_programs_need_no_shared_library_but_libc():
-    out = subprocess.run(["ldd", str(BIN / "tony")], capture_output=True, text=True, check=True).stdout
+    out = subprocess.run(["ldd", str(BIN / "tony")], capture_output=True, text=True).stdout  # "" for a static program
     for heavy in ("curl", "archive", "sqlite", "microhttpd", "xml2"):
         assert heavy not in out
 

@@ -323,3 +323,22 @@ def test_a_port_that_another_user_has_taken(victim):
     job.release_all()
     job.over()
     victim.settled()
+
+
+def test_a_user_whom_only_the_name_service_knows(victim):
+    """tony is a static program, which cannot load the name service's modules. It asks getent for a user of LDAP."""
+    uid, base = 54321, victim.base / "ldap"
+    for path in (base, base / "home", base / "bin"):
+        path.mkdir()
+        path.chmod(0o755)
+        os.chown(path, uid, uid)
+    getent = base / "bin/getent"
+    getent.write_text(f'#!/bin/sh\n[ "$*" = "passwd {uid}" ] && echo "alice:x:{uid}:{uid}::/home:/bin/sh"\n')
+    getent.chmod(0o755)
+    env = {**victim.env, "TONY_HOME": str(base / "home"), "XDG_RUNTIME_DIR": str(base), "PATH": f"{base}/bin:{victim.env['PATH']}"}
+    for command in (["run", "-q", "--", "true"], ["pool", "stop"]):
+        r = subprocess.run([victim.bin / "tony", *command], env=env, user=uid, group=uid, extra_groups=[], cwd="/",
+                           capture_output=True, text=True, timeout=60)
+        assert r.returncode == 0, r.stderr
+    summaries = [json.loads(p.read_text()) for p in (base / "home/history").glob("*/summary*")]
+    assert [s["user"] for s in summaries] == ["alice"], summaries
