@@ -25,7 +25,7 @@ EACH_S = {"tony.task.metrics-interval-ms": "1000"}
 MIB = 1 << 20
 # Metric of GPU 0, the field of nvidia-smi, and how many of tony's units one of nvidia-smi's has.
 COMPARED = (("gpu0_memory_bytes", "memory.used", MIB), ("gpu0_percent", "utilization.gpu", 1),
-            ("gpu0_power_watts", "power.draw.instant", 1), ("gpu0_temperature_celsius", "temperature.gpu", 1))
+            ("gpu0_power_watts", "power.draw", 1), ("gpu0_temperature_celsius", "temperature.gpu", 1))
 
 
 def smi(*fields, kind="gpu"):
