@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Lock files (flock). A process that no longer needs a lock unlinks the file before it releases the
- * lock. So after locking, the path must still name the locked file: otherwise another process may
- * have made and locked a new file of that name.
+ * lock. Then another process may make and lock a new file of that name. So lockfile_take() checks
+ * that the path still names the file that it has locked.
  */
 #ifndef TONY_BASE_LOCKFILE_H
 #define TONY_BASE_LOCKFILE_H

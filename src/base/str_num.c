@@ -79,7 +79,7 @@ int str_range(struct span s, int64_t min, int64_t max, const char *what, int64_t
     struct span rest = s, first = { 0 };
     if (!span_split(&rest, '-', &first) || !rest.p)
         return err_set(e, EINVAL, "%s must be a range such as 20000-20999, not '%.*s'", what,
-                       (int)MIN(s.len, 60u), s.p);
+                       (int)MIN(s.len, (size_t)SHOWN), s.p);
     int rc = str_i64(span_trim(first), min, max, what, out_first, e);
     if (rc == 0)
         rc = str_i64(span_trim(rest), min, max, what, out_last, e);

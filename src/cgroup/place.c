@@ -22,11 +22,12 @@
 
 enum { MOVE_ROUNDS = 20 }; /* processes of a container may fork while they are moved */
 
-/* This process's group of v2. */
+/* The control group (v2) of this process. */
 struct own {
-    char *dir, *top; /* top: the mount point */
+    char *dir, *top; /* its path, and the mount point of the hierarchy */
     char parent[CGROUP_PATH_MAX];
-    bool at_top, is_root; /* is_root: the root of the hierarchy, where no rule applies */
+    bool at_top;  /* dir is the mount point: the root of the machine or of a cgroup namespace */
+    bool is_root; /* the root of the machine: it may have processes and controllers together */
 };
 
 static void own_done(struct own *o)
@@ -48,7 +49,7 @@ static bool own_find(const struct cgroup_texts *t, struct own *o)
     return group_has_word(o->top, "cgroup.controllers", "memory");
 }
 
-/* May this user make groups in the directory, and move processes to and fro? */
+/* May this user make groups in the directory, and move processes into it and out of it? */
 static bool may_write(const char *dir)
 {
     char path[CGROUP_PATH_MAX + 64];
@@ -67,7 +68,8 @@ static bool is_ready(const char *dir)
     return may_write(dir) && group_has_word(dir, "cgroup.subtree_control", "memory");
 }
 
-/* Root may write everywhere. systemd marks the groups that it leaves to others. */
+/* Has systemd left the group to its processes? systemd marks such groups. For root the access
+ * rights do not show it: root may write to each group. */
 static bool is_delegated(const char *dir)
 {
     static const char *const names[] = { "trusted.delegate", "user.delegate" };
@@ -78,6 +80,7 @@ static bool is_delegated(const char *dir)
     return false;
 }
 
+/* Is this process the only one in the group? */
 static bool is_alone(const char *dir)
 {
     char text[64], *end;
@@ -115,11 +118,11 @@ static void explain(struct place *p, const struct own *o)
         p->remedy = "start the container with a control group of its own that it may write "
                     "(podman: --cgroups=split in a delegated unit; docker: --privileged)";
     } else if (geteuid() == 0) {
-        p->why = "the control group of this process was not given to it";
+        p->why = "systemd has not delegated the control group of this process";
         p->remedy =
             "start the pool under systemd: systemd-run --scope -p Delegate=yes tony pool start";
     } else if (!scope_has_manager(false)) {
-        p->why = "no systemd manager of this user runs, which could give a control group";
+        p->why = "no systemd manager of this user runs that could delegate a control group";
         p->remedy =
             "loginctl enable-linger (or root: loginctl enable-linger NAME), then log in again, "
             "by ssh and not by su";
@@ -195,7 +198,7 @@ static int move(const char *to, pid_t pid)
     return group_put(to, "cgroup.procs", text);
 }
 
-/* Move the processes of the directory into its leaf: only this one, or all of a container. */
+/* Move this process from the group `dir` to the group `leaf` below it; all: each process of dir. */
 static int empty_into(const char *dir, const char *leaf, bool all)
 {
     int rc = move(leaf, getpid());
@@ -228,7 +231,8 @@ static int make_leaf(struct place *p, const char *dir, struct err *e)
         (void)rmdir(leaf); /* fails if other processes of the container stay in it */
         return err_set(e, -rc, "cannot use control group '%s': %m", dir);
     }
-    (void)group_put(dir, "cgroup.subtree_control", "+cpu"); /* only for the shares of the cores */
+    /* may fail: then the groups have no cpu.weight */
+    (void)group_put(dir, "cgroup.subtree_control", "+cpu");
     set_dir(p, PLACE_READY, dir);
     return 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of one executor: its begin, its heartbeats and deadlines, the requests to stop it, its
- * end. executor_loop.c calls these functions for each executor of the process. */
+/* The life of one executor: its start, heartbeats and deadlines, the requests to stop it, its end.
+ * executor_loop.c calls these functions for each executor of the process. */
 #include "executor/executor_int.h"
 
 #include <fcntl.h>
@@ -21,8 +21,8 @@
 enum {
     BEAT_DEFAULT_MS = 1000,
     GRACE_DEFAULT_MS = 5000,
-    FLUSH_MAX_MS = 1000, /* at exit: for the last frames, if the master does not read */
-    BEAT_PHASES = 8,     /* the groups of executors that beat at the same time */
+    FLUSH_MAX_MS = 1000, /* at exit: time to send the last frames, if the master reads slowly */
+    BEAT_PHASES = 8,     /* groups of executors; those of a group send at the same time */
 };
 
 /* executor.log is made with the first warning, so most containers have none. It stays open until
@@ -44,7 +44,7 @@ void executor_warn(struct executor *x, const char *event, const struct err *e)
     log_event(LOG_WARN, event, f_str("container", x->cfg->container_id), f_str("why", e->msg));
 }
 
-/* This container cannot be used: record the reason, and exit. */
+/* This container cannot be used: record the reason, and let the executor exit. */
 void executor_give_up(struct executor *x, const struct err *e)
 {
     struct exit_record *r = x->cfg->record;
@@ -58,8 +58,8 @@ void executor_give_up(struct executor *x, const struct err *e)
 
 /* ---- heartbeats ---- */
 
-/* The pause between two heartbeats. On a cluster at most a quarter of the lease, which heartbeats
- * renew. */
+/* The pause between two heartbeats. On a cluster, heartbeats renew the lease, so the pause is at
+ * most a quarter of it. */
 static int64_t beat_ms(const struct executor *x)
 {
     int64_t every = x->role && x->role->heartbeat_ms ? x->role->heartbeat_ms : BEAT_DEFAULT_MS;
@@ -67,14 +67,15 @@ static int64_t beat_ms(const struct executor *x)
 }
 
 /*
- * When to beat after `now`. On one machine, executors beat in BEAT_PHASES groups: those of a group
- * at the same time, so that the master reads many heartbeats in one turn of its loop. All
- * at once would wake a thousand processes in one timer interrupt. On a cluster they stay spread:
- * the messages would reach the master's machine in bursts.
+ * The time of the next heartbeat. On one machine the executors form BEAT_PHASES groups. Those of a
+ * group send at the same time, so the master reads many heartbeats in one turn of its loop. If all
+ * executors sent at the same time, one timer interrupt could wake a thousand processes. On a
+ * cluster each executor keeps a time of its own: groups would send to the master's machine in
+ * bursts.
  */
 static int64_t next_beat_ms(const struct executor *x, int64_t now)
 {
-    uint32_t slot = x->crew->v[0].cfg->slot; /* those of a crew beat together */
+    uint32_t slot = x->crew->v[0].cfg->slot; /* so all executors of a crew are in one group */
     int64_t every = beat_ms(x), phase = slot % BEAT_PHASES * every / BEAT_PHASES;
     if (x->cfg->remote)
         return MAX(x->beat_at_ms + every, now + every / 2);
@@ -120,15 +121,16 @@ void executor_term(struct executor *x, const struct signalfd_siginfo *si)
     if (executor_has_keeper(x)) {
         /* If the keeper has died, no process can report the end of the container. */
         bool orphaned = getppid() != x->cfg->keeper;
+        /* The keeper uses sigqueue(). A plain TERM comes from the cluster, which sends it to all
+         * processes of the job. The master gets it as well, and reports why the task ended. */
+        bool from_cluster =
+            x->cfg->remote && !orphaned && si->ssi_signo == SIGTERM && si->ssi_code != SI_QUEUE;
         x->leaving = true;
-        /* A cluster sends TERM to all processes of the job. The master gets it, too, and says why.
-         */
-        bool of_keeper = orphaned || si->ssi_signo != SIGTERM || si->ssi_code == SI_QUEUE;
-        if (x->cfg->remote && !of_keeper)
+        if (from_cluster)
             x->node_reports_end =
                 x->node_reports_end || x->report_at_ms || attempt_undecided(&x->a);
         x->report_at_ms = x->node_reports_end ? 0 : x->report_at_ms;
-        x->linger_until_ms = x->cfg->remote && !of_keeper ? clock_mono_ms() + CLUSTER_TERM_MS : 0;
+        x->linger_until_ms = from_cluster ? clock_mono_ms() + CLUSTER_TERM_MS : 0;
         attempt_stop(x, orphaned ? 0 : grace, orphaned ? END_UNKNOWN : END_KILLED_BY_MASTER,
                      orphaned ? "its keeper has died" : "the container was stopped");
         return;
@@ -206,7 +208,8 @@ void executor_begin(struct crew *c, struct executor *x, const struct executor_co
     executor_give_up(x, &e);
 }
 
-/* Close what the next tasks of this machine may need; the crew runs on. */
+/* Close the ports and files of this executor now: its process runs on for the others of the crew,
+ * and new tasks may need the ports. */
 static void close_all(struct executor *x)
 {
     link_close(&x->link);
@@ -219,8 +222,8 @@ static void close_all(struct executor *x)
     close_p(&x->watch.oom_fd);
 }
 
-/* The executor ends. In a crew it does not wait for a master that does not read: the keeper reports
- * the end. */
+/* End the executor. Alone, it waits at most FLUSH_MAX_MS until the master has its last frames. In a
+ * crew it does not wait: others need the process, and the keeper reports the end as well. */
 static void end(struct executor *x)
 {
     streams_kill(x);
@@ -243,7 +246,6 @@ static bool goes_on(const struct executor *x)
            (x->linger_until_ms && clock_mono_ms() < x->linger_until_ms);
 }
 
-/* One turn of an executor. true: it has ended. */
 bool executor_turn(struct executor *x)
 {
     if (goes_on(x))

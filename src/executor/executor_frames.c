@@ -13,9 +13,9 @@
 #include "executor/executor_int.h"
 
 enum {
-    OLD_MASTER_MS = 100,  /* pause, if an older master has answered, which was replaced already */
-    DIAL_AGAIN_MS = 5,    /* pause, if the master listens but is not ready */
-    OWN_BEATS_MS = 60000, /* after that, ask the keeper again to send them */
+    OLD_MASTER_MS = 100,  /* until the next attempt to connect, if a replaced master has answered */
+    DIAL_AGAIN_MS = 5,    /* the same, if the master listens but is not ready */
+    OWN_BEATS_MS = 60000, /* after OwnBeats: then the keeper may send the heartbeats again */
 };
 
 static void leave(struct executor *x, uint32_t grace_ms, const char *why)
@@ -40,8 +40,9 @@ static int move_path(char **path, const char *from, const char *to)
     return 0;
 }
 
-/* This node does not see TONY_HOME of the job, and has a directory of its own with the same content
- * (docs/decisions/0037-nodes-without-the-home.md). */
+/* If TONY_SHARED_HOME is set, this node cannot see that directory, the job's TONY_HOME. Its own
+ * TONY_HOME has the same content (docs/decisions/0037-nodes-without-the-home.md): change the paths.
+ */
 static int move_home(Tony__Welcome *w)
 {
     const char *from = getenv("TONY_SHARED_HOME"), *to = getenv("TONY_HOME");
@@ -99,7 +100,7 @@ void executor_show_title(const struct executor *x)
 
 static void on_welcome(struct executor *x, const Tony__Welcome *w)
 {
-    if (w->epoch < x->epoch) { /* an older master, which was replaced already */
+    if (w->epoch < x->epoch) { /* from an older master, which was replaced meanwhile */
         connection_lost(x);
         x->dial_at_ms = clock_mono_ms() + OLD_MASTER_MS;
         return;

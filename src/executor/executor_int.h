@@ -40,13 +40,14 @@ struct executor_config {
     struct cgroup cgroup;
     struct exit_record *record;
     pid_t keeper;         /* has forked this executor; 0 = a node manager has started it */
-    bool in_crew;         /* the process has other executors, too; the group exists: crew.h */
+    bool in_crew;         /* other executors run in this process, too; `cgroup` exists: crew.h */
     struct rlimit nofile; /* for tasks; the limit of the executor itself is raised */
 };
 
 enum {
     UMASK_DEFAULT = 022,
-    CLUSTER_TERM_MS = 1000, /* a cluster has sent TERM to all processes of a node by this time */
+    /* If a cluster sends TERM to the processes of a node, all have it after this time. */
+    CLUSTER_TERM_MS = 1000,
 };
 
 enum attempt_state {
@@ -79,16 +80,19 @@ struct attempt {
     char detail[RECORD_DETAIL_MAX];
     int64_t started_us, ended_us;
     int64_t kill_at_ms, rescan_at_ms, deadline_ms; /* INT64_MAX = not set */
-    /* the task may end by itself or save a checkpoint until then; 0 = not set */
+    /* A requested end: until then the task may save a checkpoint or end by itself; then TERM
+     * follows. 0 = the end was not requested in this way. */
     int64_t save_until_ms;
     uint32_t save_grace_ms;
     /* ATTEMPT_STOPPING: processes that have left the process group are killed then; 0 = never. */
     int64_t strays_at_ms;
     unsigned kill_rounds;
-    /* With an image: the processes of the command have got TERM. engine_gave_up: an engine got TERM
-     * before its command had started. engine_failed: an engine, or a process that it has left, was
-     * killed, or the engine could not do its work. So its container may be left. */
-    bool told, engine_gave_up, engine_failed;
+    /* Only with a container image. The engine is podman or docker; it starts the command. */
+    bool told;           /* the processes of the command have got TERM */
+    bool engine_gave_up; /* the engine got TERM before it had started the command */
+    /* The engine, or a process that it left behind, was killed; or the engine failed itself. So it
+     * may not have removed its container. */
+    bool engine_failed;
     int64_t look_at_ms; /* ATTEMPT_STOPPING: the next engine_stop_again() */
     uint64_t max_rss, cpu_ms, oom_before;
     struct logs logs;
@@ -128,11 +132,13 @@ struct executor {
     struct err workdir_err; /* why there is no workdir */
     bool leaving;           /* the executor exits as soon as no attempt runs */
     bool node_reports_end;  /* the node has stopped the container and reports the reason itself */
-    /* TERM has ended the task. If the cluster has sent it, TERM comes to this process, too, and then
-     * the end is not reported. Until when this is awaited; 0 = it is not. */
+    /* The task was ended by TERM. If the cluster sends TERM to the whole job, this process gets it
+     * before this time, and does not report the end. Otherwise it reports the end at this time. 0 =
+     * no report waits. */
     int64_t report_at_ms;
-    /* The cluster has sent TERM to this process. It awaits that the keeper stops it until then: the
-     * keeper would report its end as that of a task. */
+    /* The cluster has sent TERM to this process. The process does not exit before this time, so
+     * that the keeper can stop it: the keeper would report an earlier exit as a failed task. 0 =
+     * not set. */
     int64_t linger_until_ms;
     struct attempt a;
     struct task_side task;
@@ -176,7 +182,7 @@ void executor_term(struct executor *x, const struct signalfd_siginfo *si);
 /* In a crew: the keeper has set stop_asked in the record. */
 void executor_stop_asked(struct executor *x);
 uint32_t executor_grace_ms(const struct executor *x); /* the grace period of the job */
-/* This container cannot be used: record the reason, and exit. */
+/* This container cannot be used: record the reason, and let the executor exit. */
 void executor_give_up(struct executor *x, const struct err *e);
 void executor_warn(struct executor *x, const char *event, const struct err *e);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The list of ended containers that the journal may lack. */
+/* `ends`: the ended containers, until the master says that the journal has their ends. And the
+ * control groups of those that are forgotten then. */
 #include <string.h>
 #include <unistd.h>
 
@@ -14,8 +15,8 @@ void ends_add(struct keeper *k, struct container *c)
     k->ends.v[k->ends.n++] = c;
 }
 
-/* Move the list to the front of its array once more than half of the array is forgotten. Then each
- * move copies fewer entries than were forgotten since the last one. */
+/* Once more than half of the array is forgotten, move the rest to its front. So each move copies
+ * fewer entries than were forgotten since the last one. */
 static void close_gap(struct keeper *k)
 {
     if (k->ends.at <= k->ends.n / 2)
@@ -26,8 +27,8 @@ static void close_gap(struct keeper *k)
     k->ends.at = 0;
 }
 
-/* No process is in the group any more. If the task has made groups in it, rmdir() fails, and the
- * group is removed at the end of the job. */
+/* Remove the oldest group in the ring `groups`. No process is in it any more. If the task has made
+ * groups below it, rmdir() fails, and the keeper removes the group at the end of the job. */
 static void remove_oldest_group(struct keeper *k)
 {
     char id[CONTAINER_ID_MAX];
@@ -37,7 +38,8 @@ static void remove_oldest_group(struct keeper *k)
         (void)rmdir(g.path);
 }
 
-static void forget_group(struct keeper *k, const struct container *c)
+/* Put the group of this container into the ring, to be removed later. */
+static void queue_group(struct keeper *k, const struct container *c)
 {
     char id[CONTAINER_ID_MAX];
     container_name(k, c->number, id);
@@ -64,7 +66,7 @@ void ends_acked(struct keeper *k, uint64_t n)
     for (; k->ends.n_acked < n && k->ends.at < k->ends.n_reported; k->ends.n_acked++) {
         struct container *c = k->ends.v[k->ends.at++];
         k->ends.line_bytes -= c->line_len;
-        forget_group(k, c);
+        queue_group(k, c);
         container_free(k, c);
     }
     close_gap(k);

@@ -78,7 +78,7 @@ static int64_t tail_start(int fd, int64_t size, uint64_t n)
     return at;
 }
 
-/* Where to begin in a log without a place. */
+/* The offset at which to begin, if the request names no offset for this log. */
 static int64_t first_offset(const struct executor *x, const struct log_watch *w,
                             const struct watched_log *l, int fd)
 {
@@ -150,7 +150,7 @@ static void send_piece(struct executor *x, struct log_watch *w, struct watched_l
     (void)executor_send(x, &f); /* after a failure the executor reconnects, and is asked again */
 }
 
-/* Tell that nothing more comes from this attempt. */
+/* Tell the master that nothing more comes from this attempt. */
 static void send_end(struct executor *x, const struct log_watch *w)
 {
     Tony__LogPiece m = TONY__LOG_PIECE__INIT;
@@ -274,7 +274,7 @@ static void look(struct executor *x, struct log_watch *w, int64_t now_ms)
     uint32_t pause = MAX(w->ask->interval_ms, (uint32_t)INTERVAL_MIN_MS);
     bool over = w->attempt != x->a.number || !attempt_alive(&x->a);
     w->due_ms = now_ms + pause;
-    if (link_unsent(&x->link)) /* the connection is busy: heartbeats go first */
+    if (link_unsent(&x->link)) /* the connection is busy: do not delay heartbeats further */
         return;
     bool left = send_news(x, w, over);
     if (over && (!left || w->ask->lossy)) {

@@ -70,7 +70,8 @@ static uint64_t line_of(const char *text, const char *key)
     return p && (p == text || p[-1] == '\n') ? strtoull(p + strlen(key), NULL, 10) : 0;
 }
 
-/* Only the owner of a process may read it, and only if the process allows a debugger. */
+/* path: /proc/<pid>/io. Only the owner of a process may read it, and only if the process may be
+ * debugged. Otherwise the numbers stay 0. */
 static void read_io(const char *path, struct process *out)
 {
     char text[512];
@@ -127,8 +128,8 @@ static uint64_t ms_of(const struct timeval *t)
     return (uint64_t)t->tv_sec * 1000 + (uint64_t)t->tv_usec / 1000;
 }
 
-/* The CPU time, reads and writes of all reaped children of this process, and of the descendants that
- * those had reaped. known: the executor's own sums; NULL = read the sums of the kernel. */
+/* The CPU time, reads and writes of all reaped children of this process, and of the descendants
+ * that those had reaped. known: the executor's own sums; NULL = read the sums of the kernel. */
 static void reaped(const struct usage_base *known, struct process *out)
 {
     struct rusage used;
@@ -194,7 +195,7 @@ bool usage_is_idle(struct usage_trace *t, pid_t pid, uint64_t memory)
     }
     ssize_t n = t->fd > 0 ? pread(t->fd, text, sizeof text - 1, 0) : -1;
     text[n > 0 ? n : 0] = '\0';
-    /* a longer text may differ behind its end */
+    /* a text that fills the buffer was cut off, and may differ behind the cut */
     bool idle =
         n > 0 && (size_t)n < sizeof text - 1 && memory == t->memory && str_eq(text, t->text);
     t->memory = memory;
@@ -204,8 +205,9 @@ bool usage_is_idle(struct usage_trace *t, pid_t pid, uint64_t memory)
 
 void usage_leave_out(const struct cgroup *g, struct usage_base *base, const struct rusage *used)
 {
-    if (!group_counts_cpu(
-            g)) /* else what was in the group counts, and the rest was never counted */
+    /* A group that counts CPU time has not counted a child outside of it, and still counts one that
+     * was in it. */
+    if (!group_counts_cpu(g))
         base->cpu_ms += ms_of(&used->ru_utime) + ms_of(&used->ru_stime);
     /* The kernel counts whole blocks of 512 bytes, whatever the disk has. */
     base->read_bytes += (uint64_t)used->ru_inblock * 512;
@@ -231,7 +233,7 @@ void usage_now(const struct cgroup *g, const struct usage_base *base,
         cgroup_list(g, &list);
     else
         proctree_below_except(getpid(), except, &list);
-    for (size_t i = 0; g && i < except->n; i++) { /* what they have started is in the group */
+    for (size_t i = 0; g && i < except->n; i++) { /* the group also has their descendants */
         (void)vec_push(&apart, except->v[i]);
         proctree_below(except->v[i], &apart);
     }

@@ -49,14 +49,15 @@ struct usage_trace {
 bool usage_is_idle(struct usage_trace *t, pid_t pid, uint64_t memory);
 void usage_trace_done(struct usage_trace *t);
 
-/* except: children of the executor that, with all that they have started, are not part of the task.
- * The memory of a group has them nevertheless if they are in it. */
+/* except: children of the executor that are not part of the task, such as the process of a stream.
+ * They and their descendants are not counted. But if they are in the group, its memory includes
+ * them. */
 void usage_now(const struct cgroup *g, const struct usage_base *base,
                const struct usage_base *known, const struct pids *except, struct usage *out);
-/* The executor has reaped such a child, which has used this much: it does not count. */
-void usage_leave_out(const struct cgroup *g, struct usage_base *base, const struct rusage *used);
-/* The same when no process of the task is alive: memory_bytes and threads are 0. */
+/* The same, when no process of the task is alive: memory_bytes and threads are 0. */
 void usage_at_end(const struct cgroup *g, const struct usage_base *base,
                   const struct usage_base *known, struct usage *out);
+/* The executor has reaped a child of `except`, which has used this much: subtract it. */
+void usage_leave_out(const struct cgroup *g, struct usage_base *base, const struct rusage *used);
 
 #endif

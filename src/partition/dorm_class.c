@@ -24,11 +24,12 @@
 #include "base/util.h"
 #include "partition/dorm.h"
 
-/* If there are too many capacities, so many classes are made by splits. With more classes the
- * search for prices does not come near enough to the best ones in its few rounds. */
+/* If there are more than DORM_CLASSES_MAX capacities, the nodes are split into this many classes.
+ * With more classes, the few rounds of the search for prices would not come near the best prices.
+ */
 enum { MIXES_MAX = 2 };
 
-/* No class is split whose spread is a smaller part of the weight of all nodes. */
+/* A class is split only if its spread is more than this part of the weight of all nodes. */
 static const double LEAST_SPREAD = 1e-4;
 
 struct part {

@@ -20,10 +20,10 @@
  * becomes smaller. After a number of rounds that depends on the size of the market, but is at most
  * MARKET_ROUNDS_MAX, the last bids are the result.
  *
- * If nobody's machines are limited, an equilibrium exists when there is a reserve, or when at least
- * two users want each machine. A user that alone wants a machine, and also wants another one, would
- * always gain by a smaller bid there: then these bids are an equilibrium with a least price of
- * 1e-12. With `parallel` there may be none.
+ * Without `parallel`, an equilibrium exists if there is a reserve, or if at least two users want
+ * each machine. Otherwise a user that alone wants a machine, and also wants another one, would gain
+ * by each smaller bid there. In that case the bids are an equilibrium with a least price of 1e-12.
+ * With `parallel` there may be none.
  */
 #ifndef TONY_PARTITION_MARKET_H
 #define TONY_PARTITION_MARKET_H

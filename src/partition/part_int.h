@@ -12,9 +12,9 @@
  * elastic.c     the policies srtf-elastic and las-elastic
  * market.c      the fixed-budget market, and the policy `market`
  * dorm*.c       the policy `dorm` (dorm.h)
- * worth.c       no resize that costs more than it gains
- * estimate.c    when jobs that wait will start (estimate.h)
- * instance.c    JSON
+ * worth.c       drops resizes that cost more than they gain
+ * estimate.c    estimates when the waiting jobs will start (estimate.h)
+ * instance.c    reads an instance and writes the answer, both as JSON (instance.h)
  */
 #ifndef TONY_PARTITION_PART_INT_H
 #define TONY_PARTITION_PART_INT_H

@@ -32,8 +32,9 @@
  * runtime directory, when it is told to (storage/alive.h). A missing socket never means that a
  * process is dead: only a lock says that, and the locks are in TONY_HOME.
  *
- * On the nodes of a cluster, which share TONY_HOME or have a copy of what they need of it,
- * TONY_RUNTIME_DIR replaces its parent, nothing is recorded, and the locks are in it, too.
+ * On the nodes of a cluster, TONY_HOME is shared or a copy. There TONY_RUNTIME_DIR names the parent
+ * of the runtime directory. The path is not recorded in TONY_HOME, and the locks are in the runtime
+ * directory.
  */
 #ifndef TONY_STORAGE_PATHS_H
 #define TONY_STORAGE_PATHS_H

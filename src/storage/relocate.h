@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Relocation of a Python environment (venv, conda) that is used in another directory than the one
- * in which it was made. Its interpreter finds its own libraries. But its scripts name the
- * interpreter by a path that no longer exists, or as `python`, which may be another one in PATH.
+ * Relocation of a Python environment (venv, conda): it is used in another directory than the one in
+ * which it was made. There the interpreter still finds its libraries. But the scripts in bin/ start
+ * the interpreter by its old path, or as `python`, which may be another one in PATH.
  */
 #ifndef TONY_STORAGE_RELOCATE_H
 #define TONY_STORAGE_RELOCATE_H

@@ -119,6 +119,7 @@ static bool is_zero(const struct arbiter_key *k)
     return any == 0;
 }
 
+/* Compute the shared secret of a private key and the public key of the other side. */
 static int share(const struct arbiter_key *secret, const struct arbiter_key *point,
                  struct arbiter_key *out, struct err *e)
 {
@@ -155,13 +156,13 @@ static int derive(const struct arbiter_key *shared, const struct arbiter_key *ar
 int resize_key_offer(const struct arbiter_key *arbiter, const char *application_id,
                      struct tls_key *out_key, char out_tag[RESIZE_TAG_MAX], struct err *e)
 {
-    struct arbiter_key own_public, pair, shared;
-    if (random_bytes(NULL, own_public.bytes, sizeof own_public.bytes) != 0)
+    struct arbiter_key own_secret, pair, shared; /* pair: the public key of own_secret */
+    if (random_bytes(NULL, own_secret.bytes, sizeof own_secret.bytes) != 0)
         return err_set(e, EIO, "cannot make a resize key: %m");
-    int rc = arbiter_key_public(&own_public, &pair, e);
+    int rc = arbiter_key_public(&own_secret, &pair, e);
     if (rc == 0)
-        rc = share(&own_public, arbiter, &shared, e);
-    explicit_bzero(&own_public, sizeof own_public);
+        rc = share(&own_secret, arbiter, &shared, e);
+    explicit_bzero(&own_secret, sizeof own_secret);
     if (rc == 0)
         rc = derive(&shared, arbiter, &pair, application_id, out_key, e);
     explicit_bzero(&shared, sizeof shared);

@@ -15,19 +15,19 @@
 #include "base/base.h"
 #include "loop/loop.h"
 
-enum { QUEUE_MAX = 1 << 20 };
+enum { QUEUE_MAX = 1 << 20 }; /* bytes */
 
 struct sink {
     int fd;
-    int own_fd;  /* the same pipe, opened again in order not to wait; -1 = none */
-    bool socket; /* send() need not wait */
-    bool broken; /* the reader has gone */
+    int own_fd;  /* the pipe of fd, opened again with O_NONBLOCK; -1 = fd is no pipe */
+    bool socket; /* fd is a socket: send() with MSG_DONTWAIT does not block */
+    bool broken; /* the reader has closed its end */
     struct loop_fd *watch;
     struct buf queue;
     uint64_t left_lines, left_bytes;
 };
 
-/* Write without waiting. -EAGAIN: the pipe is full. */
+/* Write without waiting. -EAGAIN: the pipe or socket is full. */
 static ssize_t write_now(const struct sink *s, const char *p, size_t n)
 {
     ssize_t rc;
@@ -37,8 +37,8 @@ static ssize_t write_now(const struct sink *s, const char *p, size_t n)
     return rc == -1 ? -errno : rc;
 }
 
-/* The length of the next write: whole lines of at most PIPE_BUF bytes, which a pipe takes all or
- * none. So lines of other writers come between lines only. */
+/* The length of the next write: whole lines, together at most PIPE_BUF bytes. A pipe accepts such a
+ * write as a whole, so text of other writers never comes inside a line. */
 static size_t next_write(const char *p, size_t n)
 {
     if (n <= PIPE_BUF)
@@ -123,8 +123,7 @@ void sink_drain(struct sink *s)
     }
 }
 
-/* A pipe is opened again: O_NONBLOCK on the descriptor itself would change it for other programs.
- */
+/* O_NONBLOCK on fd itself would also change it for other programs that use the same pipe end. */
 static int open_again(int fd)
 {
     char path[40];
