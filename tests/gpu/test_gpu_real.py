@@ -115,7 +115,10 @@ def readings(out):
 
 
 def test_metrics_agree_with_nvidia_smi(lab):
-    """Each value lies within what nvidia-smi says in the 1.5 s before and after it, or next to it."""
+    """
+    Each value lies within what nvidia-smi says in the 1.5 s before and after it. If that changes meanwhile, a value
+    between two readings may be outside of both by a quarter of the change: power falls in milliseconds.
+    """
     fields = ["timestamp", *(x[1] for x in COMPARED)]
     beside = subprocess.Popen(["nvidia-smi", "-i", "0", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits", "-lms", "250"],
                               stdout=subprocess.PIPE, text=True)
@@ -136,7 +139,8 @@ def test_metrics_agree_with_nvidia_smi(lab):
         assert len(mine) >= 5, f"{name}: {mine}"
         for when, value in mine:
             near = [v[field] for t, v in theirs if abs(t - when) <= 1500]
-            if near and not min(near) * 0.98 - 1 <= value <= max(near) * 1.02 + 1:
+            slack = 1 + 0.02 * value + 0.25 * (max(near, default=0) - min(near, default=0))
+            if near and not min(near) - slack <= value <= max(near) + slack:
                 wrong.append(f"{name} at {when}: {value}, nvidia-smi has {min(near)} to {max(near)}")
         most[name] = max(v for _, v in mine), max(v[field] for _, v in theirs)
     print({name: f"at most {a:.0f}, nvidia-smi {b:.0f}" for name, (a, b) in most.items()})
