@@ -52,8 +52,9 @@ struct task_side {
 
     /* for the master */
     uint64_t step, total;
-    struct task_saved saved[TASK_SAVED_MAX]; /* a ring: others may lack the newest one */
-    unsigned n_saved; /* in this attempt, also those not in the ring any more */
+    struct task_saved
+        saved[TASK_SAVED_MAX]; /* a ring of the newest: other tasks may have only older ones */
+    unsigned n_saved;          /* in this attempt, also those not in the ring any more */
     char *tensorboard;
     bool ready; /* this attempt is ready */
     bool new_progress, new_checkpoint, new_tensorboard, new_ready;

@@ -322,7 +322,8 @@ static Tony__WatchLogs *copy_ask(const Tony__WatchLogs *a)
     return tony__watch_logs__unpack(NULL, n, bytes);
 }
 
-/* The places from which an earlier connection of this client goes on. */
+/* The client has had another connection before. Continue where the text of that connection ended.
+ */
 static void take_places(struct log_watch *w, uint32_t n_slots)
 {
     for (size_t i = 0; i < w->ask->n_places; i++) {

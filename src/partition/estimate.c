@@ -15,7 +15,8 @@
 #include "partition/drf.h"
 #include "partition/part_int.h"
 
-/* STRICT: the longest times, and the policy `static`. */
+/* The runs differ in the run times of the jobs: shortest, likely, longest. STRICT: the longest,
+ * with the policy `static`. */
 enum { LOW, LIKELY, HIGH, STRICT, RUNS };
 
 /* Less work than this counts as done, because of rounding errors. */

@@ -2,8 +2,8 @@
 
 # ---- a further allocation: the keepers of all its nodes (src/cluster/slurm/further.sh) ----
 #
-# The job may end, or Slurm may start it again, and nobody tells this allocation. So the script looks each 15 s whether
-# this run of the job goes on. When it ends, Slurm ends all that it has started.
+# Nothing tells this allocation that the job has ended, or that Slurm has started it again. So the script looks each
+# 15 s whether this run of the job goes on. If not, the script exits, and Slurm ends all processes that it has started.
 
 goes_on || exit 0
 trap : TERM

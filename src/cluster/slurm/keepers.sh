@@ -15,8 +15,8 @@
 #   script_args  the first arguments of that run
 #   over         the file that is written if the user has cancelled a step
 
-# Make a directory on this node for the sockets and locks of a keeper. Who uses such a directory holds its file `lock`,
-# so the directories of killed jobs are found here, and are removed.
+# Make a directory on this node for the sockets and locks of a keeper. The program that uses such a directory locks its
+# file `lock`. So directories whose file is not locked belong to killed jobs: remove them first.
 runtime_dir() {
     for d in /tmp/tony-slurm-*; do
         [ ! -O "$d/lock" ] || (flock -n 9 && rm -rf "$d") 9< "$d/lock"
@@ -65,8 +65,8 @@ node() {
 }
 
 # The command of a step on each of its nodes. It runs the script. If the node does not see TONY_HOME, the script is not
-# there: then the command makes a directory, names it to the first node, and waits until that has sent all that the
-# keeper needs.
+# there: then the command makes a directory, tells its name to the first node, and waits until the first node has sent
+# all that the keeper needs.
 start='
 [ ! -r "$0" ] || exec /bin/sh "$0" "$@"
 d=$(mktemp -d /tmp/tony-slurm-XXXXXX) || exit 1
@@ -145,7 +145,7 @@ handle() {
     return "$code"
 }
 
-# Does the job go on, and this run of it?
+# Does the job go on, and is this still its run?
 goes_on() { [ -r "$job/key" ] && [ "$(cat "$job/run")" = "$run" ]; }
 
 # Print those of the nodes $1 that still belong to the allocation, separated by commas.

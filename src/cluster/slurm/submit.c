@@ -5,7 +5,7 @@
  * 1. stage: the size of the allocation is chosen from what sinfo says. The shipped content goes
  * into the store, and the programs of tony into programs/ of TONY_HOME.
  * 2. submit: the directory of the job is made in jobs/, then sbatch is run. If the client dies in
- *    between, the directory has no number of Slurm, and is removed after ORPHAN_S.
+ *    between, the directory has no job number of Slurm, and `tony status` shows the state NEW.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -64,7 +64,8 @@ static int read_nodes(const struct conf *c, slurm_nodes *out, struct err *e)
     return rc;
 }
 
-/* Arrays of allocations would run the job several times; images are not run. */
+/* Refuse options of sbatch with which the job would run several times or not at all, and container
+ * images, which tony does not start on Slurm. */
 static int check_extra(const struct cluster_job *j, struct err *e)
 {
     static const char *const refused[] = { "--array",    "-a",           "--requeue",
@@ -87,7 +88,8 @@ static int check_extra(const struct cluster_job *j, struct err *e)
             }
         }
     strv_done(&list);
-    if (rc >= 0 && conf_bool(j->conf, "tony.docker.enabled")) { /* no task may run outside of it */
+    if (rc >= 0 &&
+        conf_bool(j->conf, "tony.docker.enabled")) { /* tasks would run without the image */
         rc = err_set(e, EINVAL, "%s: container images are not supported on Slurm",
                      conf_origin(j->conf, "tony.docker.enabled"));
         err_hint(e, "leave tony.docker.enabled out, and call the site's container program in the "
