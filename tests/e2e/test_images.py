@@ -3,6 +3,7 @@
 tony.docker.* on the pool: podman or docker runs the commands. Tests of what a container can see, use and be.
 """
 
+import json
 import os
 import pathlib
 import shutil
@@ -258,6 +259,61 @@ def test_without_an_engine_or_an_image(lab):
     assert r.returncode == 2 and "neither podman nor docker on the PATH" in r.stderr and not lab.jobs_on_disk(), r.stderr
     r = lab.run("run", lab.workers("true", conf={"tony.docker.enabled": True}))
     assert r.returncode == 0 and "role 'worker' has no image (tony.docker.worker.image): it runs without" in r.stderr, r.stderr
+
+
+def docker_that_says(lab, engine, says):
+    """A stand-in for docker, as the only engine on the PATH. says: what `docker info` does, in shell."""
+    engine.write_text(lib_images.FAKE.replace("\n", f"\nif [ \"$1\" = info ]; then {says}; fi\n", 1))
+    engine.rename(engine.parent / "docker")
+    for program in ("sh", "bash", "env"):
+        (engine.parent / program).symlink_to(f"/bin/{program}")
+    lab.env["PATH"] = f"{engine.parent}:{lab.bin}"
+
+
+def images_check(lab):
+    return next(c for c in json.loads(lab.run("doctor", "--json").stdout)["checks"] if c["name"] == "images")
+
+
+ROOTLESS = """echo 'WARNING: something of no account' >&2; echo '{"Name":"m","SecurityOptions":["name=seccomp,profile=builtin","name=rootless","name=cgroupns"]}'; exit 0"""
+
+
+def test_docker_in_its_rootless_mode(lab, engine):
+    """It is refused before anything starts: the tasks would reach neither tony nor each other."""
+    docker_that_says(lab, engine, ROOTLESS)
+    job = lab.workers("true", conf=CONF)
+    for command in ("submit", "run", "plan"):
+        r = lab.run(command, job)
+        text = " ".join(r.stderr.split())
+        assert r.returncode == 2 and "tony.docker.enabled" in text and "rootless mode" in text, text
+        assert "neither tony nor each other" in text and "install podman" in text and "docker context use default" in text, text
+    assert not lab.jobs_on_disk()
+    found = images_check(lab)
+    assert found["state"] == "note" and "rootless mode" in found["value"] and "install podman" in found["hint"], found
+    r = lab.run("run", lab.workers("true"))
+    assert r.returncode == 0, "a job without images does not ask"
+    lab.settled()
+
+
+@pytest.mark.parametrize("says", [
+    """echo '{"SecurityOptions":null,"ServerErrors":["permission denied, or no service"]}'; exit 0""",
+    """echo '{"SecurityOptions":null,"ServerErrors":["permission denied, or no service"]}'; exit 1""",
+    "echo Client:; echo 'permission denied, or no service' >&2; exit 1"], ids=["json", "json-and-1", "text"])
+def test_the_service_of_docker_does_not_answer(lab, engine, says):
+    """It may be there when the job starts, so this is no error."""
+    docker_that_says(lab, engine, says)
+    r = lab.run("run", lab.workers("true", conf=CONF))
+    text = " ".join(r.stderr.split())
+    assert r.returncode == 0 and "does not answer: permission denied, or no service" in text and "group docker" in text, text
+    found = images_check(lab)
+    assert found["state"] == "note" and "does not answer: permission denied, or no service" in found["value"] and "systemctl start docker" in found["hint"], found
+    lab.settled()
+
+
+def test_what_doctor_says_of_other_engines(lab, engine):
+    assert images_check(lab) == {"name": "images", "state": "ok", "value": f"run by {engine}", "hint": ""}
+    lab.env["PATH"] = str(lab.bin)
+    found = images_check(lab)
+    assert found["state"] == "note" and "neither podman nor docker" in found["value"] and "podman" in found["hint"]
 
 
 # ---- with podman ----

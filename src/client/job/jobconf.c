@@ -9,6 +9,7 @@
 
 #include "base/base.h"
 #include "client/client_int.h"
+#include "client/show/machine.h"
 #include "conf/conf.h"
 #include "storage/secrets.h"
 #include "storage/store.h"
@@ -308,27 +309,26 @@ static int find_cluster(struct cluster_job *j, struct err *e)
     return err_wrap(e, -EINVAL, "%s", origin ? origin : "tony.cluster");
 }
 
-static bool on_path(const char *program)
-{
-    struct span rest = span_of(getenv("PATH") ? getenv("PATH") : ""), dir;
-    while (span_split(&rest, ':', &dir)) {
-        AUTO(free_p) char *path = str_printf("%.*s/%s", (int)dir.len, dir.p, program);
-        if (dir.len && path && access(path, X_OK) == 0)
-            return true;
-    }
-    return false;
-}
-
-static int check_engine(const struct job_spec *spec, const struct conf *conf, struct err *e)
+/* Do tasks of the job run in images on this machine, and can the engine here run them? */
+static int check_engine(const struct client *c, const struct job_spec *spec,
+                        const struct conf *conf, struct err *e)
 {
     bool wanted = spec->single_node && spec->am.docker_image;
     for (size_t i = 0; i < spec->n_roles; i++)
         wanted = wanted || spec->roles[i].docker_image;
-    if (!wanted || on_path("podman") || on_path("docker"))
+    if (!wanted)
         return 0;
-    int rc = err_set(e, EINVAL, "%s: there is neither podman nor docker on the PATH to run images",
-                     conf_origin(conf, "tony.docker.enabled"));
-    err_hint(e, "install podman, or leave tony.docker.enabled out");
+    struct engine_found f;
+    engine_look(&f);
+    int rc = 0;
+    if (f.kind == ENGINE_MISSING || f.kind == ENGINE_ROOTLESS) {
+        rc = err_set(e, EINVAL, "%s: %s", conf_origin(conf, "tony.docker.enabled"), f.why);
+        err_hint(e, "%s, or leave tony.docker.enabled out", f.hint);
+    } else if (f.kind == ENGINE_SILENT) {
+        host_note(&c->host, "tasks in images may fail: %s", f.why);
+        host_note(&c->host, "%s", f.hint);
+    }
+    engine_found_done(&f);
     return rc;
 }
 
@@ -450,7 +450,7 @@ int client_job_load(struct client *c, struct cluster_job *out, struct err *e)
     if (rc == 0)
         rc = find_cluster(&j, e);
     if (rc == 0)
-        rc = check_engine(j.spec, j.conf, e);
+        rc = check_engine(c, j.spec, j.conf, e);
     if (rc == 0)
         rc = read_secrets(c, &j, e);
     if (rc == 0)

@@ -162,6 +162,21 @@ static void check_programs(json_t *checks)
     }
 }
 
+/* Jobs without images do not need it, so nothing here is "wrong". */
+static void check_engine(json_t *checks)
+{
+    struct engine_found f;
+    engine_look(&f);
+    if (f.kind == ENGINE_READY)
+        doctor_add(checks, "images", FINE, NULL, "run by %s", f.path);
+    else if (f.kind == ENGINE_MISSING)
+        doctor_add(checks, "images", NOTE, "jobs whose tasks run in images need podman",
+                   "neither podman nor docker is on PATH");
+    else
+        doctor_add(checks, "images", NOTE, f.hint, "%s", f.why);
+    engine_found_done(&f);
+}
+
 /* ---- files ---- */
 
 /* Report a directory of tony's that belongs to another user. */
@@ -330,6 +345,7 @@ int cmd_doctor(struct client *c)
     check_cgroups(checks);
     check_limits(checks);
     check_programs(checks);
+    check_engine(checks);
     check_home(c, checks);
     check_site(checks);
     struct err unread = { 0 };

@@ -43,7 +43,7 @@ int machine_memory(uint64_t *out_total, uint64_t *out_available)
     return 0;
 }
 
-/* ---- GPUs ---- */
+/* ---- programs ---- */
 
 static int read_for(int fd, struct buf *out, int limit_ms)
 {
@@ -64,45 +64,54 @@ static int read_for(int fd, struct buf *out, int limit_ms)
     }
 }
 
-static int run_gpu_program(const char *program, struct buf *out, struct err *e)
+int machine_run(const char *const *argv, bool errors_too, int limit_ms, struct buf *out,
+                int *out_status, struct err *e)
 {
-    enum { LIMIT_MS = 10000 };
     int fds[2];
     if (pipe2(fds, O_CLOEXEC) == -1)
-        return err_set(e, errno, "cannot run '%s': %m", program);
+        return err_set(e, errno, "cannot run '%s': %m", argv[0]);
     posix_spawn_file_actions_t fa;
-    (void)posix_spawn_file_actions_init(&fa); /* if one of these fails, posix_spawnp() reports it */
+    (void)posix_spawn_file_actions_init(&fa); /* if one of these fails, posix_spawn() reports it */
+    (void)posix_spawn_file_actions_addopen(&fa, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     (void)posix_spawn_file_actions_adddup2(&fa, fds[1], STDOUT_FILENO);
-    (void)posix_spawn_file_actions_addopen(&fa, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-    char *argv[] = { (char *)program, NULL };
+    if (errors_too)
+        (void)posix_spawn_file_actions_adddup2(&fa, fds[1], STDERR_FILENO);
+    else
+        (void)posix_spawn_file_actions_addopen(&fa, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
     pid_t pid;
-    int rc = posix_spawn(&pid, program, &fa, NULL, argv, environ);
+    int rc = posix_spawn(&pid, argv[0], &fa, NULL, (char **)argv, environ);
     (void)posix_spawn_file_actions_destroy(&fa);
     close_p(&fds[1]);
     if (rc != 0) {
         close_p(&fds[0]);
-        return err_set(e, rc, "cannot run '%s': %m", program);
+        return err_set(e, rc, "cannot run '%s': %m", argv[0]);
     }
-    rc = read_for(fds[0], out, LIMIT_MS);
+    rc = read_for(fds[0], out, limit_ms);
     close_p(&fds[0]);
     if (rc < 0)
         (void)kill(pid, SIGKILL);
     int status = 0;
     (void)waitpid(pid, &status, 0);
     if (rc < 0)
-        return err_set(e, -rc, "'%s' did not answer: %m", program);
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        return err_set(e, ENODEV, "no NVIDIA driver was found");
+        return err_set(e, -rc, "'%s' did not answer: %m", argv[0]);
+    *out_status = status;
     return 0;
 }
+
+/* ---- GPUs ---- */
 
 int machine_gpus(json_t *gpus, struct err *e)
 {
     AUTO(free_p) char *program = paths_program("tony-gpu");
     if (!program)
         return err_set(e, ENOENT, "the program tony-gpu is not there");
+    enum { LIMIT_MS = 10000 };
     AUTO(buf_done) struct buf text = { .max = 1 << 20 };
-    int rc = run_gpu_program(program, &text, e);
+    const char *const argv[] = { program, NULL };
+    int status = 0;
+    int rc = machine_run(argv, false, LIMIT_MS, &text, &status, e);
+    if (rc == 0 && (!WIFEXITED(status) || WEXITSTATUS(status) != 0))
+        rc = err_set(e, ENODEV, "no NVIDIA driver was found");
     struct span rest = buf_span(&text), line;
     while (rc == 0 && rest.len && span_split(&rest, '\n', &line)) {
         json_t *gpu = json_loadb(line.p, line.len, 0, NULL);
