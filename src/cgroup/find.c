@@ -139,16 +139,17 @@ bool cgroup_machine_swaps(void)
 unsigned cgroup_dir_kill(const char *dir)
 {
     char path[CGROUP_PATH_MAX + 64];
+    AUTO(buf_done) struct buf text = { 0 };
+    snprintf(path, sizeof path, "%s/cgroup.procs", dir);
+    if (fs_read(AT_FDCWD, path, &text, NULL) < 0 || text.len == 0)
+        return 0; /* no write to cgroup.kill: spawn.c says what a group costs where it was written
+                   */
     snprintf(path, sizeof path, "%s/cgroup.kill", dir);
     int fd = open(path, O_WRONLY | O_CLOEXEC); /* v2 since Linux 5.14 */
     if (fd >= 0) {
         (void)!write(fd, "1", 1); /* if it fails, the loop below kills the processes */
         close(fd);
     }
-    snprintf(path, sizeof path, "%s/cgroup.procs", dir);
-    AUTO(buf_done) struct buf text = { 0 };
-    if (fs_read(AT_FDCWD, path, &text, NULL) < 0)
-        return 0;
     unsigned n = 0;
     struct span rest = buf_span(&text), line;
     while (span_split(&rest, '\n', &line)) {

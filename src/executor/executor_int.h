@@ -310,6 +310,7 @@ struct spawn {
     struct rlimit nofile;
     const cpu_set_t *cpus; /* NULL = those of the executor */
     /* results, written by the child */
+    volatile bool began;
     volatile int exec_errno, cgroup_errno;
 };
 pid_t spawn_task(struct spawn *s); /* -errno */

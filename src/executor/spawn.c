@@ -7,6 +7,7 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "executor/executor_int.h"
@@ -30,6 +31,7 @@ static void exec_script(const struct spawn *s)
  * writes only the results in *s. */
 static _Noreturn void child(struct spawn *s, pid_t parent)
 {
+    s->began = true;
     if (s->own_group)
         setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -107,17 +109,39 @@ static pid_t vfork_into(struct spawn *s, pid_t parent)
 }
 #endif
 
+/*
+ * Start the child in its group. 0 = that is not possible here, and there is no child: the kernel is
+ * older than 5.7, or it refuses, or it has killed the child at once.
+ *
+ * The last happens if cgroup.kill was ever written in this group. Linux counts these writes in each
+ * group, and kills a child that is made while the count changes. But since 6.14 (and in updates of
+ * older series, such as 6.1 and 6.12) cgroup_css_set_fork() reads the count of the parent's group
+ * for CLONE_INTO_CGROUP, and cgroup_post_fork() compares it with that of the child's group. Such a
+ * child dies before its first instruction.
+ */
+static pid_t start_in_group(struct spawn *s, pid_t parent)
+{
+    pid_t pid = s->cgroup_fd >= 0 ? vfork_into(s, parent) : 0;
+    if (pid > 0 && !s->began) {
+        while (waitpid(pid, NULL, 0) == -1 && errno == EINTR)
+            ;
+        return 0;
+    }
+    return pid > 0 ? pid : 0;
+}
+
 /* vfork() copies no memory, and lets a failed execve() return its errno without a pipe. The
  * executor has no signal handlers, so no other code runs in the shared memory. */
 pid_t spawn_task(struct spawn *s)
 {
     pid_t parent = getpid();
+    s->began = false;
     s->exec_errno = s->cgroup_errno = 0;
-    pid_t into = s->cgroup_fd >= 0 ? vfork_into(s, parent) : -ENOSYS;
-    if (into > 0)
-        return into;
-    s->cgroup_fd = -1; /* the kernel is older than 5.7, or has refused: enter the group later */
-    pid_t pid = vfork();
+    pid_t pid = start_in_group(s, parent);
+    if (pid > 0)
+        return pid;
+    s->cgroup_fd = -1; /* it enters the group later */
+    pid = vfork();
     if (pid == 0)
         child(s, parent);
     return pid == -1 ? -errno : pid;
