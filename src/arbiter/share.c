@@ -90,7 +90,10 @@ int share_needs_read(const char *tag, struct share_needs *out, struct err *e)
     int64_t v[N_FIELDS];
     double budget = 0;
     if (!str_starts(tag, SHARE_TAG) || strlen(tag) >= SHARE_TAG_MAX)
-        return err_set(e, EINVAL, "a tag with the needs of a job begins with " SHARE_TAG);
+        return err_set(e, EINVAL,
+                       "a tag with the needs of a job must begin with " SHARE_TAG
+                       " and have at most %d bytes",
+                       SHARE_TAG_MAX - 1);
     text.p += strlen(SHARE_TAG);
     text.len -= strlen(SHARE_TAG);
     for (size_t i = 0; i < N_FIELDS; i++) {

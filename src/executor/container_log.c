@@ -94,7 +94,7 @@ int remote_open_log(const struct remote *r, const char *stream, uint32_t attempt
         if (fd != -1)
             return fd;
     }
-    return err_set(e, ENOENT, "log '%s' is not there", name);
+    return err_set(e, ENOENT, "log '%s' does not exist", name);
 }
 
 /* -ENOENT: no such log. */

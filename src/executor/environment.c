@@ -132,7 +132,7 @@ static int add_runtime(struct executor *x, const Tony__Start *s, uint32_t rank, 
     const struct runtime *rt = runtime_find(w->framework);
     char address[32];
     if (!rt)
-        return err_set(e, EINVAL, "framework '%s' is not known here", w->framework);
+        return err_set(e, EINVAL, "this tony-executor does not know framework '%s'", w->framework);
     struct rt_input in = {
         .application_id = w->application_id,
         .distributed_mode = w->distributed_mode,

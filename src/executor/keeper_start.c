@@ -118,8 +118,8 @@ static int parse(struct keeper *k, int argc, char **argv, struct err *e)
             rc = err_set(e, EINVAL, "unknown or incomplete option '%s'", argv[optind - 1]);
     }
     if (rc == 0 && (!k->app_id || optind != argc))
-        rc =
-            err_set(e, EINVAL, "--keeper needs an application id, and nothing besides its options");
+        rc = err_set(e, EINVAL,
+                     "--keeper takes one argument besides its options: an application id");
     return rc < 0 ? rc : app_id_parse(k->app_id, &k->cluster_ms, &k->number, e);
 }
 
@@ -268,7 +268,7 @@ static int own_process(struct keeper *k, struct err *e)
         close(null);
     umask(077);
     if (chdir("/") == -1)
-        return err_set(e, errno, "cannot go to '/': %m");
+        return err_set(e, errno, "cannot change the working directory to '/': %m");
     if (getrlimit(RLIMIT_NOFILE, &k->nofile) == 0) {
         struct rlimit most = { k->nofile.rlim_max, k->nofile.rlim_max };
         (void)setrlimit(RLIMIT_NOFILE, &most); /* the master needs one descriptor for each task */

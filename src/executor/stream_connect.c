@@ -55,7 +55,7 @@ static int connect_port(uint32_t port, struct err *e)
     struct sockaddr_in v4 = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
     struct sockaddr_in6 v6 = { .sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port) };
     if (port == 0 || port > UINT16_MAX)
-        return err_set(e, EINVAL, "%u is not a port", port);
+        return err_set(e, EINVAL, "port %u is not a number from 1 to 65535", port);
     v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     v6.sin6_addr = in6addr_loopback;
     int fd = try_connect((const struct sockaddr *)&v4, sizeof v4);

@@ -66,10 +66,11 @@ static int read_metrics(const json_t *obj, const void **out, struct err *e)
     if (!v)
         return 0;
     if (!json_is_object(v))
-        return err_set(e, EINVAL,
-                       "'metrics' is an object of numbers: {\"metrics\": {\"loss\": 0.31}}");
+        return err_set(
+            e, EINVAL,
+            "'metrics' must be an object of numbers, such as {\"metrics\": {\"loss\": 0.31}}");
     if (json_object_size(v) > METRICS_OWN_MAX)
-        return err_set(e, E2BIG, "a task may report %d different metrics", METRICS_OWN_MAX);
+        return err_set(e, E2BIG, "a task may report at most %d different metrics", METRICS_OWN_MAX);
     json_object_foreach(v, name, value)
     {
         rc = metric_name_check(span_of(name), e);
@@ -90,7 +91,7 @@ int task_message_parse(struct span line, struct task_message *out, struct err *e
     json_t *obj = NULL;
     int rc = json_parse("line", line, &obj, e);
     if (rc == 0 && !json_is_object(obj))
-        rc = err_set(e, EINVAL, "a line is one JSON object: {\"step\": 1}");
+        rc = err_set(e, EINVAL, "a line must be one JSON object, such as {\"step\": 1}");
     if (rc == 0)
         rc = read_count(obj, "step", INT64_MAX, &w.has_step, &w.step, e);
     if (rc == 0)

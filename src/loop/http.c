@@ -345,7 +345,7 @@ static void pump(struct http_call *c)
     }
     if (rc < 0) {
         struct err e = { 0 };
-        (void)err_set(&e, -rc, "cannot read what is to be sent to '%s:%u': %m", c->host, c->port);
+        (void)err_set(&e, -rc, "cannot read the content to send to '%s:%u': %m", c->host, c->port);
         fail_soon(c, &e);
     }
 }

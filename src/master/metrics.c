@@ -548,7 +548,7 @@ int metrics_file_text(struct master *m, struct buf *out, struct err *e)
 {
     struct master_metrics *x = m->metrics;
     if (!x || x->file.fd < 0)
-        return err_set(e, ENOENT, "the master keeps no metrics");
+        return err_set(e, ENOENT, "the master has no file of metrics");
     (void)write_changes(x);
     return metrics_file_read(x->file.path, out, e);
 }

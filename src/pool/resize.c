@@ -265,7 +265,8 @@ int resize_waiting(struct pool_client *c, const Tony__ResizeJob *m, struct err *
     struct pool *p = c->pool;
     struct pool_job *j = pool_job_find(p, m->application_id);
     if (c->resizing)
-        return err_set(e, EBUSY, "one resize of this connection is under way already");
+        return err_set(e, EBUSY,
+                       "a resize that was requested on this connection is still under way");
     if (!j) {
         (void)err_set(e, ENOENT, "no job '%s' waits or runs", m->application_id);
         return err_hint(e, "tony list shows the jobs that wait or run");

@@ -211,7 +211,7 @@ static int make_dir(struct pool *p, const char *id, struct span conf_text, struc
         rc = err_set(e, errno, "cannot rename '%s' to '%s': %m", half, dir);
     if (rc < 0) {
         (void)fs_remove_tree(AT_FDCWD, half, NULL); /* if this fails, the next pool removes it */
-        return err_wrap(e, rc, "cannot take the job");
+        return err_wrap(e, rc, "the pool cannot accept the job");
     }
     *out_dir = TAKE(dir);
     return 0;

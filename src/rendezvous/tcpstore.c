@@ -132,7 +132,8 @@ static int add_counted(struct tcpstore *s, struct buf *b, const void *p, size_t 
     size_t cap = b->cap;
     int rc = n > b->cap - b->len ? store_room(s, n, e) : 0;
     if (rc == 0 && buf_add(b, p, n) < 0)
-        rc = err_set(e, ENOBUFS, "a client of torch's store has more than %d bytes to read",
+        rc = err_set(e, ENOBUFS,
+                     "a client of torch's store does not read: more than %d bytes wait for it",
                      TCPSTORE_MESSAGE_MAX);
     s->used += b->cap - cap;
     return rc;

@@ -106,8 +106,8 @@ static int limit_total(const struct runtime *rt, const struct rt_input *in, stru
         return 0;
     size_t growing = size_of_growing(rt, env);
     (void)err_set(e, E2BIG,
-                  "the addresses of all tasks do not fit into the environment: framework '%s' "
-                  "needs %.*s and the like with %zu bytes, and the other variables leave %zu",
+                  "the addresses of all tasks do not fit into the environment: the variables of "
+                  "framework '%s', such as %.*s, need %zu bytes, and the others leave %zu",
                   rt->name, (int)strcspn(env->v[at], "="), env->v[at], growing,
                   max - (total - growing));
     return err_hint(e, USE_THE_FILE);

@@ -172,7 +172,7 @@ static int read_number(struct reader *r, struct span name, const struct span *wo
             continue;
         if (n != 1)
             return at_line(r,
-                           err_set(r->e, EINVAL, "%s: there must be one number", numbers[i].name));
+                           err_set(r->e, EINVAL, "%s: needs exactly one number", numbers[i].name));
         return read_real(r, words[0], numbers[i].name, numbers[i].min, SECONDS_MAX, numbers[i].out);
     }
     return 0;
@@ -197,7 +197,7 @@ static int read_setting(struct reader *r, struct span line)
     if (span_eqs(name, "las"))
         return read_levels(r, words + 1, n);
     if (span_eqs(name, "theta") && n != 2)
-        return at_line(r, err_set(r->e, EINVAL, "theta: there must be two numbers"));
+        return at_line(r, err_set(r->e, EINVAL, "theta: needs exactly two numbers"));
     if (span_eqs(name, "theta")) {
         int rc = read_real(r, words[1], "theta", 0, 1, &r->t->theta1);
         return rc < 0 ? rc : read_real(r, words[2], "theta", 0, 1, &r->t->theta2);
@@ -251,8 +251,8 @@ static int read_job(struct reader *r, const struct span *fields, size_t n)
     struct trace_job job = { 0 };
     int64_t any = 0;
     if (n != n_types + 8)
-        return at_line(r, err_set(r->e, EINVAL, "there are %zu fields, and there must be %" PRIu32,
-                                  n, n_types + 8));
+        return at_line(r, err_set(r->e, EINVAL, "the line has %zu fields, but needs %" PRIu32, n,
+                                  n_types + 8));
     if (fields[0].len == 0 || fields[0].len > 200 || span_has_control(fields[0]) ||
         !span_utf8(fields[0], NULL))
         return at_line(r, err_set(r->e, EINVAL, "id: must have 1 to 200 bytes of text"));

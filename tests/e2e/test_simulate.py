@@ -121,7 +121,7 @@ def rows_with_note(trace, policies):
     ("# resources cores\n# nodes 1 4\n# horizon_s nan\n", "t.csv:3: horizon_s: 'nan' is not a number"),
     ("# resources cores\n# nodes 1 4\n# las 5 5\n", "t.csv:3: las: the levels do not rise"),
     ("# resources cores\n# nodes 1 4\nid,cores\n", "t.csv:3: the columns must be id,arrival_s"),
-    (HEAD + "a,0,1,1,1,4,3,100\n", "t.csv:4: there are 8 fields, and there must be 9"),
+    (HEAD + "a,0,1,1,1,4,3,100\n", "t.csv:4: the line has 8 fields, but needs 9"),
     (HEAD + "a,0,1,1,1,4,5,100,1\n", "t.csv:4:"),
     (HEAD + "a,0,0,1,1,4,3,100,1\n", "t.csv:4: the job demands nothing"),
     (HEAD + "a,0,1,1,1,4,3,inf,1\n", "t.csv:4: duration_s: 'inf' is not a number"),

@@ -77,7 +77,7 @@ def test_a_needed_variable_that_is_too_long_fails_the_task(short):
     app = short.submit(path)
     assert short.run("wait", app, timeout=60).returncode == 1
     doc = short.status(app)
-    assert "framework 'tensorflow' needs TF_CONFIG and the like with" in doc["message"], doc["message"]
+    assert "framework 'tensorflow', such as TF_CONFIG, need" in doc["message"], doc["message"]
     why = " ".join(short.ok("why", app).split())
     assert "longer than Linux takes" in why and "TONY_SPEC_FILE" in why and "--help" not in why, why
     r = short.run("run", path, "--conf", "tony.application.addresses-in-environment=false", timeout=60)

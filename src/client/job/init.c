@@ -209,7 +209,7 @@ static int save(struct client *c, const char *path, const struct buf *text, stru
     int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (options_has(&c->o, OPT_FORCE) ? O_TRUNC : O_EXCL);
     AUTO(close_p) int fd = open(path, flags, 0666);
     if (fd == -1 && errno == EEXIST) {
-        (void)err_set(e, EEXIST, "'%s' is there already", path);
+        (void)err_set(e, EEXIST, "cannot write '%s': the file exists", path);
         return err_hint(e, "name another file, or replace it by --force");
     }
     if (fd == -1)

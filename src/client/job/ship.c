@@ -370,7 +370,7 @@ int ship_collect(struct cluster_job *j, struct err *e)
         rc = check_names(j, e);
     if (rc < 0 || j->n_items <= JOB_FILE_SHIP_MAX)
         return rc;
-    (void)err_set(e, E2BIG, "the job ships %zu files and directories, and at most %d are taken",
-                  j->n_items, JOB_FILE_SHIP_MAX);
+    (void)err_set(e, E2BIG, "the job ships %zu files and directories; the limit is %d", j->n_items,
+                  JOB_FILE_SHIP_MAX);
     return err_hint(e, "put them into one directory, and ship that");
 }

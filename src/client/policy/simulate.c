@@ -296,7 +296,9 @@ int cmd_simulate(struct client *c)
     if (rc == -ENOENT)
         return client_fail(EXIT_CLUSTER, &e);
     if (rc == 0 && policies.real && !history)
-        rc = err_set(&e, EINVAL, "the policy 'real' is what happened, so it needs --from-history");
+        rc =
+            err_set(&e, EINVAL,
+                    "the policy 'real' shows what the pool really did, so it needs --from-history");
     if (rc == 0)
         rc = option_number(c, OPT_SEED, 0, INT64_MAX, &seed, &e);
     if (rc == 0 && charts_list)

@@ -82,7 +82,7 @@ int yarn_role_types(const struct cluster_job *j, const char *role, uint32_t gpus
                    span_eqs(name, "vcores")) {
             rc = err_set(e, EINVAL, "%s: '%.*s' cannot be set here, because it has its own key",
                          job_origin(j, key), (int)name.len, name.p);
-            err_hint(e, "tony.%s.gpus, .memory and .vcores", role);
+            err_hint(e, "set tony.%s.gpus, .memory or .vcores instead", role);
         } else if (n > 0) {
             rc = strv_pushf(out, "%.*s=%lld", (int)name.len, name.p, (long long)n);
         }
@@ -118,7 +118,7 @@ int yarn_tags(const struct cluster_job *j, struct strv *out, struct err *e)
     if (out->n > TAGS_MAX) {
         (void)err_set(e, EINVAL, "%s: '%s' has %zu tags; YARN allows at most %d",
                       job_origin(j, key), key, out->n, TAGS_MAX);
-        return err_hint(e, "remove some of them");
+        return err_hint(e, "name at most %d tags", TAGS_MAX);
     }
     for (size_t i = 0; i < out->n; i++) {
         char *tag = out->v[i];

@@ -149,7 +149,7 @@ static void stat_done(const struct files_result *r, const struct err *e, void *a
         x->size = r->stats->length;
         x->mtime_ms = r->stats->mtime_ms;
     } else if (e->num == ENOENT && x->optional) {
-        (void)strv_pushf(&k->s->notes, "%s: '%s' is not there; left out", x->origin, x->path);
+        (void)strv_pushf(&k->s->notes, "%s: '%s' does not exist; left out", x->origin, x->path);
         err_clear(&err);
     } else {
         if (e->num == ENOENT)
