@@ -4,11 +4,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
-#include <linux/fs.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
@@ -202,29 +200,11 @@ static void record_cgroups(struct keeper *k)
 
 /* ---- start ---- */
 
-/*
- * Tell ext4 that the directories below this one are unrelated. Then it puts each job into another
- * region of the disk, chosen by its name. By default it puts all jobs near each other. Without a
- * journal it then skips, one by one, the inodes that were removed there within the last minutes:
- * after old jobs were removed, each log file takes up to ten times as long. Other file systems
- * refuse this, which does not matter.
- */
-static void spread_below(const char *dir)
-{
-    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int flags = 0;
-    if (fd >= 0 && ioctl(fd, FS_IOC_GETFLAGS, &flags) == 0 && !(flags & FS_TOPDIR_FL)) {
-        flags |= FS_TOPDIR_FL;
-        (void)ioctl(fd, FS_IOC_SETFLAGS, &flags);
-    }
-    if (fd >= 0)
-        close(fd);
-}
-
 static void make_job_dirs(const struct keeper *k)
 {
     static const char *const names[] = { "containers", "logs" };
-    spread_below(k->paths.jobs); /* takes effect for later jobs */
+    if (k->kind == KEEPER_HEAD)           /* the pool does that for its jobs */
+        fs_spread_below(k->paths.jobs); /* takes effect for later jobs */
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         AUTO(free_p) char *dir = str_printf("%s/%s", k->job_dir, names[i]);
         if (dir)

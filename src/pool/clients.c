@@ -291,6 +291,7 @@ static void clients_submitted(struct submission *s, const struct err *e)
         f.submitted = &m;
         send(c, &f);
     }
+    ready_dir_make(p); /* for the next job */
     pool_check_idle(p);
 }
 

@@ -210,6 +210,11 @@ struct pool {
     bool adopts;   /* the pool is a subreaper: orphans of dead keepers become its children */
     bool stopping; /* the pool accepts no job and exits once the last one has ended */
     bool ended;    /* the loop is being closed: start nothing */
+    struct {
+        char *dir; /* NULL = there is none */
+        uint32_t n_made;
+        bool busy; /* a thread makes it */
+    } ready;       /* ready_dir.c */
     struct http_server *page; /* NULL = there is none */
     struct scrape *scrape;    /* the answer of the page that is being made; NULL = none is */
     char *executor, *master;  /* paths of the programs; NULL until first used */
@@ -311,6 +316,16 @@ int submit_take_figures(struct pool_job *j, const struct job_spec *spec, struct 
 int submit_check_size(const struct pool *p, const struct job_spec *spec, struct err *e);
 int submit_check_files(uint32_t n_containers, struct err *e);
 int submit_mark_owned(const struct pool_job *j); /* the file `owned`, which the master reads */
+
+/* ready_dir.c */
+void ready_dir_make(struct pool *p); /* on a thread, unless there is one */
+/* Move it to path. false: there is none, or it cannot be moved. */
+bool ready_dir_take(struct pool *p, const char *path);
+void ready_dir_done(struct pool *p);
+/* Make a job's directory with the files that each job has. */
+int job_dir_make(const char *dir, struct err *e);
+/* Add a file to it. */
+int job_dir_write(const char *dir, const char *name, const void *bytes, size_t n, struct err *e);
 
 /* hooks.c */
 /* Start a process for the call at the end of a job, if one is due. only: of this job; NULL = of

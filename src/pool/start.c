@@ -423,6 +423,7 @@ static int open_all(struct pool *p, struct err *e)
               f_int("vcores", p->machine.vcores), f_int("gpus", p->machine.n_gpus),
               f_str("cgroup", p->machine.cgroup));
     loop_timer_set(p->look, clock_mono_ms() + LOOK_MS);
+    fs_spread_below(p->paths.jobs);
     boot_read(p);
     int rc = sharing_init(p, e);
     if (rc == 0)
@@ -481,6 +482,7 @@ static int serve(struct pool *p, struct options *o, struct err *e)
     pool_admit(p);
     pool_check_idle(p);
     tidy_begin(p);
+    ready_dir_make(p);
     (void)loop_run(p->loop);
     close_all(p);
     log_event(LOG_INFO, "pool.ended");
@@ -494,6 +496,7 @@ static void pool_done(struct pool *p)
         pool_job_remove(p->jobs.v[p->jobs.n - 1]);
     sweep_done(p);
     loop_free(p->loop);
+    ready_dir_done(p);
     sharing_done(p);
     children_free(p);
     vec_done(&p->jobs);

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,7 +13,6 @@
 
 enum {
     CONF_MAX = 8 << 20, /* bytes of job.conf: twice the limit of a job file (4 MiB) */
-    KEY_BYTES = 32,
 };
 
 /* ---- the needs of a job ---- */
@@ -166,36 +164,16 @@ static int next_number(struct pool *p, uint32_t *out, struct err *e)
     return 0;
 }
 
-static int write_file(const char *dir, const char *name, const void *bytes, size_t n, struct err *e)
+static int fill_dir(struct pool *p, const char *dir, struct span conf_text, struct span secrets,
+                    bool owned, struct err *e)
 {
-    AUTO(free_p) char *path = fs_join(dir, name);
-    if (!path)
-        return no_memory(e);
-    AUTO(close_p) int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    int rc = fd == -1 ? -errno : fs_write_all(fd, bytes, n);
-    return rc < 0 ? err_set(e, -rc, "cannot write '%s': %m", path) : 0;
-}
-
-static int fill_dir(const char *dir, struct span conf_text, struct span secrets, bool owned,
-                    struct err *e)
-{
-    unsigned char key[KEY_BYTES];
-    if (mkdir(dir, 0700) == -1)
-        return err_set(e, errno, "cannot make directory '%s': %m", dir);
-    if (getrandom(key, sizeof key, 0) != sizeof key)
-        return err_set(e, EIO, "cannot make a key for the job");
-    int rc = write_file(dir, "job.conf", conf_text.p, conf_text.len, e);
+    int rc = ready_dir_take(p, dir) ? 0 : job_dir_make(dir, e);
     if (rc == 0)
-        rc = write_file(dir, "key", key, sizeof key, e);
+        rc = job_dir_write(dir, "job.conf", conf_text.p, conf_text.len, e);
     if (rc == 0 && secrets.len)
-        rc = write_file(dir, SECRETS_FILE, secrets.p, secrets.len, e);
-    /* submission_sync() makes the name of this file durable. So the master need not sync the
-     * directory before it reports the verdict. */
-    if (rc == 0)
-        rc = write_file(dir, "journal", "", 0, e);
+        rc = job_dir_write(dir, SECRETS_FILE, secrets.p, secrets.len, e);
     if (rc == 0 && owned)
-        rc = write_file(dir, "owned", "", 0, e);
-    explicit_bzero(key, sizeof key);
+        rc = job_dir_write(dir, "owned", "", 0, e);
     return rc;
 }
 
@@ -206,7 +184,7 @@ static int make_dir(struct pool *p, const char *id, struct span conf_text, struc
     AUTO(free_p) char *half = str_printf("%s/.new-%s", p->paths.jobs, id);
     if (!dir || !half)
         return no_memory(e);
-    int rc = fill_dir(half, conf_text, secrets, owned, e);
+    int rc = fill_dir(p, half, conf_text, secrets, owned, e);
     if (rc == 0 && rename(half, dir) == -1)
         rc = err_set(e, errno, "cannot rename '%s' to '%s': %m", half, dir);
     if (rc < 0) {
