@@ -56,7 +56,7 @@ $(BUILD)/build.ninja:
 
 check: ## install what the tests need, build, and run the tests (those of SUITES="unit e2e"; SLOW=1: the slow ones, too)
 	@tools/install-deps check
-	@case "$(SUITES)" in "" | *frameworks*) tools/install-frameworks main mxnet $(if $(SLOW),airflow jupyter) || true ;; esac # if it fails, its tests say what is missing
+	@case "$(SUITES)" in "" | *frameworks*) tools/install-frameworks main mxnet types $(if $(SLOW),airflow jupyter) || true ;; esac # if it fails, its tests say what is missing
 	@$(MAKE) --no-print-directory TESTS=enabled compile
 	@$(PYTHON) tools/check --build $(BUILD) $(check_options) $(addprefix --only ,$(SUITES))
 

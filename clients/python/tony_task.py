@@ -22,21 +22,22 @@ import math
 import os
 import socket
 import sys
+from typing import Any, Mapping, Optional, SupportsFloat, Union
 
 
-def resume_path():
+def resume_path() -> Optional[str]:
     """The path of the checkpoint to resume from, or None."""
     return os.environ.get("TONY_CHECKPOINT")
 
 
-def resume_step():
+def resume_step() -> int:
     """The step of that checkpoint, or 0."""
     return int(os.environ.get("TONY_CHECKPOINT_STEP", "0"))
 
 
 class Task:
-    def __init__(self, name):
-        self._socket = None
+    def __init__(self, name: Optional[str]) -> None:
+        self._socket: Optional[socket.socket] = None
         self._heard = b""
         self._unsaid = b""  # the report of a checkpoint that the socket did not accept
         self._stop = False
@@ -49,7 +50,7 @@ class Task:
         except OSError:
             self._socket = None
 
-    def _say(self, **words):
+    def _say(self, **words: Any) -> None:
         if not self._socket:
             return
         line = json.dumps(words).encode() + b"\n"
@@ -62,7 +63,7 @@ class Task:
         except OSError:
             self._socket = None
 
-    def _listen(self):
+    def _listen(self) -> None:
         while self._socket:
             try:
                 data = self._socket.recv(4096)
@@ -78,34 +79,34 @@ class Task:
         for line in lines:
             self._stop = self._stop or json.loads(line).get("stop", False)
 
-    def progress(self, step, total=None):
+    def progress(self, step: int, total: Optional[int] = None) -> None:
         self._say(step=step, **({} if total is None else {"total": total}))
 
-    def checkpoint(self, step, path, parts=None):
+    def checkpoint(self, step: int, path: Union[str, "os.PathLike[str]"], parts: Optional[int] = None) -> None:
         """Call it when the checkpoint is complete. parts: how many tasks must report their part of it."""
         self._say(step=step, checkpoint=os.path.abspath(path), **({} if parts is None else {"parts": parts}))
 
-    def metrics(self, values=None, **more):
+    def metrics(self, values: Optional[Mapping[str, SupportsFloat]] = None, **more: SupportsFloat) -> None:
         """Numbers about the training: metrics(loss=0.31), or metrics({"val/loss": 0.31}) for names with other characters."""
         numbers = {name: float(value) for name, value in {**(values or {}), **more}.items()}
         numbers = {name: value for name, value in numbers.items() if math.isfinite(value)}  # JSON has no others
         if numbers:
             self._say(metrics=numbers)
 
-    def tensorboard(self, url):
+    def tensorboard(self, url: str) -> None:
         self._say(tensorboard=url)
 
-    def ready(self):
+    def ready(self) -> None:
         """This task is ready: tasks of roles that wait for it may start."""
         self._say(ready=True)
 
-    def should_stop(self):
+    def should_stop(self) -> bool:
         """Has tony asked this task to save a checkpoint and end? Costs one system call."""
         self._listen()
         return self._stop
 
 
-def connect():
+def connect() -> Task:
     return Task(os.environ.get("TONY_TASK_SOCKET"))
 
 

@@ -162,7 +162,8 @@ class Job:
 
     def why(self) -> Mapping[str, Any]:
         """What went wrong first and what to do, or what the job waits for (docs/json.md, "why")."""
-        return self._ask("why")
+        doc: Mapping[str, Any] = self._ask("why")
+        return doc
 
     def wait(self, timeout: float | None = None, check: bool = True) -> Status:
         """Wait until the job is over, and return its final status. check: raise JobFailed if it did not succeed.
@@ -208,7 +209,8 @@ class Job:
 
     def resize(self, **roles: int) -> Mapping[str, Any]:
         """job.resize(worker=8): ask for another number of tasks."""
-        return self._ask("resize", *(f"{role}={n}" for role, n in roles.items()))
+        doc: Mapping[str, Any] = self._ask("resize", *(f"{role}={n}" for role, n in roles.items()))
+        return doc
 
     def stop(self, checkpoint: bool = False) -> None:
         """Stop the job and wait for its end. checkpoint: its tasks may save a checkpoint first."""
@@ -219,7 +221,7 @@ class Job:
         _program.text(["kill", self.application_id, *self._where], ended=_program.JOB_ENDED)
 
 
-def submit(job: str | os.PathLike | Mapping[str, Any], *, conf: Mapping[str, Any] | None = None, cluster: str | None = None) -> Job:
+def submit(job: str | os.PathLike[str] | Mapping[str, Any], *, conf: Mapping[str, Any] | None = None, cluster: str | None = None) -> Job:
     """Submit a job file, or a dict with the content of one. conf: further keys, which win over the file.
 
     In a dict, a relative `src` means a directory below the present one. TonyError with code 2: the job was

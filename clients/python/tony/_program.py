@@ -62,14 +62,16 @@ def following(args: Sequence[str], put: Callable[[str | None], None]) -> Iterato
     """Run `tony ARGS`, and put each line that it prints, then None. The value is a function that raises TonyError
     if the command has failed. The command is ended with the context."""
     p = subprocess.Popen([program(), *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert p.stdout and p.stderr  # both are pipes
+    stdout, stderr = p.stdout, p.stderr
     said: list[bytes] = []
 
     def read() -> None:
-        for line in p.stdout or ():
+        for line in stdout:
             put(line.decode(errors="replace"))
         put(None)
 
-    readers = [threading.Thread(target=read, daemon=True), threading.Thread(target=lambda: said.append(p.stderr.read()), daemon=True)]
+    readers = [threading.Thread(target=read, daemon=True), threading.Thread(target=lambda: said.append(stderr.read()), daemon=True)]
 
     def check() -> None:
         if p.wait() != 0:
@@ -85,10 +87,10 @@ def following(args: Sequence[str], put: Callable[[str | None], None]) -> Iterato
         p.wait()
         for reader in readers:
             reader.join()
-        p.stdout.close()
-        p.stderr.close()
+        stdout.close()
+        stderr.close()
 
 
 def version() -> str:
     """The version of the program."""
-    return document(["version"])["version"]
+    return str(document(["version"])["version"])

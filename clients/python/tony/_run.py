@@ -11,9 +11,11 @@ import sys
 import tempfile
 import zlib
 from pathlib import Path
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Mapping, Sequence, TypeVar
 
 from . import _job, _program, _worker
+
+R = TypeVar("R")
 
 
 class RemoteError(Exception):
@@ -34,10 +36,10 @@ def _read_result(text: str, task: str) -> Any:
     return pickle.loads(zlib.decompress(base64.b64decode(packed)))
 
 
-def run(fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, *, workers: int = 1,
+def run(fn: Callable[..., R], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, *, workers: int = 1,
         memory: str = "1g", vcores: int = 1, gpus: int = 0, framework: str = "generic", python: str = sys.executable,
         name: str | None = None, env: Mapping[str, str] | None = None, conf: Mapping[str, Any] | None = None,
-        cluster: str | None = None) -> list[Any]:
+        cluster: str | None = None) -> list[R]:
     """Call fn(*args, **kwargs) in each of `workers` tasks, and return their results in the order of the tasks.
 
     Each task has the environment of `framework`: with "pytorch" RANK, WORLD_SIZE and so on. The function and its
@@ -62,7 +64,7 @@ def submit(fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str
            name: str | None = None, env: Mapping[str, str] | None = None, conf: Mapping[str, Any] | None = None,
            cluster: str | None = None) -> _job.Job:
     """Submit the job of run()."""
-    import cloudpickle
+    import cloudpickle  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
     with tempfile.TemporaryDirectory(prefix="tony-run-") as folder:
         src = Path(folder, "src")

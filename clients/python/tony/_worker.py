@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The program of a task of tony.run(). It is sent along as tony_worker.py, with the pickled call."""
 
+from __future__ import annotations
+
 import base64
 import pickle
 import sys
@@ -15,19 +17,19 @@ LINE = 4096  # characters of base64 in a line
 class Raised:
     """Stands for the result if the function has raised an exception."""
 
-    def __init__(self, message, text):
+    def __init__(self, message: str, text: str) -> None:
         self.message, self.traceback = message, text
 
 
-def packed(value):
+def packed(value: bytes) -> str:
     data = base64.b64encode(zlib.compress(value, 1)).decode()
     return "\n".join(data[i:i + LINE] for i in range(0, len(data), LINE))
 
 
-def main():
+def main() -> int:
     # Here the class has to be that of the package, since the reader imports it from there.
     Raised.__module__ = "tony._worker"
-    import cloudpickle  # sent along, beside this file
+    import cloudpickle  # type: ignore[import-untyped,import-not-found,unused-ignore]  # sent along, beside this file
 
     try:
         with open("call.pickle", "rb") as f:
@@ -44,12 +46,12 @@ def main():
     return code
 
 
-def raised_pickle(message, text):
+def raised_pickle(message: str, text: str) -> bytes:
     """What pickle writes for tony._worker.Raised(message, text), without importing that module."""
     import types
 
     package, module = types.ModuleType("tony"), types.ModuleType("tony._worker")
-    module.Raised, package._worker = Raised, module
+    vars(module)["Raised"], vars(package)["_worker"] = Raised, module
     sys.modules.setdefault("tony", package)
     sys.modules["tony._worker"] = module
     return pickle.dumps(Raised(message, text))
