@@ -11,6 +11,7 @@
 #include "pool/pool_int.h"
 #include "proto/tony.pb-c.h"
 #include "storage/alive.h"
+#include "storage/gpulock.h"
 
 enum {
     READY_LIMIT_MS = 10000, /* a keeper that does not listen after this time is killed */
@@ -88,6 +89,7 @@ static void set_fatal(struct pool_job *j, const char *what, const char *log)
     char log_line[256];
     copy_telling_line(j, log, log_line, sizeof log_line);
     free(j->fatal);
+    free(j->held);
     j->fatal = log_line[0]
                    ? str_printf("%s: %s", what, log_line)
                    : str_dup(what); /* no memory: NULL, and the keeper is started once more */
@@ -396,8 +398,21 @@ static void abort_job(struct pool_job *j)
     pool_job_abort(j, &ev);
 }
 
+/* Another pool, perhaps of another user, claims a GPU of the job: say which process. NULL: the
+ * claim is gone meanwhile. */
+static char *gpu_held(const struct pool_job *j)
+{
+    struct err e = { 0 };
+    for (uint32_t i = 0; i < j->needs.gpus; i++)
+        if (gpulock_holder(gpulock_dir(), j->gpus[i], &e))
+            return str_dup(e.msg);
+    return NULL;
+}
+
 static void wait_for_gpus(struct pool_job *j)
 {
+    free(j->held);
+    j->held = gpu_held(j);
     log_event(LOG_WARN, "job.gpus_taken", f_str("job", j->id), f_int("again_in_ms", GPU_PAUSE_MS));
     j->phase = PH_WAITING;
     j->gpus_known = false;

@@ -112,6 +112,7 @@ struct pool_job {
     /* While the job waits: */
     bool owned;              /* the job ends if its client goes away */
     int64_t not_before_ms;   /* other pools use its GPUs: try again at this time; 0 = at once */
+    char *held;              /* which of them, in words; NULL = unknown, or no other pool does */
     struct loop_timer *away; /* fires when its client has been away for client_away_ms */
     int64_t allocation_ms;   /* the longest time that the job may wait; 0 = no limit */
     int64_t waited_ms;       /* how long it had waited when this pool took it over */

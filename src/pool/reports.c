@@ -152,6 +152,10 @@ int report_waiting(const struct pool_job *j, bool full, struct buf *out)
         (void)buf_addf(out, ",\"free\":{\"memory_mib\":%llu,\"gpus\":%u},\"place\":%u,",
                        (unsigned long long)j->pool->left.memory_mib, j->pool->left.gpus, j->place);
         add_str(out, "behind", j->behind);
+        if (j->held && clock_mono_ms() < j->not_before_ms) {
+            (void)buf_addc(out, ',');
+            add_str(out, "held", j->held);
+        }
         sharing_add_result(j->pool, j->id, out);
         (void)buf_adds(out, "}}");
     }

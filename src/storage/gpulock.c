@@ -174,6 +174,15 @@ static int refuse(uint32_t index, const struct claim *c, struct err *e)
                          (unsigned)c->uid, process);
 }
 
+bool gpulock_holder(const char *dir, uint32_t index, struct err *e)
+{
+    struct claim c;
+    bool held = find_claim(dir, index, NULL, &c);
+    if (held)
+        (void)refuse(index, &c, e);
+    return held;
+}
+
 int gpulock_take(const char *dir, uint32_t index, struct err *e)
 {
     AUTO(close_p) int at = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

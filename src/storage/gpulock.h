@@ -30,6 +30,8 @@ int gpulock_take(const char *dir, uint32_t index, struct err *e);
 void gpulock_release(int *fd);
 /* Does any process claim the device? */
 bool gpulock_is_held(const char *dir, uint32_t index);
+/* The same; if so, e says whose claim it is, with the words of gpulock_take(). */
+bool gpulock_holder(const char *dir, uint32_t index, struct err *e);
 /* Set the times of all claims of this user to now: programs that clean /tmp remove old files. */
 void gpulock_refresh(const char *dir);
 

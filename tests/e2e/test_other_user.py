@@ -14,95 +14,19 @@ import sys
 
 import pytest
 from conftest import NOBODY, wait_until
+from lib_attack import ATTACK, CLAIM, FIRST_BYTES, LISTEN, OWN, plan_text, worked
 from lib_jobs import Gated, lab, make_lab  # noqa: F401 (fixtures)
+from test_gpu import fake_nvml
 
 OTHER = NOBODY - 1
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as two users")
 
-# Runs as the other user. Prints all that worked, as a JSON list of sentences; nothing should work.
-ATTACK = r'''
-import json, os, socket, subprocess, sys
-plan = json.load(sys.stdin)
-worked = []
-
-def attempt(what, do):
-    try:
-        found = do()
-    except (OSError, subprocess.SubprocessError):
-        return
-    if found:
-        worked.append(f"{what}: {found!r}")
-
-def read(path):
-    with open(path, "rb") as f:
-        return f.read(100) or "empty"
-
-def append(path):
-    with open(path, "ab") as f:
-        return "opened"
-
-def unix(path):
-    with socket.socket(socket.AF_UNIX) as s:
-        s.settimeout(20)
-        s.connect(path)
-        s.sendall(b'{"step":4711,"total":4711}\n')
-        return s.recv(100)
-
-def tcp(port, text):
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as s:
-        s.sendall(text)
-        return s.recv(100)
-
-def steal(port):
-    with socket.socket() as s:
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        s.bind(("127.0.0.1", port))
-        s.listen()
-        return "bound"
-
-for directory in plan["directories"]:
-    attempt(f"list {directory}", lambda: os.listdir(directory))
-    attempt(f"make a file in {directory}", lambda: append(os.path.join(directory, "mine")))
-for path in plan["files"]:
-    attempt(f"read {path}", lambda: read(path))
-    attempt(f"write {path}", lambda: append(path))
-    attempt(f"remove {path}", lambda: os.unlink(path) or "removed")
-for path in plan["sockets"]:
-    attempt(f"connect {path}", lambda: unix(path))
-for name in plan["abstract"]:
-    attempt(f"connect @{name}", lambda: unix("\0" + name))
-for port in plan["ports"]:
-    for text in plan["texts"]:
-        attempt(f"connect {port}", lambda: tcp(port, text.encode()))
-    attempt(f"bind {port}", lambda: steal(port))
-for pid in plan["pids"]:
-    for file in ("environ", "mem", "maps"):
-        attempt(f"/proc/{pid}/{file}", lambda: read(f"/proc/{pid}/{file}"))
-    attempt(f"/proc/{pid}/fd", lambda: os.listdir(f"/proc/{pid}/fd"))
-    for signal in (1, 9, 15):
-        attempt(f"kill -{signal} {pid}", lambda: os.kill(pid, signal) or "sent")
-    attempt(f"secrets in the command line of {pid}",
-            lambda: [word for word in plan["secrets"] if word.encode() in read_all(f"/proc/{pid}/cmdline")])
-for argv in plan["commands"]:
-    r = subprocess.run(argv, capture_output=True, text=True, timeout=60)
-    if r.returncode == 0 or plan["application"] in r.stdout:
-        worked.append(f"{argv}: {r.returncode} {r.stdout} {r.stderr}")
-print(json.dumps(worked))
-'''.replace("def append", '''def read_all(path):
-    with open(path, "rb") as f:
-        return f.read()
-
-def append''')
-
-
 def attack(**plan):
-    none = {key: [] for key in ("directories", "files", "sockets", "abstract", "ports", "texts", "pids", "secrets", "commands")}
-    r = subprocess.run([sys.executable, "-c", ATTACK], input=json.dumps({**none, "application": "application_", **plan}),
-                       capture_output=True, text=True, timeout=100, user=OTHER, group=OTHER, extra_groups=[], cwd="/")
+    r = subprocess.run([sys.executable, "-c", ATTACK], input=plan_text(**plan), capture_output=True, text=True, timeout=100,
+                       user=OTHER, group=OTHER, extra_groups=[], cwd="/")
     assert r.returncode == 0, r.stderr
-    return json.loads(r.stdout)
+    return worked(r.stdout)
 
 
 @pytest.fixture
@@ -132,13 +56,13 @@ def test_files_sockets_and_processes_of_a_job(victim):
     directories = [victim.home, *[p for p in victim.home.rglob("*") if p.is_dir()], *{p.parent for p in sockets}]
     tony = ["env", f"TONY_HOME={victim.home}", f"XDG_RUNTIME_DIR={victim.base}/run", f"{victim.bin}/tony"]
     key = (live / "key").read_bytes().hex()
-    worked = attack(
+    did = attack(
         files=list(map(str, files)), sockets=list(map(str, sockets)), directories=list(map(str, directories)),
         pids=[p.pid for p in victim.processes_all()], secrets=["correct horse", key],
         commands=[tony + argv for argv in (["list"], ["status", job.app], ["logs", job.app], ["why", job.app], ["kill", job.app],
                                            ["wait", job.app], ["pool", "status"], ["pool", "stop", "--force"],
                                            ["exec", job.app, "worker:0", "--", "id"])])
-    assert not worked, "\n".join(worked)
+    assert not did, "\n".join(did)
     job.release_all()
     job.over()
     job.started_once()
@@ -160,19 +84,6 @@ def test_the_socket_of_a_task(victim):
     victim.settled()
 
 
-PUT = "PUT /s/k HTTP/1.1\r\nContent-Length: 5\r\n\r\nwrong"
-GET = "GET /s/k HTTP/1.1\r\n\r\n"
-FIRST_BYTES = [PUT, GET, "DELETE /s/k HTTP/1.1\r\n\r\n", "cmd=initack pmiid=0\n", "\x00\x01\x00\x00\x00\x00\x00\x00\x00k"]
-
-OWN = """
-import socket, sys
-for text in ("PUT /s/k HTTP/1.1\\r\\nContent-Length: 5\\r\\n\\r\\nright", "GET /s/k HTTP/1.1\\r\\n\\r\\n"):
-    with socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=20) as s:
-        s.sendall(text.encode())
-        print(s.makefile().read())
-"""
-
-
 @pytest.mark.parametrize("framework,variable", [("horovod", "HOROVOD_GLOO_RENDEZVOUS_PORT"), ("pytorch", "MASTER_PORT"), ("mpi", "PMI_PORT")])
 def test_the_server_of_the_ranks(victim, framework, variable):
     """Another user gets no answer, so they can neither take a rank, nor abort the job, nor read or change a key."""
@@ -180,8 +91,8 @@ def test_the_server_of_the_ranks(victim, framework, variable):
     wait_until(lambda: (job.dir / "port0").exists() and (job.dir / "port1").exists(), "the tasks know the port")
     port = (job.dir / "port1").read_text().strip().rsplit(":", 1)[-1]
     assert port.isdigit(), port
-    worked = attack(ports=[int(port)], texts=FIRST_BYTES)
-    assert not worked, worked
+    did = attack(ports=[int(port)], texts=FIRST_BYTES)
+    assert not did, did
     if framework == "horovod":
         own = [sys.executable, "-c", OWN, port]
         said = subprocess.run(own, capture_output=True, text=True, timeout=60, **victim.user).stdout
@@ -269,22 +180,6 @@ def test_the_name_of_the_runtime_directory_is_taken(victim):
     assert r.stdout.count("SUCCEEDED") >= 2 and f"/tmp/tony-{NOBODY}-" in r.stdout, r.stdout
 
 
-# Listens at a port that another user has reserved. $1: the port. Prints a line for each connection, with what it sent.
-LISTEN = """
-import socket, sys
-with socket.socket() as s:
-    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    s.bind(("127.0.0.1", int(sys.argv[1])))
-    s.listen()
-    print("bound", flush=True)
-    while True:
-        c, _ = s.accept()
-        print("connected", c.recv(100), flush=True)
-        c.sendall(b"welcome")
-        c.close()
-"""
-
-
 def test_a_port_that_another_user_has_taken(victim):
     """
     A port is reserved for a task by a socket that lets the task bind it, too, and the kernel lets another user do the
@@ -342,3 +237,26 @@ def test_a_user_whom_only_the_name_service_knows(victim):
         assert r.returncode == 0, r.stderr
     summaries = [json.loads(p.read_text()) for p in (base / "home/history").glob("*/summary*")]
     assert [s["user"] for s in summaries] == ["alice"], summaries
+
+
+def test_a_gpu_that_another_user_claims(make_lab, tmp_path):  # noqa: F811
+    """The job waits, and says which process of whom it waits for."""
+    for directory in (tmp_path, *tmp_path.parents):
+        if directory.stat().st_uid == os.geteuid() and directory != directory.parent:
+            directory.chmod(directory.stat().st_mode | 0o711)
+    tmp_path.chmod(0o1777)
+    lab = make_lab(as_nobody=True, TONY_NVML=fake_nvml(), FAKE_GPUS="2", TONY_GPU_LOCKS=str(tmp_path))  # noqa: F811
+    thief = subprocess.Popen([sys.executable, "-c", CLAIM, "1", str(tmp_path)], stdout=subprocess.PIPE, text=True,
+                             user=OTHER, group=OTHER, extra_groups=[], cwd="/")
+    try:
+        pid = thief.stdout.readline().strip()
+        app = lab.submit(lab.workers("true", n=2, role={"gpus": 1}))
+        text = f"GPU 1 is used by another job of this machine (user {OTHER}, process {pid})"
+        for command in ("status", "why"):
+            wait_until(lambda: text in " ".join(lab.ok(command, app).split()), f"tony {command} says it")
+        assert lab.status(app)["state"] in ("WAITING", "STARTING")
+    finally:
+        thief.kill()
+        thief.communicate()
+    wait_until(lambda: lab.state(app) == "SUCCEEDED", "the job runs")
+    lab.settled()

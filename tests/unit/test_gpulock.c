@@ -65,6 +65,10 @@ static void one_claims_a_device(void **state)
     assert_int_equal(gpulock_take(dir, 1, &e), -EWOULDBLOCK);
     assert_string_equal(e.msg, "GPU 1 is used by another job of this machine");
     assert_true(gpulock_is_held(dir, 1));
+    e = (struct err){ 0 };
+    assert_true(gpulock_holder(dir, 1, &e));
+    assert_string_equal(e.msg, "GPU 1 is used by another job of this machine");
+    assert_false(gpulock_holder(dir, 0, &e));
     assert_false(gpulock_is_held(dir, 11)); /* another device with the same beginning */
     int eleven = gpulock_take(dir, 11, &e);
     assert_true(eleven >= 0);

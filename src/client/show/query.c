@@ -258,7 +258,9 @@ static void waiting_lines(const json_t *w)
         (void)printf("  place     %lld in the queue\n", (long long)doc_int(w, "place", 0));
     if (forecast_missing(w, &lacks))
         (void)printf("  lacks     %s\n", buf_cstr(&lacks));
-    if (forecast_text(w, &start))
+    if (doc_str(w, "held")[0])
+        (void)printf("  held      %s\n", doc_str(w, "held"));
+    else if (forecast_text(w, &start))
         (void)printf("  starts    %s\n", buf_cstr(&start));
 }
 

@@ -256,6 +256,8 @@ void render_waiting(const json_t *summary, char *out, size_t n)
         (void)buf_addf(&b, " and %lld GPUs", (long long)doc_int(free_, "gpus", 0));
     if (doc_str(w, "behind")[0] && !json_is_object(json_object_get(w, "policy")))
         (void)buf_addf(&b, "; behind %s", doc_str(w, "behind"));
+    if (doc_str(w, "held")[0])
+        (void)buf_addf(&b, "; %s", doc_str(w, "held"));
     (void)str_copy(out, n, buf_cstr(&b));
 }
 

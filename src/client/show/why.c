@@ -475,7 +475,9 @@ static void say_forecast(const json_t *waiting, struct buf *out)
     AUTO(buf_done) struct buf start = { 0 };
     if (forecast_missing(waiting, &lacks))
         say(out, "lacks", buf_cstr(&lacks));
-    if (forecast_text(waiting, &start))
+    if (doc_str(waiting, "held")[0])
+        say(out, "held", doc_str(waiting, "held"));
+    else if (forecast_text(waiting, &start))
         say(out, "starts", buf_cstr(&start));
 }
 
