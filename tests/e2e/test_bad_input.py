@@ -247,7 +247,7 @@ def test_a_gang_that_can_never_be_held(own_tony, tmp_path):
     """
     tony = own_tony(TONY_CONF_DIR=str(tmp_path / "conf"))
     (tmp_path / "conf").mkdir()
-    (tmp_path / "conf" / "tony-site.yaml").write_text("conf: {tony.pool.memory: 3g}\n")
+    (tmp_path / "conf" / "tony-site.yaml").write_text("conf: {tony.pool.memory: 3g, tony.pool.gpus: 0}\n")
     (tmp_path / "job.yaml").write_text("roles:\n  worker: {instances: 2, command: x}\n")
     err = refused(tony, tmp_path, "job.yaml", hint=False)
     assert "4" in err and "3" in err and "tony.worker.memory" in err and "default" in err
