@@ -28,8 +28,8 @@
 #include "executor/keeper_int.h"
 
 enum {
-    AWAY_MS = 600000, /* without a master */
-    BEAT_MS = 5000,   /* the master takes a node for lost that is silent for NODE_SILENCE_MS */
+    AWAY_MS = 600000, /* without a master and containers: the keeper ends */
+    BEAT_MS = 5000,   /* a node that is silent for 30 s is lost (scheduler/slurm/nodes.c) */
     FAST_TRIES = 30,  /* attempts to connect with short pauses: the master is starting */
     FAST_PAUSE_MS = 50,
     ADDRESS_MAX = 4 << 10, /* bytes of master.json */

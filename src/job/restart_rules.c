@@ -267,6 +267,51 @@ static bool was_lost_with_master(const struct slot *s, const struct slot_end *en
     return end->with_master && end->reason == END_NODE_LOST && s->node >= 0;
 }
 
+/* The end of an attempt or a container, as the rules see it. */
+struct ending {
+    const struct slot_end *end;
+    enum end_reason why; /* reason_to_charge() */
+    bool failed;
+    bool with_master; /* was_lost_with_master() */
+    int64_t ran_ms;   /* how long the attempt ran; 0 = it did not */
+};
+
+/* Count a failure on the node, unless the reason is elsewhere. true: the task has failed quickly on
+ * many nodes, and not by itself, so another one would not help. */
+static bool blame_node(struct job *j, struct slot *s, const struct ending *x)
+{
+    if (!x->failed || x->why == END_PREEMPTED || x->with_master)
+        return false;
+    nodes_failed(j, s->node);
+    return s->node >= 0 && failed_quickly_on_many_nodes(s, x->ran_ms) && x->why != END_EXITED;
+}
+
+/* Is another attempt allowed? If the task caused its end itself, the restart policy of its role and
+ * the user's limit decide. For each other reason the task has a budget. */
+static bool may_restart(const struct job *j, uint32_t slot, const struct ending *x,
+                        const struct tally *t)
+{
+    const struct slot *s = &j->slots[slot];
+    const struct role_spec *r = job_slot_role(j, slot);
+
+    if (x->why == END_EXITED)
+        return !job_is_spare(j, slot) && policy_allows(r, x->end, x->failed) &&
+               is_within_limit(j, r, t);
+    uint32_t spent =
+        x->with_master ? 0 : s->spent[x->why]; /* with a budget of 0 no task restarts */
+    return r->restart != RESTART_NEVER && spent < j->spec->restarts[x->why];
+}
+
+/* Should the next attempt run in another container? After a full disk another node may have room.
+ */
+static bool wants_other_container(const struct job *j, const struct slot *s, const struct ending *x)
+{
+    if (x->why == END_LAUNCH_FAILED || x->why == END_PREEMPTED)
+        return true;
+    return (x->why == END_DISK_FAILED && s->node >= 0) ||
+           (x->failed && nodes_is_avoided(j, s->node));
+}
+
 /* Apply the rules to the end of the slot's attempt. The caller charges the restart. */
 static void apply_rules(struct job *j, uint32_t slot, enum slot_input final_input,
                         const struct slot_end *end, struct restart_plan *out)
@@ -274,45 +319,38 @@ static void apply_rules(struct job *j, uint32_t slot, enum slot_input final_inpu
     struct slot *s = &j->slots[slot];
     const struct role_spec *r = job_slot_role(j, slot);
     enum slot_result result = verdict_result(s, end);
-    enum end_reason why = reason_to_charge(s, final_input, end);
-    int64_t ran_ms = s->state == SLOT_RUNNING ? j->now_ms - s->started_ms : 0;
-
-    *out = (struct restart_plan){ 0 };
+    struct ending x = { .end = end,
+                        .why = reason_to_charge(s, final_input, end),
+                        .failed = result != RES_SUCCEEDED,
+                        .with_master = was_lost_with_master(s, end),
+                        .ran_ms = s->state == SLOT_RUNNING ? j->now_ms - s->started_ms : 0 };
     bool single = j->spec->single_node;
     bool in_master = single && j->gang.gives_back; /* its container is the master's own */
+
+    *out = (struct restart_plan){ 0 };
     if (j->decided || (in_master && final_input != IN_END) || result == RES_FINISHED ||
-        why == END_NONE)
+        x.why == END_NONE)
         return;
-    bool failed = result != RES_SUCCEEDED, by_itself = why == END_EXITED;
-    bool with_master = was_lost_with_master(s, end);
-    bool blames_node = failed && why != END_PREEMPTED && !with_master;
-    if (blames_node)
-        nodes_failed(j, s->node);
-    if (blames_node && s->node >= 0 && failed_quickly_on_many_nodes(s, ran_ms) && !by_itself)
+    if (blame_node(j, s, &x))
         return;
     bool progress = made_progress(j, s);
-    if (ran_ms >= RESTART_FORGIVE_MS || progress)
+    if (x.ran_ms >= RESTART_FORGIVE_MS || progress)
         memset(s->spent, 0, sizeof s->spent);
-    if (single && by_itself && failed && final_input == IN_END && retry_single_node(j, slot, out))
-        return;
-    if (by_itself ? !policy_allows(r, end, failed) || job_is_spare(j, slot)
-                  : r->restart == RESTART_NEVER)
+    if (single && x.why == END_EXITED && x.failed && final_input == IN_END &&
+        retry_single_node(j, slot, out))
         return;
     enum restart_scope scope = scope_of(j, slot);
     struct tally *t = scope == SCOPE_TASK ? &s->tally : &j->roles[s->role].tally;
-    uint32_t spent = with_master ? 0 : s->spent[why]; /* with a budget of 0 no task restarts */
-    if (by_itself ? !is_within_limit(j, r, t) : spent >= j->spec->restarts[why])
+    if (!may_restart(j, slot, &x, t))
         return;
     out->scope = scope;
-    out->charge = with_master ? END_NONE : why;
-    out->in_row = ran_ms < RESTART_STEADY_MS && !progress;
-    /* After a full disk: another node may have room. On this one, wait at least RESTART_DISK_MS. */
-    bool disk = why == END_DISK_FAILED;
-    out->elsewhere = why == END_LAUNCH_FAILED || why == END_PREEMPTED || (disk && s->node >= 0) ||
-                     (failed && nodes_is_avoided(j, s->node));
-    out->due_ms = restart_pause_until(
-        j, slot, disk ? MAX(r->restart_delay_ms, (uint64_t)RESTART_DISK_MS) : r->restart_delay_ms,
-        out->in_row ? t->row + 1 : 1);
+    out->charge = x.with_master ? END_NONE : x.why;
+    out->in_row = x.ran_ms < RESTART_STEADY_MS && !progress;
+    out->elsewhere = wants_other_container(j, s, &x);
+    uint64_t delay_ms = r->restart_delay_ms;
+    if (x.why == END_DISK_FAILED)
+        delay_ms = MAX(delay_ms, (uint64_t)RESTART_DISK_MS); /* the disk may have room then */
+    out->due_ms = restart_pause_until(j, slot, delay_ms, out->in_row ? t->row + 1 : 1);
 }
 
 /* Charge the restart that was decided, by the rules or by the journal. */

@@ -12,21 +12,21 @@
 #include "base/util.h"
 
 enum {
-    ROUNDS = 150,      /* of the prices */
-    ROUNDS_MANY = 400, /* with more classes than MANY_CLASSES, in a large problem */
+    ROUNDS = 150,      /* of the search for prices (dorm_bound.c) */
+    ROUNDS_MANY = 400, /* the same in a large problem with more than MANY_CLASSES classes */
     MANY_CLASSES = 8,
-    ROUNDS_ROUGH = 50, /* from the prices of another prefix of the queue */
+    ROUNDS_ROUGH = 50, /* the same, if it begins with the prices of another prefix of the queue */
     /* with more nodes than this, a shake refills only the nodes that it emptied */
     LOCAL_FROM = 256,
-    NODES_SHAKEN = 5,
-    STEPS_REFILL = 3000,   /* of a new start, in a small problem */
-    STEPS_REPAIR = 100000, /* to bring the loss of a first division under its bound */
+    NODES_SHAKEN = 5,      /* most nodes that one shake empties */
+    STEPS_REFILL = 3000,   /* steps that a new start may take to refill nodes, in a small problem */
+    STEPS_REPAIR = 100000, /* steps to bring the loss of a first division under its bound */
     STALE = 30,            /* shakes without gain before a new start */
 };
 
-/* The search of a large instance ends at this relative distance from the bound. */
+/* In a large problem the search ends when it is this near to the bound (relative distance). */
 #define CLOSE_ENOUGH 2e-4
-/* A rough search ends if a division lacks more than this (D times containers). */
+/* A rough search ends if a division lacks more than this: the sum of D over missing containers. */
 #define HOPELESS 0.05
 
 static double uniform(struct dorm_search *s)

@@ -425,8 +425,8 @@ int market_equilibrium(const struct market *m, double *bids, struct market_resul
     a.step = 1;
     while (!r.converged && r.rounds < rounds_max) {
         r.rounds++;
-        /* When users take new machines at the same time, they get in each other's way again and
-         * again. So one user a round may, and all again when nothing else moves. */
+        /* If several users take new machines in the same round, they may choose the same ones again
+         * and again. So in each round only one user may take new machines, until no bid moves. */
         if (r.rounds > ROUNDS_PURE && !settled)
             a.mover = r.rounds % m->n_users;
         else

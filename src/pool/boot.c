@@ -6,7 +6,8 @@
  * jobs that had been started and have no keeper were lost by the stop. Such a job goes on if it
  * says so (tony.application.restart-on-boot), or if it says nothing and `tony pool enable` was
  * used: then the pool starts another keeper, and the tasks restart from their checkpoints.
- * Otherwise the job ends. In both cases the tasks that ran are told as lost, with the times.
+ * Otherwise the job ends. In both cases the status of the job says which tasks
+ * were lost, and when.
  */
 #include <dirent.h>
 #include <errno.h>

@@ -55,7 +55,8 @@ bool sharing_aim(struct pool_job *j, const struct part_target *t, bool extension
             (struct pool_target){ .kind = t->n < now ? TARGET_SHRINK : TARGET_GROW, .n = t->n };
     if (j->target.kind == TARGET_NONE)
         return false;
-    j->target.due_ms = clock_mono_ms() + 2 * p->sharing.settings.resize_limit_ms; /* until told */
+    /* The time limit until the job can be told of its target. send_wish() sets the final one. */
+    j->target.due_ms = clock_mono_ms() + 2 * p->sharing.settings.resize_limit_ms;
     return true;
 }
 
@@ -95,7 +96,7 @@ static void send_wish(struct pool_job *j)
     char why[PART_WHY_MAX + 256];
     int64_t limit = j->pool->sharing.settings.resize_limit_ms;
     if (j->phase != PH_LIVE)
-        return; /* once the keeper is connected again */
+        return; /* the keeper is not connected: try again when it is */
     reason_of(j, why, sizeof why);
     int rc =
         pool_job_wish(j, j->target.kind == TARGET_GROW, j->elastic.fixed_containers + j->target.n,

@@ -20,7 +20,7 @@ struct server;
 /* One connection. A server's own struct has this as its first member. */
 struct server_peer {
     struct server *server;
-    int fd; /* -1: dropped; free_gone() will free it */
+    int fd; /* -1: dropped; freed when no event of this turn can point to it */
     struct server_peer *prev, *next;
     int64_t deadline_ms; /* the connection is dropped at this time; INT64_MAX = never */
     bool ending;         /* send the queued bytes, read nothing more, then close */

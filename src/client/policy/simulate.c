@@ -269,90 +269,131 @@ static int generate(const struct client *c)
     return client_flush_stdout();
 }
 
+/* One run of the command: what the options ask for, and the jobs. */
+struct run {
+    bool json, history, exact, estimates;
+    struct chosen policies;
+    struct exact_solver solver; /* if exact */
+    unsigned charts;            /* of enum plot_chart */
+    int64_t seed;
+    struct trace t;
+    struct replayed past; /* if history */
+};
+
+static void run_done(struct run *r)
+{
+    trace_done(&r->t);
+}
+
+/* Read the options. -ENOENT: the exact solver is not installed. */
+static int read_options(const struct client *c, struct run *r, struct err *e)
+{
+    const char *charts = options_get(&c->o, OPT_CHARTS);
+    *r = (struct run){ .json = options_has(&c->o, OPT_JSON),
+                       .history = options_has(&c->o, OPT_FROM_HISTORY),
+                       .exact = options_has(&c->o, OPT_EXACT),
+                       .estimates = options_has(&c->o, OPT_ESTIMATES),
+                       .charts = PLOT_ALL,
+                       .seed = 1 };
+    if (r->history && c->o.n_args > 0)
+        return err_set(e, EINVAL, "--from-history takes no TRACE");
+    if (!r->history && c->o.n_args != 1)
+        return err_set(e, EINVAL, "no TRACE is given");
+    int rc = choose(options_get(&c->o, OPT_POLICY), &r->policies, e);
+    if (rc == 0 && r->exact)
+        rc = open_solver(c, &r->policies, &r->solver, e);
+    if (rc == 0 && r->policies.real && !r->history)
+        rc =
+            err_set(e, EINVAL,
+                    "the policy 'real' shows what the pool really did, so it needs --from-history");
+    if (rc == 0)
+        rc = option_number(c, OPT_SEED, 0, INT64_MAX, &r->seed, e);
+    return rc == 0 && charts ? plot_charts(charts, &r->charts, e) : rc;
+}
+
+static int load_jobs(struct client *c, struct run *r, struct err *e)
+{
+    const char *nodes = options_get(&c->o, OPT_NODES);
+    int rc = r->history ? load_history(c, &r->t, &r->past, e) : load(c, c->o.args[0], &r->t, e);
+    return rc == 0 && nodes ? trace_set_nodes(&r->t, span_of(nodes), e) : rc;
+}
+
+/* Print the result of one policy, or add it to rows (--json). */
+static int show(const struct run *r, const char *policy, const struct sim_result *result,
+                json_t *rows, struct err *e)
+{
+    if (!rows) {
+        print_row(policy, result);
+        if (r->estimates)
+            print_estimates(&result->estimates);
+        return 0;
+    }
+    json_t *row = result_json(policy, result);
+    if (row && r->estimates)
+        row = add_estimates(row, &result->estimates);
+    return json_array_append_new(rows, row) < 0 ? err_set(e, ENOMEM, "cannot print the result: %m")
+                                                : 0;
+}
+
+/* Simulate one policy. plot: NULL, or charts. Returns an exit code, with e set if it is not 0. */
+static int simulate(struct run *r, const struct part_policy *policy, json_t *rows,
+                    struct plot *plot, struct err *e)
+{
+    struct sim_options o = { .clock_us = clock_mono_us,
+                             .estimates = r->estimates,
+                             .estimates_seed = (uint64_t)r->seed,
+                             .solver = r->exact ? &r->solver.solver : NULL };
+    struct sim_result result;
+    if (plot) {
+        plot_policy(plot, policy->name);
+        o.events = plot_events(plot);
+    }
+    int rc = sim_run(&r->t, policy, &o, &result, e);
+    if (rc < 0)
+        return exit_code(rc);
+    return show(r, policy->name, &result, rows, e) < 0 ? EXIT_CLUSTER : EXIT_DONE;
+}
+
+static int simulate_all(const struct client *c, struct run *r)
+{
+    struct err e = { 0 };
+    const char *chart = options_get(&c->o, OPT_PLOT);
+    AUTO(plot_freep) struct plot *plot = chart ? plot_new(&r->t) : NULL;
+    AUTO(json_freep) json_t *rows = r->json ? json_array() : NULL;
+    if ((chart && !plot) || (r->json && !rows)) {
+        err_set(&e, ENOMEM, "cannot simulate: %m");
+        return client_fail(EXIT_CLUSTER, &e);
+    }
+    if (!r->json)
+        (void)printf("%-8s %9s %9s %11s %11s %9s %12s %11s %12s %11s %13s %11s\n", "policy",
+                     "util_5h", "util", "jct_mean_s", "jct_p95_s", "loss", "adjustments",
+                     "overhead_%", "jct_median_s", "wait_mean_s", "wait_median_s", "wait_p95_s");
+    if (r->history && add_real(&r->t, &r->past, rows, plot, &e) < 0)
+        return client_fail(EXIT_CLUSTER, &e);
+    for (size_t i = 0; i < r->policies.n; i++) {
+        int code = simulate(r, r->policies.v[i], rows, plot, &e);
+        if (code != EXIT_DONE)
+            return client_fail(code, &e);
+    }
+    if (r->exact && r->solver.silent > 0)
+        client_note("the solver had no answer within %.3g s for %" PRIu64 " of %" PRIu64
+                    " programs; there the answer of the fast search counts",
+                    (double)r->solver.limit_ms / 1000, r->solver.silent, r->solver.asked);
+    if (plot && write_plot(plot, r->charts, chart, &e) < 0)
+        return client_fail(EXIT_CLUSTER, &e);
+    return r->json ? client_print_json(TAKE(rows)) : client_flush_stdout();
+}
+
 int cmd_simulate(struct client *c)
 {
     if (options_has(&c->o, OPT_GENERATE))
         return generate(c);
-    bool json = options_has(&c->o, OPT_JSON);
-    const char *nodes = options_get(&c->o, OPT_NODES);
-    const char *charts_list = options_get(&c->o, OPT_CHARTS);
-    unsigned charts = PLOT_ALL;
-    int64_t seed = 1;
-    struct chosen policies = { .n = 0 };
-    AUTO(trace_done) struct trace t = { 0 };
-    struct replayed past = { 0 };
+    AUTO(run_done) struct run r = { .json = false };
     struct err e = { 0 };
-    bool history = options_has(&c->o, OPT_FROM_HISTORY), exact = options_has(&c->o, OPT_EXACT);
-    struct exact_solver solver;
-    int rc = 0;
-    if (history && c->o.n_args > 0)
-        rc = err_set(&e, EINVAL, "--from-history takes no TRACE");
-    else if (!history && c->o.n_args != 1)
-        rc = err_set(&e, EINVAL, "no TRACE is given");
-    if (rc == 0)
-        rc = choose(options_get(&c->o, OPT_POLICY), &policies, &e);
-    if (rc == 0 && exact)
-        rc = open_solver(c, &policies, &solver, &e);
+    int rc = read_options(c, &r, &e);
     if (rc == -ENOENT)
         return client_fail(EXIT_CLUSTER, &e);
-    if (rc == 0 && policies.real && !history)
-        rc =
-            err_set(&e, EINVAL,
-                    "the policy 'real' shows what the pool really did, so it needs --from-history");
     if (rc == 0)
-        rc = option_number(c, OPT_SEED, 0, INT64_MAX, &seed, &e);
-    if (rc == 0 && charts_list)
-        rc = plot_charts(charts_list, &charts, &e);
-    if (rc == 0)
-        rc = history ? load_history(c, &t, &past, &e) : load(c, c->o.args[0], &t, &e);
-    if (rc == 0 && nodes)
-        rc = trace_set_nodes(&t, span_of(nodes), &e);
-    if (rc < 0)
-        return client_fail(exit_code(rc), &e);
-
-    const char *chart = options_get(&c->o, OPT_PLOT);
-    AUTO(plot_freep) struct plot *plot = chart ? plot_new(&t) : NULL;
-    AUTO(json_freep) json_t *rows = json ? json_array() : NULL;
-    if ((chart && !plot) || (json && !rows)) {
-        err_set(&e, ENOMEM, "cannot simulate: %m");
-        return client_fail(EXIT_CLUSTER, &e);
-    }
-    if (!json)
-        (void)printf("%-8s %9s %9s %11s %11s %9s %12s %11s %12s %11s %13s %11s\n", "policy",
-                     "util_5h", "util", "jct_mean_s", "jct_p95_s", "loss", "adjustments",
-                     "overhead_%", "jct_median_s", "wait_mean_s", "wait_median_s", "wait_p95_s");
-    if (history && add_real(&t, &past, rows, plot, &e) < 0)
-        return client_fail(EXIT_CLUSTER, &e);
-    for (size_t i = 0; i < policies.n; i++) {
-        struct sim_options o = { .clock_us = clock_mono_us,
-                                 .estimates = options_has(&c->o, OPT_ESTIMATES),
-                                 .estimates_seed = (uint64_t)seed,
-                                 .solver = exact ? &solver.solver : NULL };
-        struct sim_result r;
-        if (plot) {
-            plot_policy(plot, policies.v[i]->name);
-            o.events = plot_events(plot);
-        }
-        rc = sim_run(&t, policies.v[i], &o, &r, &e);
-        if (rc < 0)
-            return client_fail(exit_code(rc), &e);
-        if (!json)
-            print_row(policies.v[i]->name, &r);
-        json_t *row = json ? result_json(policies.v[i]->name, &r) : NULL;
-        if (row && o.estimates)
-            row = add_estimates(row, &r.estimates);
-        else if (o.estimates)
-            print_estimates(&r.estimates);
-        if (json && json_array_append_new(rows, row) < 0)
-            rc = err_set(&e, ENOMEM, "cannot print the result: %m");
-        if (rc < 0)
-            return client_fail(EXIT_CLUSTER, &e);
-    }
-    if (exact && solver.silent > 0)
-        client_note("the solver had no answer within %.3g s for %" PRIu64 " of %" PRIu64
-                    " programs; there the answer of the fast search counts",
-                    (double)solver.limit_ms / 1000, solver.silent, solver.asked);
-    if (plot && write_plot(plot, charts, chart, &e) < 0)
-        return client_fail(EXIT_CLUSTER, &e);
-    return json ? client_print_json(TAKE(rows)) : client_flush_stdout();
+        rc = load_jobs(c, &r, &e);
+    return rc < 0 ? client_fail(exit_code(rc), &e) : simulate_all(c, &r);
 }

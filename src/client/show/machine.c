@@ -104,7 +104,7 @@ int machine_gpus(json_t *gpus, struct err *e)
 {
     AUTO(free_p) char *program = paths_program("tony-gpu");
     if (!program)
-        return err_set(e, ENOENT, "the program tony-gpu is not there");
+        return err_set(e, ENOENT, "cannot find the program 'tony-gpu' beside this one or on PATH");
     enum { LIMIT_MS = 10000 };
     AUTO(buf_done) struct buf text = { .max = 1 << 20 };
     const char *const argv[] = { program, NULL };

@@ -163,7 +163,7 @@ static const struct stream_ops stream_ops = {
     .on_started = on_started, .on_frame = on_frame, .on_drain = on_drain, .on_end = on_end
 };
 
-/* The stream is not there yet: nothing is read, and the end is not of interest. */
+/* While the stream is not open, the connection is not read, so this is never called. */
 static void on_no_read(struct tcp *t, const char *p, size_t n, void *arg)
 {
     (void)t;
@@ -257,7 +257,8 @@ static void on_signal(int signo, void *arg)
     loop_stop(arg);
 }
 
-/* The task is asked once, so that a wrong name is told at once. */
+/* Before it listens, the command opens one stream to the task and runs `true` there. So a wrong
+ * name of a job or a task is reported at once, not at the first connection. */
 struct probe {
     struct loop *loop;
     struct err e;
@@ -325,7 +326,7 @@ static int run(struct stream_job *j, const char *task, size_t n, const char *con
     struct forward *all[FORWARDS_MAX] = { 0 };
     struct loop_signal *signals[ARRAY_LEN(signos)] = { 0 };
     int rc = probe(j, task, e);
-    /* Before the ports are shown: who has read them may send a signal. */
+    /* Handle signals before the ports are printed: the program that reads them may send one. */
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(signos); i++)
         signals[i] = loop_signal_new(j->loop, signos[i], on_signal, j->loop);
     for (size_t i = 0; rc == 0 && i < n; i++) {

@@ -146,7 +146,8 @@ static bool on_update(const char *state, const json_t *summary, void *arg)
                 NULL) < 0)
         return false;
     n->port = (uint16_t)port;
-    signals_hold(); /* until serve() follows the job: whoever has read the URL may send a signal */
+    /* The program that reads the URL may send a signal: hold it until serve() follows the job. */
+    signals_hold();
     return true;
 }
 

@@ -164,7 +164,7 @@ static void on_submit(struct slurm *s, struct further *f, struct further_questio
         return;
     if (rc == 0) {
         submitted(s, f, q->number);
-    } else if (q->refused && any_leaves(s)) { /* it may have the nodes of that one, soon */
+    } else if (q->refused && any_leaves(s)) { /* it may get the nodes of the one that leaves */
         further_remove(s, f);
         s->further.again_ms = clock_mono_ms() + LEAVES_MS;
     } else if (q->refused) {
