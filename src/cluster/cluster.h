@@ -4,8 +4,8 @@
  * which connects a master to the same cluster. A cluster is a const table of functions, struct
  * cluster_ops; the contract of each member stands above it.
  *
- * Clusters: `local` (the pool of this machine), `yarn` and `slurm`. A cluster of a third party is built
- * outside src/ (clusters_more); tests/foreign/shed.c is one.
+ * Clusters: `local` (the pool of this machine), `yarn` and `slurm`. A cluster of a third party is
+ * built outside src/ (clusters_more); tests/foreign/shed.c is one.
  *
  * Output   Nothing in src/cluster prints. A cluster returns values and errors, and tells the rest
  *          by host_note() and by the callbacks of the functions.
@@ -437,8 +437,8 @@ struct cluster_ops {
      * called from inside on_report(). */
     void (*attend)(struct cluster_watch *w, bool connected);
     /*
-     * Stop the job: see to it that the cluster does what its master does not. A master is asked by
-     * cluster_follow() itself. Repeated calls replace each other.
+     * Stop the job by the cluster. cluster_follow() asks the master to stop it; this function does
+     * what the master does not do. Repeated calls replace each other.
      *
      * CLUSTER_STOP           there may be a master. The cluster acts if there never was one, or if
      *                        it has not confirmed the stop within some seconds.
@@ -457,8 +457,8 @@ struct cluster_ops {
     int (*verdict)(struct cluster *k, const struct cluster_report *r, json_t **out, int *out_code,
                    struct err *e);
     /* The job is over or forgotten, and everything was printed. Remove what a killed master has
-     * left behind, or wait a short time for who does. killed: the job did not end by itself. NULL =
-     * nothing to do. */
+     * left behind, or wait a short time until another process has removed it. killed: the job did
+     * not end by itself. NULL = nothing to do. */
     void (*settle)(struct cluster *k, const char *id, bool killed);
 
     /* ---- the rest ---- */

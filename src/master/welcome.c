@@ -140,9 +140,10 @@ static char *or_empty(const char *s)
 }
 
 /*
- * How long an executor may be quiet: a fifth of the time after which it counts as dead, since an
- * executor that hangs is noticed later by so much. Where heartbeats are frequent, they are meant to
- * find that out soon. On a cluster each executor sends its own.
+ * How long an executor may be quiet (executor/quiet.h): an executor that hangs is noticed later by
+ * this time. So it is at most a fifth of the time after which an executor counts as dead. With
+ * frequent heartbeats the user wants to notice a hang soon: then no executor is quiet. Nor is one
+ * on a cluster.
  */
 static uint32_t quiet_ms(const struct master *m)
 {

@@ -20,7 +20,7 @@
  * dorm_exact.c     branch and bound, for few jobs on few nodes
  * dorm_pack.c      do these counts fit on the nodes? For the branch and bound (dorm_pack.h)
  * dorm_solve.c     the problem as integer programs, for an external solver (solver.h)
- * dorm_why.c       because and other
+ * dorm_why.c       the reason of each job's number: `because` and `other` of the decision
  *
  * The symbols of docs/partition.md, and their names here (job: a struct dorm_job, p: the struct
  * dorm_problem, s: a struct dorm_state, which is one division):

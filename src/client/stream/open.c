@@ -116,7 +116,7 @@ static int serve(struct client *c, struct stream_job *j, const struct page *page
     AUTO(free_p)
     char *url = str_printf("%s://127.0.0.1:%u%s", page->tls ? "https" : "http", forward_port(f),
                            *page->path ? page->path : "/");
-    /* Before the URL is shown: who has read it may send a signal. */
+    /* Handle signals before the URL is printed: the program that reads it may send one. */
     for (size_t i = 0; i < ARRAY_LEN(signos); i++)
         signals[i] = loop_signal_new(j->loop, signos[i], on_signal, j->loop);
     (void)printf("%s\n", url ? url : "");
