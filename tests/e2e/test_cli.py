@@ -11,6 +11,7 @@ import threading
 
 import pytest
 from conftest import BIN, wait_until
+from lib_jobs import make_lab  # noqa: F401 (fixture)
 
 COMMANDS = ["run", "submit", "list", "status", "tasks", "metrics", "top", "why", "logs", "wait", "stop", "kill", "exec", "shell", "forward", "open", "cp", "notebook", "init", "plan", "pool", "allocate", "simulate", "doctor", "version",
             "completion", "help"]
@@ -224,6 +225,20 @@ def test_doctor_knows_that_cgroups_are_switched_off(own_tony):
     checks = {c["name"]: c for c in json.loads(r.stdout)["checks"]}
     assert checks["cgroups"]["state"] == "note"
     assert "TONY_CGROUPS" in checks["cgroups"]["value"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user, who does not linger")
+@pytest.mark.parametrize("kills", ["yes", "no"])
+def test_doctor_knows_that_a_logout_ends_the_jobs(make_lab, kills):  # noqa: F811
+    lab = make_lab(as_nobody=True)
+    program = lab.base / "loginctl"
+    program.write_text(f"#!/bin/sh\necho KillUserProcesses={kills}\n")
+    program.chmod(0o755)
+    checks = {c["name"]: c for c in json.loads(lab.run("doctor", "--json", env={"PATH": f"{lab.base}:{lab.env['PATH']}"}).stdout)["checks"]}
+    assert ("logout" in checks) == (kills == "yes"), checks
+    if kills == "yes":
+        assert checks["logout"]["state"] == "note" and "jobs end when you log out" in checks["logout"]["value"]
+        assert "loginctl enable-linger" in checks["logout"]["hint"]
 
 
 def test_doctor_finds_what_is_wrong(own_tony):

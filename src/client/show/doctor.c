@@ -15,6 +15,7 @@
 
 #include "base/base.h"
 #include "cgroup/place.h"
+#include "cgroup/scope.h"
 #include "client/client_int.h"
 #include "client/show/doctor.h"
 #include "client/show/machine.h"
@@ -107,6 +108,27 @@ static void check_cgroups(json_t *checks)
                    p.system ? "the system" : "this user");
         break;
     }
+}
+
+/* Does the session manager kill what a session of this user leaves? A user who lingers is safe: the
+ * pool is then below the user's manager, not in the session. */
+static void check_logout(json_t *checks)
+{
+    enum { LIMIT_MS = 10000 };
+    if (geteuid() == 0 || scope_user_lingers())
+        return;
+    AUTO(free_p) char *program = machine_which("loginctl");
+    const char *const argv[] = { program, "show-session", "--property=KillUserProcesses", NULL };
+    AUTO(buf_done) struct buf text = { .max = 4096 };
+    int status = 0;
+    if (!program || machine_run(argv, false, LIMIT_MS, &text, &status, NULL) < 0 ||
+        !span_eqs(span_trim(buf_span(&text)), "KillUserProcesses=yes"))
+        return;
+    doctor_add(checks, "logout", NOTE,
+               "loginctl enable-linger; if that is refused, root: loginctl enable-linger NAME; "
+               "then tony pool stop",
+               "your jobs end when you log out: KillUserProcesses=yes is set for the session "
+               "manager");
 }
 
 static void check_limits(json_t *checks)
@@ -343,6 +365,7 @@ int cmd_doctor(struct client *c)
     check_machine(checks);
     check_gpus(checks, &gpus);
     check_cgroups(checks);
+    check_logout(checks);
     check_limits(checks);
     check_programs(checks);
     check_engine(checks);
