@@ -320,6 +320,7 @@ static void run(struct keeper *k)
         if (!k->exits_failed)
             exits_write(k);
         master_tell_ends(k);
+        keeper_finish_early(k);
         if (is_over(k)) {
             if (last_look)
                 return;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The end of a job. The keeper first moves the job to the history by a rename, and then removes its
- * working directories. So clients that wait for the job wait only for the rename.
+ * working directories. So clients that wait for the job wait only for the rename. On one machine the
+ * keeper does not wait until the master has exited: after FinishJob the master writes only to files
+ * that it has opened.
  *
  * Before that rename, the keeper moves the working directories (there may be a thousand) and the
  * list of the control groups to pool/ended/<application id>/. So the directory in history/ is
@@ -238,6 +240,37 @@ static void await_logs(const struct keeper *k)
         (void)nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
 }
 
+/* Returns whether a pool is connected. */
+static bool report_end(struct keeper *k, bool finished)
+{
+    bool pool = keeper_peer(k, PEER_POOL) != NULL;
+    send_last_report(k, finished);
+    return pool;
+}
+
+/* Move the job to the history, and report that. */
+static int finish_job(struct keeper *k, struct err *e)
+{
+    int rc = put_away(k, e);
+    if (rc < 0)
+        return rc;
+    release_watchers(k);
+    release_gpus(k);
+    k->early.had_pool = report_end(k, true);
+    return 0;
+}
+
+void keeper_finish_early(struct keeper *k)
+{
+    struct err unused = { 0 };
+    bool alone = k->n_alive == 0 && !k->look_for_orphans && !left_holds(&k->left);
+    if (k->kind != KEEPER_OF_POOL || k->state != KEEPER_FINISHING || !alone || k->early.tried)
+        return;
+    k->early.tried = true;
+    containers_drain(k); /* once more, for unknown processes */
+    k->early.done = !k->look_for_orphans && finish_job(k, &unused) == 0;
+}
+
 int keeper_end(struct keeper *k)
 {
     struct err e = { 0 };
@@ -252,17 +285,16 @@ int keeper_end(struct keeper *k)
     }
     if (k->kind == KEEPER_HEAD && !aborted)
         await_logs(k);
-    int rc = put_away(k, &e);
+    int rc = k->early.done ? 0 : aborted ? put_away(k, &e) : finish_job(k, &e);
     if (rc < 0)
         log_err(LOG_ERROR, "keeper.end", &e);
-    else if (!aborted)
-        release_watchers(k);
     log_end(k);
-    release_gpus(k);
-    if (aborted || rc < 0)
+    bool pool = k->early.had_pool;
+    if (aborted || rc < 0) {
+        release_gpus(k);
         keeper_unlock(k); /* the pool continues with the job, and needs the lock */
-    bool pool = keeper_peer(k, PEER_POOL) != NULL;
-    send_last_report(k, !aborted && rc == 0);
+        pool = report_end(k, false);
+    }
     if (k->had_pool && !keeper_peer(k, PEER_POOL)) /* queued jobs may wait for it */
         pool_start_again(k, clock_mono_ms());
     if (!aborted && rc == 0) {

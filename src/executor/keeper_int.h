@@ -73,7 +73,9 @@ struct container {
     bool stopped;                      /* the master has asked to stop it */
     bool plain;                        /* the master says: its executor may be one of a crew */
     bool in_crew;                      /* its executor shares a process with others: crew.h */
-    int64_t kill_at_ms;                /* after a stop: the keeper kills the executor then */
+    uint32_t n_others;                 /* how many containers that process had besides */
+    int64_t kill_at_ms;                /* after a stop: see kill_late() */
+    bool late;                         /* its executor has not reacted to a stop in time */
     int exit_code, signal; /* of the task if its executor has recorded them, else of the executor */
     enum end_reason reason;
     int64_t ended_us;
@@ -196,6 +198,10 @@ struct keeper {
         char why[240];
     } wish; /* the pool's SizeWish; set: the master has not resized the job since */
 
+    struct {
+        bool tried, done, had_pool;
+    } early; /* keeper_finish_early() */
+
     enum keeper_state state;
     char final_state[16]; /* SUCCEEDED, FAILED, KILLED; MASTER_FAILED = no master gave a verdict */
     int64_t kill_at_ms;   /* not KEEPER_RUNNING: remaining processes are killed then */
@@ -288,6 +294,9 @@ void keeper_send(struct keeper *k, struct peer *p, const Tony__Frame *f);
 
 /* keeper_end.c */
 int keeper_end(struct keeper *k);     /* returns an exit code */
+/* If all containers have ended and the master has sent FinishJob: move the job to the history,
+ * before the master has exited. */
+void keeper_finish_early(struct keeper *k);
 void keeper_unlock(struct keeper *k); /* remove the sockets and the lock, then release the lock */
 /* Remove the working directories and control groups of a job that is over. ended_dir need not
  * exist. spare_dir: may be NULL. */

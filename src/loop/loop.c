@@ -159,6 +159,11 @@ void loop_flush(struct loop *l)
     flush_all(l);
 }
 
+void loop_send_queued(struct loop *l)
+{
+    flush_dirty(l);
+}
+
 void loop_on_flush(struct loop *l, void (*fn)(void *arg), void *arg)
 {
     l->on_flush = fn;

@@ -35,6 +35,8 @@ void loop_stop(struct loop *l);
 /* Send the queued bytes of all connections now, as many as the kernel accepts without waiting. For
  * the last messages after loop_run(). */
 void loop_flush(struct loop *l);
+/* The same within fn of loop_on_flush(): does not call fn. */
+void loop_send_queued(struct loop *l);
 /* The loop calls fn each time after a batch of callbacks, before it waits for the next event. fn
  * may write the results of the whole batch at once. */
 void loop_on_flush(struct loop *l, void (*fn)(void *arg), void *arg);

@@ -366,12 +366,45 @@ static void carry_out_or_delay(struct master *m)
         master_exit_now(m, MASTER_CRASHED);
 }
 
+static bool has_verdict(const struct job_actions *list)
+{
+    return list->n > 0 && list->v[list->n - 1].type == ACT_FINISH;
+}
+
+/* The last executors exit while the disk writes the verdict. An acknowledgement needs no sync: it
+ * says that the next master will find the end in the journal. */
+static void ack_before_sync(struct master *m)
+{
+    size_t to = 0;
+    for (size_t i = 0; i < m->actions.n; i++) {
+        struct job_action *a = &m->actions.v[i];
+        if (a->type != ACT_ACK) {
+            m->actions.v[to++] = *a;
+            continue;
+        }
+        executor_ack(m, &a->ack);
+        action_done(a);
+    }
+    m->actions.n = to;
+    loop_send_queued(m->loop);
+}
+
+static int write_and_sync(struct master *m, struct err *e)
+{
+    bool sync = wants_sync(&m->actions), first = sync && !m->copies && has_verdict(&m->actions);
+    int rc = write_journal(m, sync && !first, e);
+    if (rc != 0 || !first)
+        return rc;
+    ack_before_sync(m);
+    return journal_flush(&m->journal, true, e);
+}
+
 static void flush_journal(struct master *m)
 {
     struct err e = { 0 };
     if (blocked_must_wait(m) && !m->stop_answers_due)
         return;
-    int rc = write_journal(m, wants_sync(&m->actions), &e);
+    int rc = write_and_sync(m, &e);
     if (rc > 0) {
         master_exit_now(m, MASTER_CRASHED);
     } else if (rc < 0 && !blocked_begin(m, &e)) {

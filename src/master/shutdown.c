@@ -253,6 +253,7 @@ void master_finish(struct master *m)
         copies_stop(m->copies);
     metrics_finish(m);
     clients_send_final_update(m);
+    loop_send_queued(m->loop); /* a client prints the verdict meanwhile */
     if (!m->archive)
         write_status(m);
     write_summary(m);
