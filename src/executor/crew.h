@@ -9,7 +9,9 @@
  * those below its first process. An orphan that has left the group belongs to no task of the crew;
  * the keeper kills it at the end of the job.
  *
- * If the process dies, all its tasks are lost, as if each executor had been killed.
+ * If the process dies, all its tasks are lost, as if each executor had been killed. So it ignores
+ * TERM, INT and HUP that do not come from its keeper, and the keeper kills it only if none of its
+ * containers may run on (kill_late() in keeper_containers.c).
  */
 #ifndef TONY_EXECUTOR_CREW_H
 #define TONY_EXECUTOR_CREW_H

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/util.h"
 #include "executor/crew.h"
 #include "executor/executor_int.h"
@@ -24,6 +25,17 @@ static void stop_asked(struct crew *c)
             executor_stop_asked(&c->v[i]);
 }
 
+/* May this signal not stop a crew? The keeper uses sigqueue(). A task that calls `kill $PPID` must
+ * not end the others, so a crew ignores the signals of other processes while its keeper lives. */
+static bool is_strange(const struct crew *c, const struct signalfd_siginfo *si)
+{
+    if (si->ssi_code == SI_QUEUE || getppid() != c->v[0].cfg->keeper)
+        return false;
+    log_event(LOG_WARN, "crew.signal_ignored", f_int("signal", si->ssi_signo),
+              f_int("from", si->ssi_pid), f_int("executors", (int64_t)c->n));
+    return true;
+}
+
 static void on_signals(struct crew *c)
 {
     struct signalfd_siginfo si;
@@ -31,7 +43,8 @@ static void on_signals(struct crew *c)
         bool is_end = si.ssi_signo == SIGTERM || si.ssi_signo == SIGINT || si.ssi_signo == SIGHUP;
         if (si.ssi_signo == SIGCHLD)
             children_reap(c);
-        else if (is_end && c->n > 1 && si.ssi_code == SI_QUEUE)
+        /* Look at the records in any case: if another TERM was pending, that of the keeper is lost. */
+        else if (is_end && c->n > 1 && (is_strange(c, &si) || si.ssi_code == SI_QUEUE))
             stop_asked(c);
         else
             for (size_t i = 0; is_end && i < c->n; i++)

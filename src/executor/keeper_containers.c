@@ -256,6 +256,7 @@ static pid_t launch(struct keeper *k, struct container *const *v, size_t n)
             return -ENOMEM;
         configure(k, v[i], i, &cfgs[i]);
         cfgs[i].in_crew = v[i]->in_crew = n > 1;
+        v[i]->n_others = (uint32_t)n - 1;
     }
     pid_t pid = fork();
     if (pid == 0)
@@ -371,20 +372,43 @@ void containers_stop_all(struct keeper *k, uint32_t grace_ms)
     }
 }
 
-/* An executor has not ended in time. If it has seen the request, it waits for a process that cannot
- * die, and killing it would not help: ask again, so that one that hangs since then is found. */
-static void kill_late(struct container *c, int64_t now_ms)
+/* Is there no other container of this crew that may run on? */
+static bool crew_is_late(const struct keeper *k, pid_t pid)
 {
-    if (c->in_crew && c->record->stop_seen) {
+    const struct container *c = container_by_pid(k, pid);
+    while (c && c->late)
+        c = container_next_by_pid(c);
+    return !c;
+}
+
+/*
+ * An executor has not ended in time. If it is alone, the keeper kills it; its task dies with it, and
+ * orphans become children of the keeper.
+ *
+ * A crew is killed if this holds for all containers that it has left. Until then the keeper kills
+ * the processes of the container, and waits. A crew that does not react for long also sends no
+ * heartbeats, and the master then stops all its containers.
+ *
+ * If the executor has seen the request, it waits for a process that cannot die, and killing it would
+ * not help: ask again, so that a crew that hangs since then is found.
+ */
+static void kill_late(struct keeper *k, struct container *c, int64_t now_ms)
+{
+    bool seen = c->in_crew && c->record->stop_seen;
+    struct cgroup g;
+    c->late = !seen;
+    c->kill_at_ms = now_ms + STOP_MARGIN_MS;
+    if (seen) {
         c->record->stop_seen = 0;
         c->record->stop_asked = 1;
         (void)sigqueue(c->pid, SIGTERM, (union sigval){ 0 });
-        c->kill_at_ms = now_ms + STOP_MARGIN_MS;
-        return;
+    } else if (c->in_crew && !crew_is_late(k, c->pid)) {
+        if (cgroup_of(&k->cgroup, c->id, &g) && cgroup_kill(&g) > 0)
+            log_event(LOG_WARN, "keeper.crew_late", f_str("container", c->id));
+    } else {
+        (void)kill(c->pid, SIGKILL);
+        c->kill_at_ms = INT64_MAX;
     }
-    /* its task dies with it; orphans become children of the keeper */
-    (void)kill(c->pid, SIGKILL);
-    c->kill_at_ms = INT64_MAX;
 }
 
 void containers_tick(struct keeper *k, int64_t now_ms)
@@ -396,7 +420,7 @@ void containers_tick(struct keeper *k, int64_t now_ms)
         if (c->state != CONTAINER_RUNNING)
             continue;
         if (c->kill_at_ms <= now_ms)
-            kill_late(c, now_ms);
+            kill_late(k, c, now_ms);
         k->next_kill_ms = MIN(k->next_kill_ms, c->kill_at_ms);
     }
 }
@@ -416,6 +440,22 @@ static void settle(struct keeper *k, struct container *c)
     give_back(k, c);
 }
 
+/* Why has a container ended whose executor has recorded nothing? */
+static char *tell_executor_died(const struct container *c)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    const char *name = c->signal ? sigabbrev_np(c->signal) : NULL;
+    if (c->signal)
+        buf_addf(&text, "its executor was killed by signal %d", c->signal);
+    else
+        buf_addf(&text, "its executor exited with code %d", c->exit_code);
+    if (name)
+        buf_addf(&text, " (SIG%s)", name);
+    if (c->n_others)
+        buf_addf(&text, "; the executors of %u other tasks were in the same process", c->n_others);
+    return text.failed ? NULL : buf_steal(&text);
+}
+
 /* If the executor has recorded the end of its task, that counts, not the exit status of the
  * executor. */
 static void take_record(struct container *c)
@@ -432,7 +472,7 @@ static void take_record(struct container *c)
     } else {
         c->reason = r->clean ? END_EXITED : END_UNKNOWN;
         if (!r->clean)
-            c->detail = str_printf("its executor was killed by signal %d", c->signal);
+            c->detail = tell_executor_died(c);
     }
 }
 

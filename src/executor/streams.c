@@ -70,11 +70,17 @@ void streams_dial(struct executor *x, const Tony__DialStream *d)
 
 /* ---- their ends ---- */
 
+/* The mark names the container and the stream, so no other process has it. In a crew, only the
+ * processes in the group of the task are looked at: reading the environments of all tasks takes
+ * long, and waits for those that are in an execve(). */
 static unsigned kill_marked(const struct executor *x, const char *mark)
 {
     struct pids list = { 0 };
     unsigned n = x->engine ? proctree_signal_inside(mark, SIGKILL) : 0;
-    proctree_below(getpid(), &list);
+    if (x->cfg->in_crew)
+        cgroup_list(&x->cfg->cgroup, &list);
+    else
+        proctree_below(getpid(), &list);
     for (size_t i = 0; i < list.n; i++)
         if (proctree_has_variable(list.v[i], mark) && kill(list.v[i], SIGKILL) == 0)
             n++;

@@ -84,6 +84,23 @@ def test_the_death_of_a_crew_is_no_failure_of_its_tasks(crews):
         job.ends(f"worker:{i}", 1 if i in others else 2, 0)
     doc = job.over()
     assert doc["restarts"] == len(found[victim])
+    told = [e["detail"] for e in lab.journal(job.app) if "executors of 9 other tasks were in the same process" in e.get("detail", "")]
+    assert len(told) == 10 and "killed by signal 9 (SIGKILL)" in told[0], told
+    lab.settled()
+
+
+def test_a_task_cannot_end_its_crew(crews):
+    """worker:3 sends TERM to its parent. No task ends by that."""
+    lab = crews
+    job = Gated(lab, 9, before="[ $TASK_INDEX != 3 ] || kill $PPID;", role=FREE).running()
+    log = lab.dir(job.app) / "keeper.log"
+    wait_until(lambda: "crew.signal_ignored signal=15" in log.read_text(), "the crew has ignored the signal")
+    for i in range(8, 0, -1):
+        job.release(i)
+        assert alive(job.pid(0))
+    job.release(0)
+    job.over()
+    job.started_once()
     lab.settled()
 
 

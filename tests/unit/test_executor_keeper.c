@@ -576,9 +576,9 @@ static bool one_completed(struct world *w)
 }
 
 /* false: this machine has no control groups that the test can use, so there is no crew. */
-static bool crew_runs(struct world *w, int n)
+static bool crew_runs(struct world *w, int n, const char *command)
 {
-    w->command = "sleep 100 & sleep 100";
+    w->command = command;
     w->plain = true;
     world_register(w, 1);
     world_listen(w);
@@ -594,7 +594,7 @@ static void a_crew_ends_one_by_one_or_together(void **state)
 {
     (void)state;
     struct world *w = world_new("");
-    if (!crew_runs(w, 12)) {
+    if (!crew_runs(w, 12, "sleep 100 & sleep 100")) {
         world_teardown(state);
         skip();
     }
@@ -616,22 +616,63 @@ static void a_crew_ends_one_by_one_or_together(void **state)
     world_end_well(w);
 }
 
-/* If the process does not react, the keeper kills it after the grace period of one. */
+static int wanted_alive;
+
+static bool so_many_live(struct world *w)
+{
+    return world_tasks_alive(w) == wanted_alive;
+}
+
+/* The process does not react while one container is stopped. The keeper kills that task, and the
+ * others live on. It kills the process when it has to stop all of them. */
 static void a_crew_that_hangs(void **state)
 {
     (void)state;
     struct world *w = world_new("");
-    if (!crew_runs(w, 8)) {
+    if (!crew_runs(w, 8, "sleep 100")) {
         world_teardown(state);
         skip();
     }
+    wanted_alive = 7;
     kill(w->slots[0].executor, SIGSTOP);
     world_stop_container(w, 5, 100);
+    assert_true(world_until(w, so_many_live, LONG_MS));
+    kill(w->slots[0].executor, SIGCONT);
+    assert_true(world_until(w, one_completed, LONG_MS));
+    assert_int_equal(w->slots[5].completed_reason, TONY__REASON__KILLED_BY_MASTER);
+    assert_int_equal(world_tasks_alive(w), wanted_alive);
+    kill(w->slots[0].executor, SIGSTOP);
+    for (int i = 0; i < 8; i++)
+        if (i != 5)
+            world_stop_container(w, i, (uint32_t)(100 * i));
     assert_true(world_until(w, all_completed, LONG_MS));
     for (int i = 0; i < 8; i++)
-        assert_int_equal(w->slots[i].completed_reason,
-                         i == 5 ? TONY__REASON__KILLED_BY_MASTER : TONY__REASON__UNKNOWN);
+        assert_int_equal(w->slots[i].completed_reason, TONY__REASON__KILLED_BY_MASTER);
     assert_int_equal(world_tasks_alive(w), 0);
+    world_end_well(w);
+}
+
+/* Only the keeper may stop a crew. The reason of its death names the signal and the others. */
+static void signals_to_a_crew(void **state)
+{
+    (void)state;
+    struct world *w = world_new("");
+    if (!crew_runs(w, 8, "sleep 100")) {
+        world_teardown(state);
+        skip();
+    }
+    kill(w->slots[0].executor, SIGTERM);
+    kill(w->slots[0].executor, SIGINT);
+    kill(w->slots[0].executor, SIGHUP);
+    world_stop_container(w, 5, 600000); /* the process handles this after the signals */
+    assert_true(world_until(w, one_completed, LONG_MS));
+    assert_int_equal(w->slots[5].n_completed, 1);
+    assert_int_equal(world_tasks_alive(w), 7);
+    kill(w->slots[0].executor, SIGSEGV);
+    assert_true(world_until(w, all_completed, LONG_MS));
+    assert_string_equal(w->slots[0].completed_detail,
+                        "its executor was killed by signal 11 (SIGSEGV); the executors of 7 other "
+                        "tasks were in the same process");
     world_end_well(w);
 }
 
@@ -650,7 +691,7 @@ static void crews_that_end_while_the_keeper_is_away(void **state)
     int status;
     (void)state;
     struct world *w = world_new("");
-    if (!crew_runs(w, N)) {
+    if (!crew_runs(w, N, "sleep 100 & sleep 100")) {
         world_teardown(state);
         skip();
     }
@@ -693,6 +734,7 @@ int main(void)
         TEST(many_ends_in_one_signal),
         TEST(a_crew_ends_one_by_one_or_together),
         TEST(a_crew_that_hangs),
+        TEST(signals_to_a_crew),
         TEST(crews_that_end_while_the_keeper_is_away),
     };
     if (getenv("ONLY"))
