@@ -16,7 +16,7 @@
 
 enum { PATIENCE_MOST = 8 };
 
-/* Zeroed = the job has held up nobody. Times are of the monotonic clock, in ms. */
+/* Zeroed = no other job has waited for it. Times are of the monotonic clock, in ms. */
 struct patience {
     int64_t since_ms;  /* the others have waited for the job since then; 0 = they do not wait */
     int64_t until_ms;  /* the job is left alone until this time */

@@ -15,7 +15,7 @@
 #define DOUBTFUL true
 
 const struct rule cause_rules[] = {
-    /* lines that show no cause: another line is more exact, or the program goes on */
+    /* lines that show no cause: another line is more exact, or the program continues */
     { CAUSE_NONE, SURE, "failed call to cuInit", NULL },
     { CAUSE_NONE, SURE, "Could not load dynamic library", NULL },
     { CAUSE_NONE, SURE, "Unable to register cu", "factory" },

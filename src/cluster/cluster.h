@@ -223,7 +223,7 @@ struct cluster_log_wish {
     int64_t lines;                 /* only the last lines of each log; -1 = whole logs */
     int64_t since_ms;              /* only text that was written after this time; 0 = all */
     bool want_stdout, want_stderr; /* at least one */
-    bool follow;                   /* go on until the wished tasks have ended */
+    bool follow;                   /* continue until the wished tasks have ended */
     bool over;                     /* `tasks` exist and have ended: the caller knows it already */
     /* For logs of which a part was shown before: where to begin in each; -1: nothing was shown.
      * NULL: read whole logs. With it, at most the last `most` bytes of each log are read. It cannot
@@ -243,7 +243,7 @@ struct cluster_log_text {
     bool end;         /* of the output of cluster_follow(): all text of this attempt has come */
     struct span text;
     int64_t offset; /* of text in its log; -1 = not known */
-    /* Text before this one that was left out, because nobody could read that fast. more_lines: a
+    /* Text before this one that was left out, because the reader was too slow. more_lines: a
      * part of it was not counted. */
     uint64_t left_bytes, left_lines;
     bool more_lines;
@@ -428,7 +428,7 @@ struct cluster_ops {
      * Pace     While a job waits, the cluster is asked with growing pauses. While a master is
      *          attended, it is asked at most every few seconds, or not at all: only a new master
      *          and the end are of interest then.
-     * Silence  The watch goes on if the cluster does not answer, until a limit of its own.
+     * Silence  The watch continues if the cluster does not answer, until a limit of its own.
      */
     int (*watch)(struct cluster *k, const struct cluster_watch_config *cfg,
                  struct cluster_watch **out, struct err *e);
@@ -637,7 +637,7 @@ void signals_hold(void);
 
 /* ---- what commands and libtony do with a job in the same way ---- */
 
-/* A job that somebody followed is over, and everything was printed: clean up, and record its state
+/* A job that a client followed is over, and everything was printed: clean up, and record its state
  * for `tony list`. killed: see settle() of struct cluster_ops. */
 void cluster_settle(struct cluster *k, const char *id, const char *state, bool killed);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Asks a master for what tasks write (proto/tony.proto, WatchLogs), and remembers how far the text
- * has come, so that another connection goes on from there.
+ * has come, so that another connection continues there.
  */
 #ifndef TONY_CLUSTER_LOG_WATCH_H
 #define TONY_CLUSTER_LOG_WATCH_H

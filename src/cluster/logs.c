@@ -519,7 +519,7 @@ static void take_piece(struct logs *l, const Tony__LogPiece *m)
 {
     struct cluster_log_text text;
     struct place *p = place_at(l, m->slot, m->rank);
-    if (m->end) /* the status tells whether the task goes on; show_end() reads what is missing */
+    if (m->end) /* the status tells whether the task still runs; show_end() reads what is missing */
         return;
     bool is_new = log_watch_take(&l->passed, m, &text);
     if (p && p->attempt < (int64_t)m->attempt)

@@ -110,7 +110,7 @@ static int take_escape(struct reading *r, struct buf *out)
 {
     if (r->p == r->end)
         return 0;
-    if (is_end(*r->p)) { /* the line goes on */
+    if (is_end(*r->p)) { /* the next line continues this one */
         skip_newline(r);
         skip_blanks(r);
         return 0;

@@ -15,7 +15,7 @@
  * whether this message proves that the peer has the key of its identity. The proof is a MAC of the
  * identity and a number, sent as TLS's server name. A recorded proof can be sent again, so the
  * caller remembers the numbers that it has seen (tls_seen_add()). Peers without a proof are served
- * as well; the caller limits them. tls_continue() goes on, on any thread.
+ * as well; the caller limits them. tls_continue() continues, on any thread.
  *
  * The client sends first: send tls_out() after tls_client_new(). A session takes 36 KiB, nearly all
  * of it for the two record buffers of mbedTLS, and a little more during the handshake. Random bytes

@@ -284,7 +284,7 @@ struct job_spec {
     int priority;
     uint32_t weight; /* for policies of the pool that divide the machine; at least 1 */
     double budget;   /* policy `market`; 0 = the weight */
-    /* Does the job go on after the machine has stopped? -1: as the pool does by default. */
+    /* Does the job continue after the machine has stopped? -1: as the pool does by default. */
     int restart_on_boot;
     struct role_spec *roles;
     size_t n_roles;

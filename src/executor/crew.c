@@ -38,8 +38,8 @@ static void add_new(struct pids *to, const struct pids *from)
 }
 
 /* In a crew: the processes of the task and of its streams. Those of streams come first: a stream
- * should hear of a stop before what it has started ends. Without memory the list is shorter;
- * callers repeat it. */
+ * should get the signal before the command that it has started ends. Without memory the list is
+ * shorter; callers repeat it. */
 static void list_own(const struct executor *x, struct pids *out)
 {
     struct pids group = { 0 }, below = { 0 };
@@ -109,8 +109,8 @@ static struct executor *parent_of(const struct crew *c, pid_t pid)
     return NULL;
 }
 
-/* To whose task does a child belong that has exited and was not reaped yet? An orphan belongs to
- * the task whose process group it is in. NULL = it has left that, too. */
+/* The executor to whose task this child belongs; it has exited, and was not reaped yet. An orphan
+ * belongs to the task whose process group it is in. NULL = it has left each group. */
 static struct executor *owner_of(const struct crew *c, pid_t pid)
 {
     struct executor *x = parent_of(c, pid);
@@ -147,8 +147,8 @@ static void reaped(struct executor *x, pid_t pid, int status, const struct rusag
     attempt_reaped(x, pid, status, used, now_us);
 }
 
-/* The next child that has exited: whose task it belongs to is asked before it is reaped. As
- * wait4(). */
+/* Reap the next child that has exited. *out_x: its executor, which can only be found before the
+ * child is reaped. Returns what wait4() returns. */
 static pid_t reap_one(const struct crew *c, struct executor **out_x, int *status,
                       struct rusage *used)
 {
@@ -176,7 +176,7 @@ static void list_orphans(const struct crew *c, struct pids *out)
     out->n = kept;
 }
 
-/* Also while the process exits, until it has closed its files. */
+/* Is the process in the group? This is also true while it exits, until it has closed its files. */
 static bool is_in_group(pid_t pid, const struct cgroup *g)
 {
     char path[64];
@@ -188,8 +188,8 @@ static bool is_in_group(pid_t pid, const struct cgroup *g)
     return at && fs_read(AT_FDCWD, path, &text, NULL) == 0 && strstr(buf_cstr(&text), at);
 }
 
-/* In a crew: is a process of the task alive, whose first process was reaped? Each has an orphan
- * above it, or is one. */
+/* In a crew: the first process of the task was reaped. Is another process of the task alive? Each
+ * such process is an orphan or a descendant of one, so without orphans there is none. */
 static bool is_left(const struct executor *x, const struct pids *orphans)
 {
     struct pids own = { 0 }, apart = { 0 };
@@ -199,7 +199,7 @@ static bool is_left(const struct executor *x, const struct pids *orphans)
     if (left || orphans->n == 0)
         return left;
     cgroup_list(&x->cfg->cgroup, &own);
-    for (unsigned i = 0; i < x->streams.n; i++) /* what they have started is in the group */
+    for (unsigned i = 0; i < x->streams.n; i++) /* the group also has the descendants of streams */
         proctree_below(x->streams.v[i].pid, &apart);
     for (size_t i = 0; i < own.n && !left; i++)
         left = !has(&apart, apart.n, own.v[i]);

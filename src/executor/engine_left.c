@@ -54,7 +54,7 @@ void left_forget(const char *job_dir, const char *name)
 {
     AUTO(free_p) char *path = file_of(job_dir, name);
     if (path)
-        (void)unlink(path); /* if it stays, the keeper asks the engine in vain */
+        (void)unlink(path); /* if it stays, the keeper asks the engine once more, without harm */
 }
 
 /* ---- what is left ---- */
@@ -120,7 +120,7 @@ static pid_t start(const char *engine, const struct strv *names)
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(first); i++)
         rc = strv_push(&argv, first[i]);
     if (rc == 0 && podman)
-        rc = strv_push(&argv, "--ignore"); /* those that are gone */
+        rc = strv_push(&argv, "--ignore"); /* names of containers that are removed already */
     for (size_t i = 0; rc == 0 && i < names->n; i++)
         rc = strv_push(&argv, names->v[i]);
     if (rc < 0)
@@ -150,7 +150,7 @@ static bool has_succeeded(int status)
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-/* What the engine did instead: e.g. "did not answer". */
+/* Log that containers were not removed. did: what the engine did, such as "did not answer". */
 static void warn_left(const char *did, const struct strv *names)
 {
     log_event(LOG_WARN, "keeper.container_left", f_str("first", names->n ? names->v[0] : ""),

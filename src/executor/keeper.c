@@ -23,7 +23,7 @@
 #include "executor/keeper_start.h"
 
 enum {
-    PEERS_MAX = 64,    /* the master, pools, and connections that have not said who they are */
+    PEERS_MAX = 64,    /* the master, pools, and peers of kind PEER_NEW */
     ACCEPT_BATCH = 64, /* connections that are accepted before the others are served */
     TAKE_DOWN_GRACE_MS = 1000,
     TAKE_DOWN_PATIENCE_MS = 3000,
@@ -76,9 +76,9 @@ static void sweep_peers(struct keeper *k)
         pool_gone(k);
 }
 
-/* Close the oldest connection of those that have not said who they are. Clients keep such
- * connections to learn the end of the job; if one is closed early, its client watches the
- * directory instead. false: there is none. */
+/* Close the oldest connection whose peer has sent no frame yet (PEER_NEW). Clients keep such
+ * connections to learn the end of the job. If one is closed early, its client watches the directory
+ * instead. false: there is none. */
 static bool drop_silent_peer(struct keeper *k)
 {
     size_t oldest = k->peers.n;

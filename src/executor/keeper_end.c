@@ -63,7 +63,7 @@ void keeper_mark_ended(const struct keeper *k)
     if (all)
         (void)mkdir(all, 0700);
     (void)mkdir(k->ended_dir,
-                0700); /* if it fails, nobody tries again; `tony status` still tells */
+                0700); /* if it fails, no later process removes the rest; `tony status` names it */
 }
 
 /* Move jobs/<id>/containers to pool/ended/<id>, and the list of control groups into that. */
@@ -230,8 +230,8 @@ static void make_call(const struct keeper *k, bool pool)
         ;
 }
 
-/* On Slurm: wait until the batch script has fetched the logs of the nodes that do not see TONY_HOME.
- * It does so when their keepers have ended, and removes nodes/away-<name> then. */
+/* On Slurm: wait until the batch script has fetched the logs of the nodes that do not see
+ * TONY_HOME. It does so when their keepers have ended, and removes nodes/away-<name> then. */
 static void await_logs(const struct keeper *k)
 {
     AUTO(free_p) char *dir = str_printf("%s/nodes", k->job_dir);

@@ -30,7 +30,7 @@ struct task_metric {
 struct task_metrics {
     struct task_metric *v; /* the first METRIC_BUILT_IN_COUNT are those of enum metric_id */
     size_t n, cap, n_own;
-    size_t n_named;    /* so many of them have been named on this connection */
+    size_t n_named;    /* how many names this connection has told the master */
     bool forget_names; /* an attempt has begun: the names that were sent are not used any more */
     int64_t due_ms;    /* of the next measurement; INT64_MAX = none */
     bool measured;     /* the attempt was measured once */

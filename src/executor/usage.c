@@ -209,7 +209,7 @@ void usage_leave_out(const struct cgroup *g, struct usage_base *base, const stru
      * was in it. */
     if (!group_counts_cpu(g))
         base->cpu_ms += ms_of(&used->ru_utime) + ms_of(&used->ru_stime);
-    /* The kernel counts whole blocks of 512 bytes, whatever the disk has. */
+    /* The kernel counts blocks of 512 bytes, also on disks with other blocks. */
     base->read_bytes += (uint64_t)used->ru_inblock * 512;
     base->written_bytes += (uint64_t)used->ru_oublock * 512;
 }

@@ -48,7 +48,7 @@ static const char *reason_in(const struct job_event *ev)
 
 /* Add the event ev, which ends the job. If containers were alive when the last master died, the
  * core still waits for their ends. The events after ev then tell it that a new master has started,
- * that the scheduler knows no container of the job, and that the job cannot go on. */
+ * that the scheduler knows no container of the job, and that the job cannot continue. */
 static int add_end(struct history_job *h, struct journal *j, struct replay *r,
                    const struct job_event *ev, struct err *e)
 {

@@ -133,7 +133,7 @@ static void row_done(struct history_row *row)
 }
 
 /* The pool writes these files when the machine has stopped under a job (pool/boot.c): `interrupted`
- * if the job goes on, `lost` if it has ended thereby. */
+ * if the job continues, `lost` if the stop has ended it. */
 static char *read_note(const char *dir, bool live)
 {
     AUTO(free_p) char *path = fs_join(dir, live ? "interrupted" : "lost");

@@ -270,8 +270,8 @@ struct err;
     FIELD(of, SLOT, slot, "") \
     FIELD(of, U32, generation, "") \
     FIELD(of, U32, attempt, "") \
-    FIELD(of, U32, wait_ms, "first wait so long for the command to end by itself; 0: do not wait") \
-    FIELD(of, U32, save_ms, "then give it so long to save a checkpoint; 0: none") \
+    FIELD(of, U32, wait_ms, "first wait this time for the command to end by itself; 0: do not wait") \
+    FIELD(of, U32, save_ms, "then give it this time to save a checkpoint; 0: none") \
     FIELD(of, U32, grace_ms, "then send SIGTERM, and SIGKILL after this time") \
     FIELD(of, REASON, reason, "the reason that the executor must report for the end")
 #define FIELDS_ack(FIELD, of) \

@@ -125,8 +125,8 @@ static void add_cause(const struct job *j, const struct past_failure *p, bool wi
 }
 
 /* A task lost a peer, but no peer has failed. Perhaps a peer ended well, but too early: add the
- * last one that did ("left_before"). Or the task waited in vain for a peer that is at an earlier
- * step: add the one that is furthest behind ("behind"). */
+ * last one that did ("left_before"). Or the task waited until its timeout for a peer that is at an
+ * earlier step: add the one that is furthest behind ("behind"). */
 static void add_suspects(const struct job *j, const struct past_failure *p, struct buf *out)
 {
     int64_t left = JOB_NO_SLOT, behind = JOB_NO_SLOT;

@@ -28,7 +28,7 @@ enum {
     /* An executor that has closed its connection and does not reconnect within this time is dead: a
      * living one reconnects within 2 s. */
     JOB_LEFT_MS = 5000,
-    /* After so many expired LIMIT_STOP, the job no longer waits for the scheduler to confirm the
+    /* After this many expired LIMIT_STOP, the job no longer waits for the scheduler to confirm the
      * end of the container. */
     JOB_STOP_TRIES = 5,
 };

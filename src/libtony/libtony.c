@@ -256,7 +256,7 @@ static void write_error(struct writer *w, const struct tony_error *e)
         json_pack("{s:s, s:i, s:s}", "event", "error", "code", e->code, "message", e->message);
     AUTO(free_p) char *text = doc ? json_dumps(doc, JSON_COMPACT) : NULL;
     if (text)
-        (void)write_line(text, strlen(text), w); /* if it fails, nobody reads */
+        (void)write_line(text, strlen(text), w); /* if it fails, the program reads no more */
 }
 
 static void *write_events(void *arg)

@@ -360,7 +360,8 @@ static int64_t patience_ms(const struct loop *l, int64_t dflt)
     return l->handshake_ms ? l->handshake_ms : dflt;
 }
 
-/* The first message of a peer has arrived. A peer that has proved its identity always goes on. */
+/* The first message of a peer has arrived. A peer that has proved its identity may always continue.
+ */
 static int heard(struct conn *c, struct err *e)
 {
     struct conn_line *t = c->line;

@@ -94,7 +94,7 @@ struct bucket {
 struct strangers {
     struct bucket by_address[128], all;
 };
-/* May a peer without a proof of its identity go on with its handshake now? */
+/* May a peer without a proof of its identity continue its handshake now? */
 bool strangers_admit(struct strangers *s, uint64_t from, int64_t now_ms);
 
 /* What a listener remembers of its peers' first messages. */

@@ -69,7 +69,7 @@ struct copies_config { /* borrowed until copies_free(), except for the strings *
     uint32_t epoch;
     uint64_t first_n, last_n, size;          /* of the file's segment now; last_n 0 = it is empty */
     int64_t delay_ms, retry_ms, patience_ms; /* COPIES_DELAY_MS, ...; other times in tests */
-    void (*on_stored)(void *arg); /* copies_stored() has become true; NULL = nobody waits */
+    void (*on_stored)(void *arg); /* copies_stored() has become true; NULL = no caller waits */
     void *arg;
 };
 

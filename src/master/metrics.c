@@ -32,7 +32,7 @@
 enum {
     FLUSH_MS = 1000,
     AFTER_FAILURE_MS = 30000,
-    COPY_INTERVALS = 6, /* the file is copied after so many intervals of the measurements ... */
+    COPY_INTERVALS = 6, /* intervals of the measurements between two copies of the file ... */
     COPY_MIN_MS = 1000, /* ... but not more often than this */
     VALUES_MAX = 4096,  /* in one Beat */
 };
@@ -237,7 +237,7 @@ void metrics_on_end(struct master *m, uint32_t slot)
     arm(m->metrics, FLUSH_MS);
 }
 
-/* End the series of tasks whose executor is lost: nobody reports their end. */
+/* End the series of tasks whose executor is lost: no executor reports their end. */
 static void end_lost(struct master_metrics *x)
 {
     for (size_t i = 0; i < x->tasks.n; i++) {

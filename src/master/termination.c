@@ -101,7 +101,8 @@ static void on_term(int signo, void *arg)
 }
 
 /* If the application is killed, the scheduler may refuse the master's requests before the node
- * sends SIGTERM. So ask it whether the application is over. If the job is already ending, go on. */
+ * sends SIGTERM. So ask it whether the application is over. If the job is already ending, continue.
+ */
 bool termination_on_sched_broken(struct master *m)
 {
     if (m->phase == MP_ENDING || (m->phase == MP_RUNNING && m->terminating))

@@ -325,7 +325,8 @@ static void put_value(struct metrics *m, struct metrics_cell *c)
     c->dirty = false;
 }
 
-/* live: the changed values of series that go on; false: those of series that have ended since. */
+/* live: the changed values of series that continue; false: those of series that have ended since.
+ */
 static void put_sample(struct metrics *m, struct task *t, bool live)
 {
     size_t n_dirty = 0;

@@ -36,7 +36,7 @@ bool dorm_simplex_init(struct dorm_simplex *lp, struct dorm_problem *p, uint32_t
 {
     uint32_t R = n_demands + 1;
     *lp = (struct dorm_simplex){ .p = p, .n_demands = n_demands, .rows = R };
-    if (R > ROWS_MAX) /* the steps would not suffice for so many demands */
+    if (R > ROWS_MAX) /* the steps would not suffice for this many demands */
         return false;
     lp->groups = dorm_alloc(p, p->n_nodes, sizeof(*lp->groups));
     lp->patterns = dorm_alloc(p, PATTERNS_MAX, sizeof(*lp->patterns));

@@ -17,7 +17,7 @@ static const double MOVE_MIN =
     1e-12; /* times the largest budget: smaller changes of bids are ignored */
 enum {
     ROUNDS_PURE = 20,   /* in these rounds users take their best bids, later a part of the way */
-    ROUNDS_PATIENT = 25 /* after so many rounds without progress the part becomes smaller */
+    ROUNDS_PATIENT = 25 /* rounds without progress after which the part becomes smaller */
 };
 static const double STEP_FIRST = 0.5, STEP_MIN = 1.0 / 512, STEP_FACTOR = 0.7;
 static const double CELLS_MAX = 1.5e7; /* limit of bids computed, beyond MARKET_ROUNDS_MIN rounds */

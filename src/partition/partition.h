@@ -119,10 +119,10 @@ struct part_options {
      * resize moves it. */
     bool move_in_two;
 
-    /* drf, market, srtf-elastic, las-elastic: if the places of running jobs leave no node with room for a
-     * container of a job that should start, move containers (repack.c). If that does not help, drf
-     * divides the resources as if this job did not exist. false: the job waits until other jobs end
-     * or shrink, and nobody gets its share. */
+    /* drf, market, srtf-elastic, las-elastic: if the places of running jobs leave no node with room
+     * for a container of a job that should start, move containers (repack.c). If that does not
+     * help, drf divides the resources as if this job did not exist. false: the job waits until
+     * other jobs end or shrink, and no job gets its share. */
     bool repack;
 
     /* For simulations, where the caller knows that its inputs are right and needs only `verdict`,
@@ -223,8 +223,8 @@ struct part_policy {
                   const struct part_options *o, struct part_decision *out);
 };
 
-/* static, fifo, backfill, drf, dorm, market, las, srtf, srtf-elastic, las-elastic; then one with the
- * name NULL. */
+/* static, fifo, backfill, drf, dorm, market, las, srtf, srtf-elastic, las-elastic; then one with
+ * the name NULL. */
 extern const struct part_policy part_policies[];
 
 /* NULL: there is none of that name. */

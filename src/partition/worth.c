@@ -369,8 +369,8 @@ static uint32_t keep_leftovers(struct worth *w, const struct part_job *job,
 }
 
 /* Jobs that shrink keep the containers that no other job takes any more, because these jobs are
- * adjusted anyway. A job that also moves to other nodes, or that has had more than its maximum,
- * keeps only so many that it does not grow and stays within its bounds. */
+ * adjusted anyway. If a job also moves to other nodes, or has more than its maximum, it keeps them
+ * only up to its present number of containers and within its bounds. */
 static int share_leftovers(struct worth *w)
 {
     for (uint32_t i = 0; i < w->n; i++) {

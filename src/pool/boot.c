@@ -3,7 +3,7 @@
  * What happens to jobs that ran when the machine stopped: it lost its power, or was booted again.
  *
  * Each pool writes the number of the boot into pool/boot. If a pool finds another number there, all
- * jobs that had been started and have no keeper were lost by the stop. Such a job goes on if it
+ * jobs that had been started and have no keeper were lost by the stop. Such a job continues if it
  * says so (tony.application.restart-on-boot), or if it says nothing and `tony pool enable` was
  * used: then the pool starts another keeper, and the tasks restart from their checkpoints.
  * Otherwise the job ends. In both cases the status of the job says which tasks
@@ -142,7 +142,7 @@ void boot_lost(struct pool_job *j, const char *dir)
     AUTO(free_p) char *text = sentence(dir);
     bool on = goes_on(j);
     if (!text)
-        return; /* no memory: the job goes on, without the sentence */
+        return; /* no memory: the job continues, without the sentence */
     log_event(LOG_WARN, "job.interrupted", f_str("job", j->id),
               f_str("then", on ? "it goes on" : "it ends"), f_str("why", text));
     write_note(dir, on ? "interrupted" : "lost", text);

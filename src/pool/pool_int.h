@@ -150,7 +150,7 @@ struct pool_job {
     bool was_admitted;     /* the job has a keeper, or had one */
     bool fresh;            /* no pool has ever started a keeper for it */
     int restart_on_boot;   /* tony.application.restart-on-boot; -1 = not set */
-    bool interrupted;      /* the machine stopped, and the job goes on with its next keeper */
+    bool interrupted;      /* the machine stopped, and the job continues with its next keeper */
     bool lost_by_stop;     /* the machine stopped, and the job ends: `fatal` says when that was */
     char *master_socket;
     struct conn *keeper;
@@ -214,8 +214,8 @@ struct pool {
     struct {
         char *dir; /* NULL = there is none */
         uint32_t n_made;
-        bool busy; /* a thread makes it */
-    } ready;       /* ready_dir.c */
+        bool busy;            /* a thread makes it */
+    } ready;                  /* ready_dir.c */
     struct http_server *page; /* NULL = there is none */
     struct scrape *scrape;    /* the answer of the page that is being made; NULL = none is */
     char *executor, *master;  /* paths of the programs; NULL until first used */
@@ -377,7 +377,7 @@ int recover(struct pool *p, struct err *e); /* reads the ids and takes over jobs
 /* boot.c */
 void boot_read(struct pool *p);         /* sets p->rebooted; before recover() */
 void boot_record(const struct pool *p); /* after recover() */
-/* The job ran when the machine stopped. Sets j->fatal, unless the job goes on. */
+/* The job ran when the machine stopped. Sets j->fatal, unless the job continues. */
 void boot_lost(struct pool_job *j, const char *dir);
 void boot_forget(struct pool_job *j); /* another keeper is about to start */
 

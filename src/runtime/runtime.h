@@ -111,7 +111,7 @@ struct runtime {
      * job when such a task has failed and is not retried. NULL = no role is like this. */
     bool (*unnoticed)(const char *role);
     /* Can the other tasks continue when a task of this role is replaced in a running gang? If not,
-     * the whole gang restarts. NULL = they can, whatever the role. */
+     * the whole gang restarts. NULL = they can, for each role. */
     bool (*lives_with_new)(const char *role, bool chief, bool has_ps);
     /* The tasks of a gang read the list of their peers only once, when they start. A task can be
      * replaced at the same address, but no task can be added. */

@@ -98,8 +98,8 @@ struct claim {
     int64_t pid; /* 0 = unknown */
 };
 
-/* Is this file a claim that a process holds? If it is a file of this user that nobody holds, it is
- * removed. */
+/* Is this file a claim that a process holds? If it is a file of this user that no process holds, it
+ * is removed. */
 static bool is_held(int dir, const char *name, struct claim *out)
 {
     struct stat st;

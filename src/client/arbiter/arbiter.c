@@ -298,7 +298,7 @@ static bool some_job_starts(const struct round *r)
     return false;
 }
 
-/* The others wait for this job, which needs containers. true: they go on waiting. */
+/* The others wait for this job, which needs containers. true: they continue to wait. */
 static bool wait_for(const struct arbiter *a, struct arbiter_job *j)
 {
     int64_t now = clock_mono_ms();

@@ -139,8 +139,8 @@ struct arbiter_at {
 int steps_take(struct arbiter_job *j, bool *out_lost);
 /* Does the job use the node? Those of the first allocation always count as used. */
 bool steps_uses(const struct arbiter_job *j, const struct queue_share *s);
-/* How many instances does the job have on so many nodes? Where the cluster gives containers: as
- * many. */
+/* How many instances does the job have on this number of nodes? Where the cluster gives containers
+ * instead of nodes: `nodes` instances. */
 uint32_t steps_instances(const struct arbiter_job *j, uint32_t nodes);
 struct steps_plan {
     uint32_t nodes, instances;

@@ -253,7 +253,7 @@ static int observe_job(struct arbiter *a, struct arbiter_job *j, struct err *e)
         leave_alone(j);
     if (!j->is_elastic || !j->has_master)
         return 0;
-    /* If the master of this job refuses, the round goes on without the job. That holds for each
+    /* If the master of this job refuses, the round continues without the job. That holds for each
      * error which the master names, ENOMEM too: the master lacks memory, not the arbiter. */
     int rc = arbiter_ask_share(a, j, &json, &unreachable) < 0 ? -EAGAIN : 0;
     if (rc == 0)

@@ -16,7 +16,7 @@ struct err;
 
 struct point {
     int64_t t_ms; /* wall time */
-    double value; /* NaN: the series ends here; it may go on later */
+    double value; /* NaN: the series ends here; it may continue later */
 };
 
 struct series {
@@ -56,7 +56,7 @@ struct series_sum {
 void series_sum(const struct series *s, int64_t last_ms, struct series_sum *out);
 
 /* Its values at n >= 1 equal intervals from first_ms to last_ms: the mean of each, NaN where it has
- * none. The last interval of a series that goes on has its newest value, not a mean, so that a
+ * none. The last interval of a series that continues has its newest value, not a mean, so that a
  * chart shows what came last. A counter becomes its rate: cpu_ms in percent of a core, bytes in
  * bytes a second. */
 void series_sample(const struct series *s, int64_t first_ms, int64_t last_ms, double *out,

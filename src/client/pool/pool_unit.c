@@ -112,7 +112,7 @@ static int disable_unit(const struct unit *u, struct err *e)
     return 0;
 }
 
-/* The file says that jobs go on after a boot even if they do not ask for it (pool/boot.c). */
+/* The file says that jobs continue after a boot even if they do not ask for it (pool/boot.c). */
 static int mark_enabled(const struct client *c, bool enable, struct err *e)
 {
     AUTO(free_p) char *path = fs_join(c->host.paths.pool, "enabled");

@@ -2,10 +2,10 @@
 /*
  * Writes text to standard output or standard error without waiting for its reader. If a pipe is
  * full, text is queued; if the queue is full, whole puts are left out, and their lines counted. So
- * a client whose output nobody reads still follows its job, and Ctrl-C reaches it.
+ * a client whose output is not read still follows its job, and Ctrl-C reaches it.
  *
  * Terminals and files accept text at once, and are written directly. A terminal that was stopped
- * by Ctrl-S goes on with Ctrl-C.
+ * by Ctrl-S continues with Ctrl-C.
  */
 #ifndef TONY_CLIENT_SHOW_SINK_H
 #define TONY_CLIENT_SHOW_SINK_H

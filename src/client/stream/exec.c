@@ -30,7 +30,7 @@ struct sink {
     int fd;
     bool own_fd;  /* this process has opened fd itself, and fd never blocks */
     bool regular; /* a file: poll() does not know it, and a write does not wait */
-    bool broken;  /* nobody reads it any more */
+    bool broken;  /* the reader has closed its end */
     struct loop_fd *watch;
     struct buf queued;
 };

@@ -3,7 +3,7 @@
  * Watches an application by reports of the ResourceManager, and kills it if its master does not
  * stop it.
  *
- * The pace of the requests depends on what is going on; POLLS has it.
+ * The pace of the requests depends on the state of the job; POLLS has it.
  *
  *   stop       what the watch does after each report
  *   NO_STOP    nothing

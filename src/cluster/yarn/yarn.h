@@ -264,7 +264,7 @@ int yarn_watch(struct cluster *k, const struct cluster_watch_config *cfg,
 void yarn_attend(struct cluster_watch *w, bool connected);
 void yarn_stop(struct cluster_watch *w, enum cluster_stop how, const char *reason, bool checkpoint);
 void yarn_unwatch(struct cluster_watch *w);
-/* The pause before the next report of a job without a master, after so long a watch. */
+/* The pause before the next report of a job without a master that was watched for watched_ms. */
 int64_t yarn_watch_pause_ms(int64_t watched_ms);
 
 /* ---- status.c ---- */

@@ -216,7 +216,7 @@ bool further_can_hold(const struct slurm *s, const struct room *room)
            !(is_first && further_n_absent(s));
 }
 
-/* Is it certain which nodes are there? A node that is away for a moment comes back, or is lost. If
+/* Is it certain which nodes are there? A node that is away for a moment reconnects, or is lost. If
  * nodes have not connected to the first master, nodes of a further allocation would not either
  * (refusal() in slurm.c has the text). */
 static bool nodes_are_known(const struct slurm *s, int64_t now_ms)

@@ -54,7 +54,7 @@ struct furthers {
     uint32_t next;       /* the number of the next node */
     char *failed;        /* why there can be none for what is asked now; NULL = there can */
     char *awaits;        /* what is awaited, for people; NULL = nothing */
-    uint32_t lacks;      /* so many nodes are to be asked for; 0 = none */
+    uint32_t lacks;      /* nodes to ask for; 0 = none */
     int64_t lacks_since_ms;
     int64_t surplus_since_ms; /* more nodes are asked for than are needed; 0 = they are not */
     struct further_question *q;
