@@ -94,7 +94,7 @@ static int add_page(struct buf *b)
         b,
         "# Keys\n\n"
         "```sh\n"
-        "tony doctor --keys | grep -A 1 memory     # the same list in your terminal\n"
+        "tony doctor --keys | grep memory          # the same list in your terminal\n"
         "tony run -n 2 --conf tony.worker.memory=64m -- true\n"
         "```\n\n"
         "Every setting of a job, a site and the pool is a key with a value. In a YAML job file some keys "

@@ -28,7 +28,7 @@
 
 #define APP_TEXT                                                                                   \
     "APP is an application id, its number alone, or `last`: the last job that you submitted from " \
-    "this machine, to any\ncluster.\n"
+    "this machine, to any cluster. "
 
 static const struct command table[] = {
     { .name = "run",
@@ -39,21 +39,16 @@ static const struct command table[] = {
           "  tony run -n 4 --memory 4g -- python3 train.py --lr 0.1\n"
           "  tony run job.yaml --worker.instances 4 --set roles.worker.memory=2g\n"
           "  tony run --src_dir . --executes 'python3 train.py' --conf tony.worker.instances=2\n",
-      .text = "A COMMAND after -- needs no job file: its tasks are those of the role worker. If it "
-              "names a file of the current\n"
-              "directory, this directory is shipped. The framework is then generic unless "
-              "--framework names another.\n"
-              "The output of the tasks is shown with their names in front: of all tasks if there "
-              "are at most 4, else of the chief;\n"
+      .text = "A COMMAND after -- needs no job file: its tasks are those of the role worker. If "
+              "it names a file of the current directory, this directory is shipped. The framework "
+              "is then generic unless --framework names another. The output of the tasks is shown "
+              "with their names in front: of all tasks if there are at most 4, else of the chief; "
               "--output chooses. If a task writes faster than people read, lines are left out and "
-              "counted; tony logs has them.\n"
-              "Without JOBFILE and --conf_file, ./tony.xml is used when it is there. Ctrl-C asks "
-              "the job to stop; a second\n"
-              "one stops waiting for that. If this client dies, the job is stopped after "
-              "tony.client.away-limit; a job of\n"
-              "tony submit needs no client. The exit code is the job's: 0 succeeded, 1 failed, 3 "
-              "killed "
-              "or out of its time.\n",
+              "counted; tony logs has them. Without JOBFILE and --conf_file, ./tony.xml is used "
+              "when it is there. Ctrl-C asks the job to stop; a second one stops waiting for "
+              "that. If this client dies, the job is stopped after tony.client.away-limit; a job "
+              "of tony submit needs no client. The exit code is the job's: 0 succeeded, 1 failed, "
+              "3 killed or out of its time.",
       .options = JOB_OPTIONS | OPT_BIT(OPT_JSON) | OPT_BIT(OPT_OUTPUT) | OPT_BIT(OPT_QUIET),
       .max_args = 1,
       .takes_command = true,
@@ -62,7 +57,7 @@ static const struct command table[] = {
       .usage = "submit [JOBFILE] [options] [-- COMMAND ...]",
       .summary = "submit a job without following it; print its application id",
       .examples = "  APP=$(tony submit job.yaml) && tony wait $APP\n",
-      .text = "When the id is printed, the job is on disk. It then runs without this command.\n",
+      .text = "When the id is printed, the job is on disk. It then runs without this command.",
       .options = JOB_OPTIONS | OPT_BIT(OPT_JSON),
       .max_args = 1,
       .takes_command = true,
@@ -72,7 +67,7 @@ static const struct command table[] = {
       .summary = "list jobs, newest first",
       .examples = "  tony list\n  tony list --all --json\n"
                   "  tony list --state failed,killed --since 2d --name 'train*'\n",
-      .text = "Without -n or --all only the 20 newest are listed.\n",
+      .text = "Without -n or --all only the 20 newest are listed.",
       .options = OPT_BIT(OPT_STATE) | OPT_BIT(OPT_NAME) | OPT_BIT(OPT_USER) | OPT_BIT(OPT_SINCE) |
                  OPT_BIT(OPT_JSON) | OPT_BIT(OPT_N) | OPT_BIT(OPT_ALL) | WHERE_OPTIONS,
       .fn = cmd_list },
@@ -99,11 +94,9 @@ static const struct command table[] = {
       .summary = "show what tasks used and reported over time",
       .examples = "  tony metrics last\n  tony metrics last worker:0 --name loss --plot\n"
                   "  tony metrics 12 worker --csv > metrics.csv\n",
-      .text = APP_TEXT
-      "TASK is ROLE:INDEX, or ROLE for all of its tasks. Works for running and finished "
-      "jobs. docs/metrics.md lists the\n"
-      "names and units. --plot and the history bar show rates of cpu_ms, read_bytes and "
-      "written_bytes.\n",
+      .text = APP_TEXT "TASK is ROLE:INDEX, or ROLE for all of its tasks. Works for running and "
+                       "finished jobs. docs/metrics.md lists the names and units. --plot and the "
+                       "history bar show rates of cpu_ms, read_bytes and written_bytes.",
       .options = OPT_BIT(OPT_NAME) | OPT_BIT(OPT_CSV) | OPT_BIT(OPT_JSON) | OPT_BIT(OPT_DRAW) |
                  WHERE_OPTIONS,
       .min_args = 1,
@@ -113,12 +106,10 @@ static const struct command table[] = {
       .usage = "top [APP]",
       .summary = "watch what jobs, or the tasks of one job, use",
       .examples = "  tony top\n  tony top last\n  tony top last > table.txt\n",
-      .text = APP_TEXT
-      "On a terminal the table is renewed each 2 s: arrows choose, Enter shows the tasks of a "
-      "job, Esc goes back,\n"
-      "n t s c m g sort by name, state, step, CPU, memory or GPU, r reverses, q quits. "
-      "Elsewhere it is printed once.\n"
-      "CPU is in percent of a core, GPU the mean of the GPUs.\n",
+      .text = APP_TEXT "On a terminal the table is renewed each 2 s: arrows choose, Enter shows "
+                       "the tasks of a job, Esc goes back, n t s c m g sort by name, state, step, "
+                       "CPU, memory or GPU, r reverses, q quits. Elsewhere it is printed once. "
+                       "CPU is in percent of a core, GPU the mean of the GPUs.",
       .options = WHERE_OPTIONS,
       .max_args = 1,
       .fn = cmd_top },
@@ -126,8 +117,8 @@ static const struct command table[] = {
       .usage = "why APP [--json]",
       .summary = "explain what failed first and what to do, or what a job waits for",
       .examples = "  tony why last\n",
-      .text = APP_TEXT
-      "Tasks that failed only because of another one are listed apart from the first cause.\n",
+      .text = APP_TEXT "Tasks that failed only because of another one are listed apart from the "
+                       "first cause.",
       .options = OPT_BIT(OPT_JSON) | WHERE_OPTIONS,
       .min_args = 1,
       .max_args = 1,
@@ -137,13 +128,11 @@ static const struct command table[] = {
       .summary = "print what the tasks of a job wrote",
       .examples = "  tony logs last worker:1 --stderr -n 50\n  tony logs last -f\n"
                   "  tony logs last worker:0 ps --since 10m --grep 'loss|error'\n",
-      .text = APP_TEXT
-      "TASK is ROLE:INDEX, or ROLE for all of its tasks; without it all tasks are shown, standard "
-      "output first. If there\n"
-      "are several files, each gets a heading. With -f or --grep each line gets the name of its "
-      "task instead. -f goes\n"
-      "on through restarts until the tasks have ended; Ctrl-C ends only this command. --since "
-      "is exact to about 10 s.\n",
+      .text = APP_TEXT "TASK is ROLE:INDEX, or ROLE for all of its tasks; without it all tasks "
+                       "are shown, standard output first. If there are several files, each gets a "
+                       "heading. With -f or --grep each line gets the name of its task instead. "
+                       "-f goes on through restarts until the tasks have ended; Ctrl-C ends only "
+                       "this command. --since is exact to about 10 s.",
       .options = WHERE_OPTIONS | OPT_BIT(OPT_STDOUT) | OPT_BIT(OPT_STDERR) | OPT_BIT(OPT_N) |
                  OPT_BIT(OPT_FOLLOW) | OPT_BIT(OPT_ATTEMPT) | OPT_BIT(OPT_RANK) |
                  OPT_BIT(OPT_SINCE) | OPT_BIT(OPT_GREP),
@@ -154,10 +143,9 @@ static const struct command table[] = {
       .usage = "wait APP... [--all|--any] [--json]",
       .summary = "wait for jobs to end; the exit code is that of the job",
       .examples = "  tony wait last\n  tony wait 12 13 14\n  tony wait 12 13 --any\n",
-      .text =
-          APP_TEXT "Of several jobs it waits for all, and the exit code is the first one, in the "
-                   "order of the command, that is not 0.\n"
-                   "With --any it waits for the first one that ends, and prints only that.\n",
+      .text = APP_TEXT "Of several jobs it waits for all, and the exit code is the first one, in "
+                       "the order of the command, that is not 0. With --any it waits for the "
+                       "first one that ends, and prints only that.",
       .options = OPT_BIT(OPT_JSON) | OPT_BIT(OPT_ALL) | OPT_BIT(OPT_ANY) | WHERE_OPTIONS,
       .min_args = 1,
       .max_args = SIZE_MAX,
@@ -168,8 +156,8 @@ static const struct command table[] = {
       .examples =
           "  tony events last\n"
           "  tony events 12 -f | jq -r 'select(.event == \"task\") | .task + \" \" + .state'\n",
-      .text = APP_TEXT "Live or finished. With -f it continues until the job is over. docs/json.md "
-                       "lists the events.\n",
+      .text = APP_TEXT "Live or finished. With -f it continues until the job is over. "
+                       "docs/json.md lists the events.",
       .options = OPT_BIT(OPT_FOLLOW) | WHERE_OPTIONS,
       .min_args = 1,
       .max_args = 1,
@@ -178,11 +166,10 @@ static const struct command table[] = {
       .usage = "stop APP [--checkpoint] [--no-wait]",
       .summary = "stop a job; with --checkpoint the tasks save their work first",
       .examples = "  tony stop 12 --checkpoint\n",
-      .text =
-          APP_TEXT "With --checkpoint tony first asks each task to save a checkpoint, by a signal "
-                   "and on its socket, and waits for\n"
-                   "tony.task.checkpoint-grace. If a task handles neither, tony stops it at "
-                   "once. `tony kill` cuts the wait short.\n",
+      .text = APP_TEXT "With --checkpoint tony first asks each task to save a checkpoint, by a "
+                       "signal and on its socket, and waits for tony.task.checkpoint-grace. If a "
+                       "task handles neither, tony stops it at once. `tony kill` cuts the wait "
+                       "short.",
       .options = OPT_BIT(OPT_CHECKPOINT) | OPT_BIT(OPT_NO_WAIT) | WHERE_OPTIONS,
       .min_args = 1,
       .max_args = 1,
@@ -192,7 +179,7 @@ static const struct command table[] = {
       .summary = "stop a job: SIGTERM to its tasks, a grace period, SIGKILL",
       .examples = "  tony kill 12\n",
       .text = APP_TEXT "Returns when the job is over, unless --no-wait. If the job is already "
-                       "over, nothing happens.\n",
+                       "over, nothing happens.",
       .options = OPT_BIT(OPT_NO_WAIT) | WHERE_OPTIONS,
       .min_args = 1,
       .max_args = 1,
@@ -203,14 +190,12 @@ static const struct command table[] = {
       .examples =
           "  tony resize last worker=8\n"
           "  tony resize 12 worker=2 ps=1 --wait --timeout 30m --reason 'room for others'\n",
-      .text = APP_TEXT
-      "A growing job trains on until its new containers are there. It keeps its size if they do "
-      "not come in time.\n"
-      "tony.<role>.resize says what happens to the tasks then. A job that still waits only "
-      "changes its request.\n"
-      "With --wait the exit code is 0 when the resize is done and the tasks that leave have ended, "
-      "1 when it was given up;\n"
-      "Ctrl-C stops the waiting, not the resize.\n",
+      .text = APP_TEXT "A growing job trains on until its new containers are there. It keeps its "
+                       "size if they do not come in time. tony.<role>.resize says what happens to "
+                       "the tasks then. A job that still waits only changes its request. With "
+                       "--wait the exit code is 0 when the resize is done and the tasks that "
+                       "leave have ended, 1 when it was given up; Ctrl-C stops the waiting, not "
+                       "the resize.",
       .options = OPT_BIT(OPT_TIMEOUT) | OPT_BIT(OPT_REASON) | OPT_BIT(OPT_WAIT) |
                  OPT_BIT(OPT_JSON) | WHERE_OPTIONS,
       .min_args = 1,
@@ -222,11 +207,10 @@ static const struct command table[] = {
       .examples = "  tony exec last worker:0 -- nvidia-smi\n"
                   "  tony exec last worker:0 -it -- python3\n"
                   "  tony exec 12 worker:1 -i -- tar x < data.tar\n",
-      .text = APP_TEXT "The command has the working directory, the environment, the limits and the "
-                       "image of the task. It does not belong\nto the task: it is stopped when the "
-                       "task ends, and does not delay that. The exit code is "
-                       "that of the command, 128 + n after\n"
-                       "signal n.\n",
+      .text = APP_TEXT "The command has the working directory, the environment, the limits and "
+                       "the image of the task. It does not belong to the task: it is stopped when "
+                       "the task ends, and does not delay that. The exit code is that of the "
+                       "command, or 128 + n if signal n ended it.",
       .options = OPT_BIT(OPT_TTY) | OPT_BIT(OPT_INPUT) | OPT_BIT(OPT_IT) | WHERE_OPTIONS,
       .min_args = 2,
       .max_args = SIZE_MAX,
@@ -246,7 +230,7 @@ static const struct command table[] = {
       .examples = "  tony forward last worker:0 8888\n"
                   "  tony forward last worker:0 8080:80 6006\n",
       .text = APP_TEXT "Listens on 127.0.0.1 and prints the addresses. If LOCAL is 0, a free port "
-                       "is taken. Ctrl-C ends it.\n",
+                       "is taken. Ctrl-C ends it.",
       .options = WHERE_OPTIONS,
       .min_args = 3,
       .max_args = 2 + FORWARDS_MAX,
@@ -255,10 +239,10 @@ static const struct command table[] = {
       .usage = "open APP [TASK] [--no-browser] [--logdir DIR]",
       .summary = "open TensorBoard, or another page that a task announced",
       .examples = "  tony open last\n  tony open 12 --logdir /data/run12\n",
-      .text = APP_TEXT "Forwards the port, prints the URL, and opens a browser where there is one; "
-                       "Ctrl-C ends it. For a finished job it\n"
-                       "starts TensorBoard over the directory that the job file names as "
-                       "tony.application.tensorboard-log-dir, or DIR.\n",
+      .text = APP_TEXT "Forwards the port, prints the URL, and opens a browser where there is "
+                       "one; Ctrl-C ends it. For a finished job it starts TensorBoard over the "
+                       "directory that the job file names as "
+                       "tony.application.tensorboard-log-dir, or DIR.",
       .options = WHERE_OPTIONS | OPT_BIT(OPT_NO_BROWSER) | OPT_BIT(OPT_LOGDIR),
       .min_args = 1,
       .max_args = 2,
@@ -268,29 +252,26 @@ static const struct command table[] = {
       .summary = "copy files and directories from a task, or to it",
       .examples = "  tony cp last worker:0:model.pt .\n"
                   "  tony cp last data/ worker:0:/tmp/data\n",
-      .text = APP_TEXT
-      "A relative PATH begins at the working directory of the task. Directories are copied with "
-      "all that is in them, except sockets,\n"
-      "pipes, devices, and links that lead out of them. If the place exists and is a directory, "
-      "the copy is made in it.\n",
+      .text = APP_TEXT "A relative PATH begins at the working directory of the task. Directories "
+                       "are copied with all that is in them, except sockets, pipes, devices, and "
+                       "links that lead out of them. If the target is an existing directory, the "
+                       "copy is made in it.",
       .options = WHERE_OPTIONS | OPT_BIT(OPT_VERBOSE),
       .min_args = 3,
       .max_args = 3,
       .fn = cmd_cp },
     { .name = "notebook",
-      .usage = "notebook [--gpus N] [--memory SIZE] [--src_dir DIR] [--python_venv PATH] [--idle "
-               "TIME] [options]",
+      .usage = "notebook [--gpus N] [--memory SIZE] [--src_dir DIR] [--python_venv PATH]\n"
+               "                 [--idle TIME] [options]",
       .summary = "run JupyterLab in a container of the cluster",
       .examples = "  tony notebook --memory 8g --gpus 1\n"
                   "  tony notebook --src_dir . --python_venv ~/venv --idle 30m\n",
       .text = "Runs JupyterLab as a job without roles, forwards its port, and prints the URL with "
-              "its token. Jupyter must be\n"
-              "installed there, or in the virtual environment. Ctrl-C ends the job. It also ends "
-              "after --idle without a kernel\n"
-              "at work. Save what you want to keep outside of the working directory.\n"
-              "--executes runs another command in place of JupyterLab, which must listen on "
-              "$TB_PORT. Jupyter takes the token\n"
-              "from its environment.\n",
+              "its token. Jupyter must be installed there, or in the virtual environment. Ctrl-C "
+              "ends the job. It also ends after --idle without a kernel at work. Save what you "
+              "want to keep outside of the working directory. --executes runs another command in "
+              "place of JupyterLab, which must listen on $TB_PORT. Jupyter takes the token from "
+              "its environment.",
       .options = (JOB_OPTIONS & ~OPT_BIT(OPT_INSTANCES)) | OPT_BIT(OPT_IDLE),
       .fn = cmd_notebook },
     { .name = "init",
@@ -298,10 +279,9 @@ static const struct command table[] = {
       .summary = "write a commented job file for this directory",
       .examples = "  tony init\n"
                   "  tony init --from-torchrun \"torchrun --nproc-per-node 4 train.py --lr 0.1\"\n",
-      .text =
-          "Looks for the program, its framework and a virtual environment, or translates a line "
-          "of torchrun, mpiexec, mpirun\n"
-          "or srun. FILE is job.yaml unless another is named.\n",
+      .text = "Looks for the program, its framework and a virtual environment, or translates a "
+              "line of torchrun, mpiexec, mpirun or srun. FILE is job.yaml unless another is "
+              "named.",
       .options = OPT_BIT(OPT_FROM_LINE) | OPT_BIT(OPT_FORCE),
       .max_args = 1,
       .fn = cmd_init },
@@ -310,13 +290,10 @@ static const struct command table[] = {
       .summary = "run a job that a properties file of Azkaban describes",
       .examples = "  command=tony azkaban                in a job of Azkaban with type=command\n"
                   "  tony azkaban job.properties --cluster local\n",
-      .text =
-          "Takes the properties that Azkaban has written into the file that JOB_PROP_FILE names, "
-          "or into FILE: "
-          "tony.*,\n"
-          "worker_env.*, executes, src_dir and the others of TonY's own job type. Options win over "
-          "properties. Like `tony run`\n"
-          "it follows the job, and stops it when Azkaban kills the flow.\n",
+      .text = "Takes the properties that Azkaban has written into the file that JOB_PROP_FILE "
+              "names, or into FILE: tony.*, worker_env.*, executes, src_dir and the others of "
+              "TonY's own job type. Options win over properties. Like `tony run` it follows the "
+              "job, and stops it when Azkaban kills the flow.",
       .options = (JOB_OPTIONS & ~OPT_BIT(OPT_CONF_FILE)) | OPT_BIT(OPT_JSON),
       .max_args = 1,
       .fn = cmd_azkaban },
@@ -333,16 +310,13 @@ static const struct command table[] = {
       .summary = "control the pool that runs jobs on this machine",
       .examples = "  tony pool status --json\n  tony pool stop\n"
                   "  tony pool set policy=dorm loss-max=0.2\n  tony pool why\n",
-      .text = "It is started when needed and ends by itself after tony.pool.idle-timeout without a "
-              "job. `stop` refuses while\n"
-              "jobs are live, unless --force, which kills them. `set` changes the policy by which "
-              "the pool divides the machine,\n"
-              "and prints its settings; `why` explains its last decision (docs/pool-policy.md). "
-              "`enable` lets "
-              "systemd start the\n"
-              "pool with the machine, and jobs that ran before a reboot continue from their "
-              "checkpoints; `disable` undoes it.\n"
-              "Without it only jobs with restart-on-boot continue.\n",
+      .text = "It is started when needed and ends by itself after tony.pool.idle-timeout without "
+              "a job. `stop` refuses while jobs are live, unless --force, which kills them. `set` "
+              "changes the policy by which the pool divides the machine, and prints its settings; "
+              "`why` explains its last decision (docs/pool-policy.md). `enable` lets systemd "
+              "start the pool with the machine, and jobs that ran before a reboot continue from "
+              "their checkpoints; `disable` undoes it. Without it only jobs with restart-on-boot "
+              "continue.",
       .options = OPT_BIT(OPT_JSON) | OPT_BIT(OPT_FORCE),
       .min_args = 1,
       .max_args = 16,
@@ -353,10 +327,9 @@ static const struct command table[] = {
       .summary = "divide a cluster among jobs, without running any",
       .examples = "  tony allocate < instance.json\n"
                   "  tony allocate --policy drf < instance.json\n",
-      .text =
-          "Reads nodes and jobs as JSON from standard input, and prints which job gets how many "
-          "containers on which nodes, and why.\n"
-          "docs/allocate.md has the format and the policies.\n",
+      .text = "Reads nodes and jobs as JSON from standard input, and prints which job gets how "
+              "many containers on which nodes, and why. docs/allocate.md has the format and the "
+              "policies.",
       .options = OPT_BIT(OPT_POLICY) | OPT_BIT(OPT_TIME_LIMIT) | OPT_BIT(OPT_EXACT),
       .fn = cmd_allocate },
     { .name = "simulate",
@@ -372,8 +345,7 @@ static const struct command table[] = {
                   "  tony simulate trace.csv --nodes '20x64,512,8 80x64,256,0'\n"
                   "  tony simulate --generate heavy --seed 7 > trace.csv\n",
       .text = "Prints utilization, completion times, loss of fairness and adjustments, one line a "
-              "policy. docs/simulate.md has the\n"
-              "format of TRACE and what the columns mean.\n",
+              "policy. docs/simulate.md has the format of TRACE and what the columns mean.",
       .options = OPT_BIT(OPT_POLICY) | OPT_BIT(OPT_NODES) | OPT_BIT(OPT_JSON) |
                  OPT_BIT(OPT_GENERATE) | OPT_BIT(OPT_SEED) | OPT_BIT(OPT_JOBS) | OPT_BIT(OPT_PLOT) |
                  OPT_BIT(OPT_FORMAT) | OPT_BIT(OPT_COLUMNS) | OPT_BIT(OPT_ELASTIC) |
@@ -382,19 +354,18 @@ static const struct command table[] = {
       .max_args = 1,
       .fn = cmd_simulate },
     { .name = "arbiter",
-      .usage = "arbiter run|start|stop|status|key --queue NAME [--cluster yarn|slurm] "
-               "[--policy NAME] [--once] "
-               "[--dry-run] [--conf KEY=VALUE] [--json]",
+      .usage = "arbiter run|start|stop|status|key --queue NAME [--cluster yarn|slurm]\n"
+               "                 [--policy NAME] [--once] [--dry-run] [--conf KEY=VALUE] [--json]",
       .summary = "divide a queue of YARN, or a partition of Slurm, among running jobs",
       .examples = "  tony arbiter run --queue ml\n"
                   "  tony arbiter run --queue ml --policy drf --once --dry-run\n"
                   "  tony arbiter start --queue ml\n"
                   "  tony arbiter start --cluster slurm --queue gpu\n",
-      .text = "Asks the masters of the jobs in the queue to shrink or to grow, as a policy says, "
-              "until it is killed. Jobs run on\n"
-              "without it. start runs it as an application of its own on the cluster. key prints "
-              "the public key with which it may resize\n"
-              "the jobs of other users, on YARN. docs/arbiter.md says which jobs it may resize.\n",
+      .text = "`run` asks the masters of the jobs in the queue to shrink or to grow, as a policy "
+              "says, until it is killed. Jobs run on without it. `start` runs it as a job of its "
+              "own on the cluster; `stop` ends that job, and `status` shows it. On YARN `key` "
+              "prints the public key with which it may resize the jobs of other users. "
+              "docs/arbiter.md says which jobs it may resize.",
       .options = OPT_BIT(OPT_CLUSTER) | OPT_BIT(OPT_QUEUE) | OPT_BIT(OPT_POLICY) |
                  OPT_BIT(OPT_ONCE) | OPT_BIT(OPT_DRY_RUN) | OPT_BIT(OPT_CONF) | OPT_BIT(OPT_JSON),
       .min_args = 1,
@@ -406,7 +377,9 @@ static const struct command table[] = {
       .summary = "show what this machine offers, and what is wrong with it",
       .examples =
           "  tony doctor\n  tony doctor --cluster slurm\n  tony doctor --keys | grep memory\n",
-      .text = "Exit code 1 when something is wrong.\n",
+      .text = "Checks the programs of tony, memory, GPUs, control groups, TONY_HOME and the site "
+              "file; with --cluster yarn or slurm also that cluster. If something is wrong, the "
+              "exit code is 1.",
       .options = OPT_BIT(OPT_CLUSTER) | OPT_BIT(OPT_KEYS) | OPT_BIT(OPT_JSON),
       .fn = cmd_doctor },
     { .name = "version",
@@ -419,8 +392,7 @@ static const struct command table[] = {
       .summary = "print the completion script of a shell",
       .examples = "  source <(tony completion bash)\n  tony completion fish | source\n",
       .text = "make install and the packages install these scripts. They complete commands, "
-              "options, jobs "
-              "and tasks.\n",
+              "options, jobs and tasks.",
       .min_args = 1,
       .max_args = SIZE_MAX,
       .words = "bash zsh fish",
@@ -448,6 +420,18 @@ const struct command *command_find(const char *name)
 
 static void help_all(struct buf *out)
 {
+    static const char *const after[] = {
+        "`tony help COMMAND` or `tony COMMAND --help` tells more. Results are written to standard "
+        "output, all else to standard error.",
+        "Exit codes: 0 succeeded; 1 the job failed; 2 misuse or a refused job; 3 the job was "
+        "killed "
+        "or exceeded a time limit; 4 the pool, the cluster or this machine has failed.",
+        "TONY_HOME (~/.tony) holds jobs, logs and history; TONY_CONF_DIR the site's settings.",
+        "Pages such as docs/keys.md, which help and messages name, are in share/doc/tony beside "
+        "the "
+        "installed programs (/usr/share/doc/tony of a package). Many are manual pages, too: man "
+        "tony lists them.",
+    };
     (void)buf_adds(out, "tony runs distributed machine-learning jobs.\n\n"
                         "  tony run job.yaml            run a job and follow it\n"
                         "  tony logs last worker:0      what a task of the last job wrote\n"
@@ -455,15 +439,10 @@ static void help_all(struct buf *out)
                         "Commands\n");
     for (size_t i = 0; i < ARRAY_LEN(table); i++)
         (void)buf_addf(out, "  %-12s %s\n", table[i].name, table[i].summary);
-    (void)buf_adds(
-        out,
-        "\n`tony help COMMAND` or `tony COMMAND --help` tells more. Results are written to "
-        "standard output, all else to\n"
-        "standard error.\n\n"
-        "Exit codes: 0 succeeded; 1 the job failed; 2 misuse or a refused job; 3 the job was "
-        "killed or exceeded a time\n"
-        "limit; 4 the pool, the cluster or this machine has failed.\n\n"
-        "TONY_HOME (~/.tony) holds jobs, logs and history; TONY_CONF_DIR the site's settings.\n");
+    for (size_t i = 0; i < ARRAY_LEN(after); i++) {
+        (void)buf_addc(out, '\n');
+        help_wrap(out, after[i], 0);
+    }
 }
 
 static void help_one(const struct command *cmd, struct buf *out)
@@ -475,7 +454,7 @@ static void help_one(const struct command *cmd, struct buf *out)
                                                                     : cmd->summary[0],
                    cmd->summary + 1);
     if (cmd->text)
-        (void)buf_adds(out, cmd->text);
+        help_wrap(out, cmd->text, 0);
     (void)buf_adds(out, "\nOptions\n");
     options_help(cmd->options | OPT_BIT(OPT_HELP), out);
 }

@@ -194,6 +194,28 @@ bool options_takes_value(const char *typed)
     return false;
 }
 
+enum { HELP_INDENT = 39, HELP_WIDTH = 100 };
+
+void help_wrap(struct buf *out, const char *text, int indent)
+{
+    static const char blank[] = " \n";
+    size_t column = (size_t)indent;
+    for (const char *word = text; *word;) {
+        size_t len = strcspn(word, blank);
+        if (word != text && column + 1 + len > HELP_WIDTH) {
+            (void)buf_addf(out, "\n%*s", indent, "");
+            column = (size_t)indent;
+        } else if (word != text) {
+            (void)buf_addc(out, ' ');
+            column++;
+        }
+        (void)buf_add(out, word, len);
+        column += len;
+        word += len + strspn(word + len, blank);
+    }
+    (void)buf_addc(out, '\n');
+}
+
 void options_help(option_mask allowed, struct buf *out)
 {
     for (int i = 0; i < OPT_COUNT; i++) {
@@ -204,8 +226,10 @@ void options_help(option_mask allowed, struct buf *out)
         (void)snprintf(left, sizeof left, "%s%c%s%s%s%s", r->letter ? "-" : "",
                        r->letter ? r->letter : ' ', r->letter ? ", " : "", r->flag,
                        r->arg ? " " : "", r->arg ? r->arg : "");
-        (void)buf_addf(out, "  %-36s %s%s\n", left[0] == ' ' ? left + 1 : left, r->help,
-                       r->repeatable ? " (may be repeated)" : "");
+        AUTO(free_p)
+        char *help = str_printf("%s%s", r->help, r->repeatable ? " (may be repeated)" : "");
+        (void)buf_addf(out, "  %-36s ", left[0] == ' ' ? left + 1 : left);
+        help_wrap(out, help ? help : r->help, HELP_INDENT);
     }
 }
 

@@ -21,15 +21,17 @@ struct buf;
 /* id, name, letter, argument (NULL = a flag), repeatable, help */
 #define OPTIONS(X)                                                                                 \
     X(OPT_CONF_FILE, "conf_file", 0, "FILE", false, "the job file (YAML, or XML by its suffix)")   \
-    X(OPT_CONF, "conf", 0, "KEY=VALUE", true, "set any key; wins over job file and other options") \
-    X(OPT_CLUSTER, "cluster", 0, "NAME", false, "where: local, yarn or slurm (tony.cluster)")      \
+    X(OPT_CONF, "conf", 0, "KEY=VALUE", true,                                                      \
+      "set any key (docs/keys.md); wins over the job file and other options")                      \
+    X(OPT_CLUSTER, "cluster", 0, "NAME", false,                                                    \
+      "where the job runs: local, yarn or slurm (tony.cluster)")                                   \
     X(OPT_EXECUTES, "executes", 0, "COMMAND", false,                                               \
       "command or script that each task runs, relative to src")                                    \
     X(OPT_TASK_PARAMS, "task_params", 0, "TEXT", false, "appended to --executes")                  \
     X(OPT_SRC_DIR, "src_dir", 0, "DIR", false,                                                     \
       "directory (or archive) copied to where each task starts")                                   \
     X(OPT_PYTHON_VENV, "python_venv", 0, "PATH", false,                                            \
-      "virtual environment: archive, or directory used in place")                                  \
+      "virtual environment, a directory or an archive; tasks find it as venv/")                    \
     X(OPT_PYTHON_BINARY, "python_binary_path", 0, "PATH", false,                                   \
       "interpreter: absolute, or inside the venv")                                                 \
     X(OPT_SHELL_ENV, "shell_env", 0, "KEY=VALUE", true, "environment of the tasks' commands")      \
@@ -39,17 +41,19 @@ struct buf;
       "files and directories of HDFS for all containers; no effect on cluster local")              \
     X(OPT_TENSORBOARD, "sidecar_tensorboard_log_dir", 0, "DIR", false,                             \
       "run TensorBoard beside the job, for the events in DIR")                                     \
-    X(OPT_DEBUG, "debug", 0, NULL, false, "accepted as in TonY; without effect here")              \
+    X(OPT_DEBUG, "debug", 0, NULL, false, "accepted because TonY has it; without effect")          \
     X(OPT_JSON, "json", 0, NULL, false, "print the result as JSON on stdout (docs/json.md)")       \
-    X(OPT_N, "lines", 'n', "N", false, "logs: only the last N lines; list: the newest N jobs")     \
-    X(OPT_ALL, "all", 'a', NULL, false, "list: all jobs; wait: until all of them are over")        \
-    X(OPT_ANY, "any", 0, NULL, false, "return when the first of them is over")                     \
+    X(OPT_N, "lines", 'n', "N", false,                                                             \
+      "logs: only the last N lines; list: only the newest N jobs")                                 \
+    X(OPT_ALL, "all", 'a', NULL, false,                                                            \
+      "list: all jobs, not only the newest 20; wait: until all of them are over")                  \
+    X(OPT_ANY, "any", 0, NULL, false, "wait only until the first of the jobs is over")             \
     X(OPT_FOLLOW, "follow", 'f', NULL, false,                                                      \
-      "continue with what is new, until the task (events: the job) is over")                       \
+      "print what is new as it comes, until the tasks (events: the job) have ended")               \
     X(OPT_STDOUT, "stdout", 0, NULL, false, "only standard output")                                \
     X(OPT_STDERR, "stderr", 0, NULL, false, "only standard error")                                 \
     X(OPT_ATTEMPT, "attempt", 0, "N", false, "the log of the Nth attempt; default is the last")    \
-    X(OPT_RANK, "rank", 0, "N", false, "only that process of a task that has several")             \
+    X(OPT_RANK, "rank", 0, "N", false, "only process N of a task with several processes (ranks)")  \
     X(OPT_OUTPUT, "output", 0, "WHAT", false,                                                      \
       "whose output is shown: all, chief, none, or tasks such as worker:0,ps; default is all of "  \
       "at most 4 tasks, else the chief")                                                           \
@@ -61,12 +65,12 @@ struct buf;
       "let the tasks save a checkpoint first (tony.task.checkpoint-grace)")                        \
     X(OPT_TIMEOUT, "timeout", 0, "TIME", false,                                                    \
       "how long the job may wait for new containers: 90s, 10m, 2h (tony.resize.timeout)")          \
-    X(OPT_REASON, "reason", 0, "TEXT", false,                                                      \
-      "the reason, shown to all who look at the job later")                                        \
+    X(OPT_REASON, "reason", 0, "TEXT", false, "why you resize; status and why show it")            \
     X(OPT_WAIT, "wait", 0, NULL, false, "return when the resize is done or has failed")            \
     X(OPT_FORCE, "force", 0, NULL, false,                                                          \
-      "pool: kill the live jobs first; init: replace the file")                                    \
-    X(OPT_POLICY, "policy", 0, "NAME", false, "the policy; simulate: several, by commas")          \
+      "pool stop: kill the live jobs first; init: replace the file if it exists")                  \
+    X(OPT_POLICY, "policy", 0, "NAME", false,                                                      \
+      "the policy; simulate: several, separated by commas")                                        \
     X(OPT_TIME_LIMIT, "time-limit", 0, "TIME", false,                                              \
       "end the search after this time: 500ms, 10s; default is no limit")                           \
     X(OPT_EXACT, "exact", 0, NULL, false,                                                          \
@@ -87,16 +91,19 @@ struct buf;
       "LOW,HIGH,EXPONENT: how the jobs of such a trace may be resized; default: not at all")       \
     X(OPT_FROM_HISTORY, "from-history", 0, NULL, false,                                            \
       "simulate the finished jobs of this TONY_HOME instead of a trace")                           \
-    X(OPT_QUEUE, "queue", 0, "NAME", false, "the queue of the cluster")                            \
+    X(OPT_QUEUE, "queue", 0, "NAME", false,                                                        \
+      "the queue of YARN, or the partition of Slurm, to divide")                                   \
     X(OPT_ESTIMATES, "estimates", 0, NULL, false,                                                  \
       "estimate when jobs will start, and compare with the truth")                                 \
     X(OPT_WHEN, "when", 0, NULL, false,                                                            \
       "estimate when the job would start, and which jobs it would delay")                          \
     X(OPT_ONCE, "once", 0, NULL, false, "decide once, and return")                                 \
-    X(OPT_DRY_RUN, "dry-run", 0, NULL, false, "only print what would be asked")                    \
+    X(OPT_DRY_RUN, "dry-run", 0, NULL, false,                                                      \
+      "decide, and only print what would be asked of the jobs")                                    \
     X(OPT_NAME, "name", 0, "NAME", true,                                                           \
-      "only this metric; list: only jobs of this name, such as 'train*'")                          \
-    X(OPT_STATE, "state", 0, "STATE", false, "only jobs in this state; several by commas")         \
+      "metrics: only this one, such as loss; list: only jobs with this name, such as 'train*'")    \
+    X(OPT_STATE, "state", 0, "STATE", false,                                                       \
+      "only jobs in this state; several are separated by commas: failed,killed")                   \
     X(OPT_USER, "user", 0, "NAME", false, "only jobs of this user")                                \
     X(OPT_SINCE, "since", 0, "TIME", false, "only what is newer than this time: 90s, 10m, 2h, 3d") \
     X(OPT_CSV, "csv", 0, NULL, false, "print the values as CSV")                                   \
@@ -110,8 +117,9 @@ struct buf;
     X(OPT_MEMORY, "memory", 0, "SIZE", false, "memory of each task of the role worker: 4g, 512m")  \
     X(OPT_FRAMEWORK, "framework", 0, "NAME", false,                                                \
       "pytorch, tensorflow, ... (docs/frameworks.md)")                                             \
-    X(OPT_JOB_NAME, "name", 0, "NAME", false, "the job's name in lists")                           \
-    X(OPT_ENV, "env", 0, "KEY=VALUE", true, "the same as --shell_env")                             \
+    X(OPT_JOB_NAME, "name", 0, "NAME", false, "the name of the job in lists")                      \
+    X(OPT_ENV, "env", 0, "KEY=VALUE", true,                                                        \
+      "a variable of the tasks' commands; the same as --shell_env")                                \
     X(OPT_SECRET, "secret", 0, "NAME[=SOURCE]", true,                                              \
       "a variable of the tasks that is kept secret; its value comes from env:VARIABLE or "         \
       "file:PATH; without SOURCE from the variable NAME")                                          \
@@ -172,6 +180,8 @@ const char *option_name(enum option_id id); /* "--src_dir" */
  * "--conf=a=b" or "--json"? typed begins with a dash. */
 bool options_takes_value(const char *typed);
 void options_help(option_mask allowed, struct buf *out);
+/* Append a text with line breaks between its words; the first line begins in column `indent`. */
+void help_wrap(struct buf *out, const char *text, int indent);
 void options_words(option_mask allowed, struct buf *out); /* "--conf --json ...", for completion */
 
 #endif

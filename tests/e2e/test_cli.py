@@ -31,6 +31,7 @@ def test_help_of_each_command(tony, name):
     out = tony.ok(name, "--help")
     assert f"Usage: tony {name}" in out
     assert "--help" in out
+    assert max(map(len, out.splitlines())) <= 100
     assert out == tony.ok("help", name)
 
 

@@ -36,7 +36,7 @@ def test_init_of_an_empty_directory(tony, tmp_path):
     ("torchrun --nproc-per-node 4 --nnodes=2 train.py --lr 0.1 'a b'",
      ["framework: pytorch", "ranks: 4", "instances: 2", "command: \"python3 train.py --lr 0.1 'a b'\""]),
     ("torchrun --standalone --nproc_per_node=2 --rdzv-backend c10d train.py",
-     ["ranks: 2", "not translated: --standalone", "not translated: --rdzv-backend c10d"]),
+     ["ranks: 2", "# gpus: 2", "not translated: --standalone", "not translated: --rdzv-backend c10d"]),
     ("mpiexec -n 8 ./solve -x", ["framework: mpi", "instances: 8", 'command: "./solve -x"']),
     ("srun -n 3 --gpus-per-task=1 --mem 4G -p long python3 t.py \"it's\"",
      ["framework: generic", "instances: 3", "gpus: 1", 'memory: "4G"', "not translated: -p long", "'it'\\\\''s'"]),
@@ -50,6 +50,7 @@ def test_init_of_an_empty_directory(tony, tmp_path):
      ["instances: 4", 'env:\n  A: "b"\nroles:', "not translated: -x MARK", "not translated: --mca btl tcp,self", 'command: "./solve"']),
     ("srun -N2 --ntasks-per-node=4 -c 8 --gres=gpu:1 -ppart python3 t.py",
      ["instances: 8 ", "vcores: 8\n", "not translated: --gres=gpu:1", "not translated: -ppart", 'command: "python3 t.py"']),
+    ("srun -N 2 -n 8 hostname", ["instances: 8 ", "not translated: --nodes 2"]),
     ("srun --nodes 3 hostname", ["instances: 3 ", 'command: "hostname"'])])
 def test_init_translates_a_line(tony, tmp_path, line, words):
     r = tony.run("init", "--from-torchrun", line, cwd=tmp_path, env={"MARK": "of the shell"})

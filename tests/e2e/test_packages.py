@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 from conftest import BIN, ROOT
-from lib_pages import blocks
+from lib_pages import Block, blocks, paste, to_paste
 
 # in one process: two tests use the same system, and all the same builds
 pytestmark = pytest.mark.xdist_group("packages")
@@ -145,6 +145,24 @@ def debian(request, systems, tmp_path_factory):
     return systems[request.param]
 
 
+@pytest.fixture(scope="module")
+def reader(request, tmp_path_factory):
+    """A bare Debian of a reader of the pages, who has installed tony as README.md says: (system, the directory of tony)."""
+    suite, package = request.param
+    path = request.getfixturevalue(package)
+    system = Bare(tmp_path_factory.mktemp("pages-" + suite) / "root", suite)
+    wanted = "python3 man-db"  # the pages name both
+    if package == "deb":
+        shutil.copy(path, system.root / "tmp/tony.deb")
+        wanted += " /tmp/tony.deb"
+    else:
+        run("tar", "-C", system.root / "opt", "-xf", path)
+    system.sh(f"apt-get -q update && apt-get -q install -y --no-install-recommends {wanted}", limit=900)
+    [program] = system.root.glob("usr/bin/tony" if package == "deb" else "opt/*/bin/tony")
+    yield system, "/" + str(program.parent.relative_to(system.root))
+    shutil.rmtree(system.root, ignore_errors=True)
+
+
 # Built here and not in the tests, which have a time limit.
 @pytest.fixture(scope="module")
 def deb():
@@ -193,6 +211,31 @@ def test_the_debian_package_on_a_bare_debian(debian, deb):
         debian.sh(COMPILED, user="u")
     debian.sh("apt-get -q remove -y tony")
     assert not list((debian.root / "usr").glob("**/*tony*"))
+
+
+# Runs a program as the user `u` of a bare system, in $HOME. Its processes have namespaces of their own, and end with it.
+ENTER = """\
+mount -t proc proc /proc; mount -t tmpfs tmpfs /dev/shm
+cd "$HOME"; setpriv --reuid u --regid u --clear-groups "$@" """
+
+
+@pytest.mark.slow
+@pytest.mark.takes(10)
+@pytest.mark.parametrize("reader", [("bookworm", "deb"), ("trixie", "tarball")], ids=["package", "tarball"], indirect=True)
+@pytest.mark.parametrize("page", ["README.md", *to_paste()])
+def test_paste_on_a_bare_debian(reader, page):
+    """Each page that test_pages.py pastes on this machine, with tony, Python and manual pages, and nothing else."""
+    system, programs = reader
+    home = "home/u/" + page.replace("/", "-")
+    (system.root / home).mkdir()
+    os.chown(system.root / home, 1000, 1000)
+    env = {"HOME": "/" + home, "USER": "u", "PATH": f"{programs}:/usr/sbin:/usr/bin:/sbin:/bin"}
+    wrap = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "chroot", str(system.root), "/bin/sh", "-c", ENTER, "sh")
+    if page == "README.md":
+        out = paste([Block(page, 1, [], README)], env, "/", wrap)
+        assert "I am task 2 of 3" in out, out
+    else:
+        paste(to_paste()[page], env, "/", wrap)
 
 
 # The unit tests of what uses Mbed TLS: TLS sessions, keys, digests, the protocols of Hadoop.

@@ -193,8 +193,9 @@ static int write_plan(const struct init_plan *p, struct buf *out)
     if (p->gpus)
         (void)buf_addf(out, "    gpus: %lld           # of each task\n", (long long)p->gpus);
     else
-        (void)buf_addf(out, "    # gpus: %d           # of each task\n",
-                       p->ranks_of && !str_eq(p->ranks_of, "cpu") ? 8 : 1);
+        (void)buf_addf(out, "    # gpus: %lld           # of each task\n",
+                       p->ranks_of && !str_eq(p->ranks_of, "cpu") ? 8LL
+                                                                  : MAX((long long)p->ranks, 1LL));
     add_number(out, "vcores", p->vcores, NULL);
     if (p->restarts)
         (void)buf_adds(out, "    restart: on-failure\n");

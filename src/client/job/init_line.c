@@ -323,6 +323,8 @@ int init_translate(struct init_plan *p, const char *line, struct err *e)
         return err_set(e, EINVAL, "the line has no program after the options of %s", x.l->program);
     if (!p->instances) /* srun starts one task on each node unless it is told more */
         p->instances = MAX(x.nodes, (int64_t)1) * MAX(x.per_node, (int64_t)1);
+    else if (rc == 0 && x.nodes)
+        rc = strv_pushf(&p->left, "--nodes %lld", (long long)x.nodes);
     p->framework = x.l->framework;
     p->why = "the line";
     if (rc == 0 && x.l->python && !x.no_python)

@@ -341,8 +341,7 @@ static int explain(struct client *c, int rc, struct err *e)
         !strstr(e->msg, "/tony-site."))
         (void)err_wrap(e, rc, "%s", path);
     if (rc != -ENOMEM && !e->hint[0])
-        err_hint(e, "docs/job-files.md describes job files; tony doctor --keys lists all keys with "
-                    "their bounds");
+        err_hint(e, "docs/job-files.md describes job files; tony doctor --keys lists all keys");
     return rc;
 }
 

@@ -309,10 +309,10 @@ static int print_keys(struct client *c)
         table_add(&t, keys[i].name, type_word(keys[i].type), keys[i].dflt,
                   effect_word(keys[i].effect), keys[i].help, NULL);
     table_print(&t);
-    (void)printf("\nacts: honoured. yarn: only on that cluster. later: known and checked, without "
-                 "effect in this release.\n"
-                 "ignored: about the Java original, without meaning here. refused: setting it is "
-                 "an error.\n");
+    (void)printf("\nEFFECT is acts: honoured on every cluster. yarn, slurm: only on that cluster. "
+                 "later: checked, without effect in\n"
+                 "this release. ignored: about the Java original, without meaning here. refused: "
+                 "setting it is an error.\n");
     return client_flush_stdout();
 }
 
