@@ -118,6 +118,21 @@ def test_a_crew(machine):
         root.sh("tony pool stop --force; rm -rf ~/.tony ~/up* ~/go*")
 
 
+@pytest.mark.parametrize("n", [1, 10], ids=["one", "a_crew"])
+def test_a_restart(machine, n):
+    """Each attempt leaves a process, which is killed before the next attempt starts in the same group."""
+    root = Jobs(machine, "root")
+    command = "setsid sleep 7322 & grep -c tony- /proc/self/cgroup >> $HOME/ran$TASK_INDEX; [ $TONY_ATTEMPT = 3 ]"
+    role = {"instances": n, "memory": "16m", "vcores": 0, "command": command, "restart": "on-failure", "max-restarts": 2}
+    try:
+        doc = root.over(root.submit(command, roles={"worker": role}))
+        assert doc["state"] == "SUCCEEDED", doc
+        assert [t["attempt"] for t in doc["tasks"]] == [3] * n
+        assert root.sh("cat ran*").split() == ["1"] * 3 * n, "each attempt ran once, in a group of tony's"
+    finally:
+        root.sh("tony pool stop --force; rm -rf ~/.tony ~/ran*")
+
+
 @pytest.mark.usefixtures("machine")
 def test_a_container(machine):
     root = Jobs(machine, "root")
