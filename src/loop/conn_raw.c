@@ -12,7 +12,7 @@
 enum {
     /* Bytes that one connection may read in one turn of the loop. Then the other connections get
      * their turn, so that a fast stream delays a heartbeat by less than a millisecond. A byte over
-     * TLS takes about ten times as long, because it is decrypted and encrypted. */
+     * TLS takes several times as long, because it is decrypted and encrypted. */
     TURN_MAX = 512 << 10,
     TURN_MAX_TLS = 64 << 10,
 };

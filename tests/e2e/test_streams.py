@@ -60,6 +60,14 @@ def marked(tony, app, text):
     return found
 
 
+def test_the_programs_encrypt_with_the_fast_chacha20(tony):
+    """The linker leaves out functions that nothing calls: this one is called instead of that of Mbed TLS."""
+    for name in ("tony", "tony-master", "tony-executor"):
+        names = subprocess.run(["nm", str(tony.bin / name)], check=True, capture_output=True, text=True).stdout
+        assert " T __wrap_mbedtls_chacha20_update\n" in names, name
+
+
+
 def named(tony, comm):
     """Pids of the home's processes that have this name: tony-keeper, tony-executor, tony-stream."""
     found = []
