@@ -205,7 +205,7 @@ static int check_argument(const char *what, const char *text, struct err *e)
     size_t n = strlen(text);
     if (n <= ARGUMENT_MAX)
         return 0;
-    (void)err_set(e, EINVAL, "%s has %zu bytes, and no program can be given more than %d", what, n,
+    (void)err_set(e, EINVAL, "%s has %zu bytes; Linux gives a program at most %d", what, n,
                   ARGUMENT_MAX);
     return err_hint(e, "ship it as a file in 'src' or 'resources'");
 }

@@ -87,7 +87,7 @@ static int add_dependency(struct build *b, const char *key, struct role_spec *r,
     if (!succeeded && !str_eq(until, "completed")) {
         (void)build_fail(b, key, EINVAL, "'%s' cannot wait for '%s' to be '%s'", r->name, item,
                          until);
-        return err_hint(b->e, "a role is started, ready, succeeded or completed: %s:ready", item);
+        return err_hint(b->e, "write started, ready, succeeded or completed, as in %s:ready", item);
     }
     rc = build_add_role(b, &r->waits_for, &r->n_waits_for, on);
     if (rc == 0 && succeeded)
@@ -143,8 +143,8 @@ static int build_ready(struct build *b, struct role_spec *r, bool asked_for)
         !(str_starts(v, "port:") && is_port(v + 5)) &&
         !(str_starts(v, "file:") && v[5] && strlen(v) <= READY_MAX)) {
         (void)build_fail(b, key, EINVAL, "'%.80s' is not a valid condition for 'ready'", v);
-        return err_hint(b->e, "port (its own of the cluster spec), port:8080, file:PATH, or word "
-                              "(it says so on TONY_TASK_SOCKET)");
+        return err_hint(b->e, "write port (the task's port in the cluster spec), port:8080, "
+                              "file:PATH, or word (the task reports it on TONY_TASK_SOCKET)");
     }
     bool plans = b->s->horovod_driver && str_eq(r->name, "driver");
     r->ready = str_dup(set ? v : plans ? "word" : "port");

@@ -43,7 +43,7 @@ static int build_image(struct build *b, struct role_spec *r)
         r->docker_image = str_dup(image);
     else if (strcmp(r->name, "am") != 0 &&
              strv_pushf(&b->s->warnings,
-                        "%s: role '%s' has no image (tony.docker.%s.image): it runs without",
+                        "%s: role '%s' has no image (tony.docker.%s.image): it runs without one",
                         conf_origin(b->c, enabled), r->name, r->name) < 0)
         return build_no_memory(b);
     const char *mounts = conf_get(b->c, "tony.docker.containers.mount");

@@ -121,7 +121,8 @@ void cgroup_job_open(struct cgroup_job *j, const char *application_id, struct er
     else if (place.kind == PLACE_OFF)
         (void)err_set(e, ENOTSUP, "control groups are switched off by TONY_CGROUPS");
     else
-        (void)err_set(e, EACCES, "%s", place.why ? place.why : "the pool was not given a group");
+        (void)err_set(e, EACCES, "%s",
+                      place.why ? place.why : "there is no control group for the job");
     if (place.kind == PLACE_NONE && place.remedy)
         (void)err_hint(e, "%s", place.remedy);
     if (j->kind != CGROUP_NONE)

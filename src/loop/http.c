@@ -310,7 +310,7 @@ static void piece_read(void *arg, int rc)
         if (rc > 0) {
             c->n_sent += (uint64_t)rc;
         } else if (rc < 0) {
-            (void)err_set(&e, -rc, "cannot read what is to be sent to '%s:%u': %s", c->host,
+            (void)err_set(&e, -rc, "cannot read the content to send to '%s:%u': %s", c->host,
                           c->port, rc == -ESTALE ? "the file became shorter" : strerror(-rc));
             call_fail(c, &e);
         }
@@ -532,7 +532,7 @@ int http_send(struct http *h, const struct http_request *q, struct http_call **o
     if (rc == 0 && !(c->timer = loop_timer_new(h->loop, on_call_timer, c)))
         rc = err_set(e, ENOMEM, "cannot fetch a page: %m");
     if (rc == 0 && q->body_from_fd && (c->body_fd = fcntl(q->body_fd, F_DUPFD_CLOEXEC, 3)) == -1)
-        rc = err_set(e, errno, "cannot read what is to be sent: %m");
+        rc = err_set(e, errno, "cannot read the content to send: %m");
     if (rc < 0) {
         call_free(c);
         return rc;

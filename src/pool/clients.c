@@ -215,7 +215,7 @@ static void sync_done(void *arg, int rc)
 {
     struct submission *s = arg;
     if (rc < 0 && !s->e.num)
-        (void)err_set(&s->e, -rc, "cannot take the job: %m");
+        (void)err_set(&s->e, -rc, "the pool cannot accept the job: %m");
     if (!s->pool->ended)
         clients_submitted(s, &s->e);
     submission_free(s);

@@ -40,7 +40,7 @@ int job_dir_write(const char *dir, const char *name, const void *bytes, size_t n
 {
     AUTO(free_p) char *path = fs_join(dir, name);
     if (!path)
-        return err_set(e, ENOMEM, "cannot take the job: %m");
+        return err_set(e, ENOMEM, "the pool cannot accept the job: %m");
     AUTO(close_p) int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     int rc = fd == -1 ? -errno : fs_write_all(fd, bytes, n);
     return rc < 0 ? err_set(e, -rc, "cannot write '%s': %m", path) : 0;

@@ -19,7 +19,7 @@ enum {
 
 static int no_memory(struct err *e)
 {
-    return err_set(e, ENOMEM, "cannot take the job: %m");
+    return err_set(e, ENOMEM, "the pool cannot accept the job: %m");
 }
 
 static int load_spec(struct span text, struct job_spec **out, int64_t *out_submitted_wall_ms,
@@ -222,7 +222,8 @@ static int sync_path(const char *path, int flags, struct err *e)
     if (fd == -1 && errno == ENOENT)
         return 0; /* the job has ended already, and its keeper has moved the directory */
     if (fd == -1 || fsync(fd) == -1)
-        return err_set(e, errno, "cannot take the job: cannot write '%s' to the disk: %m", path);
+        return err_set(e, errno,
+                       "the pool cannot accept the job: cannot write '%s' to the disk: %m", path);
     return 0;
 }
 

@@ -322,7 +322,7 @@ static int read_job(struct reader *r, struct span line)
         if (column < 0)
             continue;
         if ((size_t)column >= n)
-            return err_set(r->e, EINVAL, "there are only %zu fields", n);
+            return err_set(r->e, EINVAL, "the line has only %zu fields", n);
         struct span s = fields[column];
         if (role == ROLE_ID)
             f.id = s;

@@ -258,7 +258,7 @@ def test_without_an_engine_or_an_image(lab):
     r = lab.run("run", lab.workers("true", conf=CONF), env={"PATH": str(lab.bin)})
     assert r.returncode == 2 and "neither podman nor docker on the PATH" in r.stderr and not lab.jobs_on_disk(), r.stderr
     r = lab.run("run", lab.workers("true", conf={"tony.docker.enabled": True}))
-    assert r.returncode == 0 and "role 'worker' has no image (tony.docker.worker.image): it runs without" in r.stderr, r.stderr
+    assert r.returncode == 0 and "role 'worker' has no image (tony.docker.worker.image): it runs without one" in r.stderr, r.stderr
 
 
 def docker_that_says(lab, engine, says):

@@ -162,7 +162,7 @@ static void refused(void **state)
           "x:2: submit: '2020-13-01 00:00:00' is not a number" },
         { HELIOS "1,1,1,1,2020-12-01 25:00:00,60\n", NULL, NULL,
           "x:2: submit: '2020-12-01 25:00:00' is not a time like 2020-06-09 18:41:01" },
-        { HELIOS "1,1\n", NULL, NULL, "x:2: there are only 2 fields" },
+        { HELIOS "1,1\n", NULL, NULL, "x:2: the line has only 2 fields" },
         { HELIOS "1,1,1,1,0,0\n", NULL, NULL, "x: no job in it has run to its end" },
         { HELIOS ",1,1,1,0,9\n", NULL, NULL, "x:2: id: must have 1 to 200 bytes" },
         { "a,b\n1,2\n", NULL, "submit=a,gpus=c", "x:1: there is no column 'c'" },
@@ -189,7 +189,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(known_files),
         cmocka_unit_test(elastic),
-        cmocka_unit_test(fields_in_quotes), cmocka_unit_test(refused),
+        cmocka_unit_test(fields_in_quotes),
+        cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

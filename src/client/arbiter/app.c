@@ -106,7 +106,7 @@ static int write_job(const struct arbiter_at *at, const char *policy, const char
     AUTO(free_p) char *program = paths_program(PROGRAM);
     AUTO(free_p) char *conf_dir = fs_join(dir, CONF_DIR);
     if (!program) {
-        (void)err_set(e, ENOENT, "the program '" PROGRAM "' is not beside tony and not in PATH");
+        (void)err_set(e, ENOENT, "cannot find the program '" PROGRAM "' beside tony or on PATH");
         return err_hint(e, "install tony again, or use: tony arbiter run --queue %s", at->queue);
     }
     if (!conf_dir)

@@ -266,8 +266,8 @@ static int make_dirs(struct yarn_staging *s, struct err *e)
             *e = s->join.e;
             if (e->num == EACCES && !e->hint[0])
                 err_hint(e,
-                         "jobs are staged in the home directory '%s' in HDFS: it has to be "
-                         "there and belong to '%s'",
+                         "jobs are staged in the home directory '%s' in HDFS: it must "
+                         "exist and belong to '%s'",
                          s->y->home, s->y->user);
             return -EXIT_CLUSTER;
         }
