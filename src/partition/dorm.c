@@ -15,8 +15,8 @@ enum {
     STEPS_TINY_EXACT = 1800000,
     TINY = 48, /* jobs * nodes */
     /* all parts, for 1,000 nodes; for more nodes, up to ten times as many */
-    STEPS_LARGE = 1200000,
-    STEPS_MIX = 300000, /* the part of it for the patterns, and for the bound that follows */
+    STEPS_LARGE = 1600000,
+    STEPS_MIX = 1000000, /* the part of it for the patterns, and for the bound that follows */
     STEPS_WHOLE = 250000,
     LARGE = 5000,            /* jobs * nodes */
     STEPS_FEASIBLE = 300000, /* to find out whether one more job of the queue can be admitted */

@@ -191,6 +191,21 @@ static inline int64_t dorm_common_divisor(int64_t a, int64_t b)
     return a;
 }
 
+/* Loops over floats and doubles run faster with vectors of 32 bytes. The results are the same. */
+#ifdef __x86_64__
+#define DORM_WIDE __attribute__((target("avx2")))
+static inline bool dorm_is_wide(void)
+{
+    return __builtin_cpu_supports("avx2");
+}
+#else
+#define DORM_WIDE
+static inline bool dorm_is_wide(void)
+{
+    return false;
+}
+#endif
+
 static inline uint32_t dorm_fit(const int64_t *have, const int64_t *d, uint32_t m)
 {
     int64_t n = PART_CONTAINERS_MAX;

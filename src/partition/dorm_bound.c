@@ -59,8 +59,9 @@ struct dorm_bound_memory {
     double *fixed, *free_value, *freed, *round_gain; /* of each job */
     double *by_gain;
     bool *changes;
-    double *use; /* [class][m]: the free parts of the classes */
-    double *now; /* [class][m]: the prices that are tried */
+    double *use;     /* [class][m]: the free parts of the classes */
+    double *now;     /* [class][m]: the prices that are tried */
+    double *by_type; /* [m][class]: the same */
     double *mean_use, mean_slack;
 };
 
@@ -81,6 +82,7 @@ int dorm_prices_init(struct dorm_problem *p, struct dorm_prices *prices)
     b->by_gain = dorm_alloc(p, n, sizeof(*b->by_gain));
     b->changes = dorm_alloc(p, n, sizeof(*b->changes));
     b->use = dorm_alloc(p, G * p->m, sizeof(*b->use));
+    b->by_type = dorm_alloc(p, G * p->m, sizeof(*b->by_type));
     b->now = dorm_alloc(p, G * p->m, sizeof(*b->now));
     b->mean_use = dorm_alloc(p, G * p->m, sizeof(*b->mean_use));
     prices->node = dorm_alloc(p, G * p->m, sizeof(*prices->node));
@@ -93,17 +95,15 @@ int dorm_prices_init(struct dorm_problem *p, struct dorm_prices *prices)
 
 /* Set cost, and cheap to the order of the classes by cost. The order of the last round is nearly
  * right, so the sort begins with it. */
-static void price_job(const struct dorm_problem *p, struct dorm_bound_memory *b,
-                      const double *prices, uint32_t i)
+static void price_job(const struct dorm_problem *p, struct dorm_bound_memory *b, uint32_t i)
 {
     const struct dorm_job *job = &p->jobs[i];
-    uint32_t *cheap = b->cheap + (size_t)i * p->n_classes;
-    for (uint32_t g = 0; g < p->n_classes; g++) {
-        b->cost[g] = 0;
-        for (uint32_t k = 0; k < p->m; k++)
-            b->cost[g] += prices[g * p->m + k] * job->dn[k];
-    }
-    for (uint32_t c = 1; c < p->n_classes; c++) {
+    uint32_t G = p->n_classes, *cheap = b->cheap + (size_t)i * G;
+    memset(b->cost, 0, sizeof(*b->cost) * G);
+    for (uint32_t k = 0; k < p->m; k++)
+        for (uint32_t g = 0; g < G && job->d[k] > 0; g++)
+            b->cost[g] += b->by_type[k * G + g] * job->dn[k];
+    for (uint32_t c = 1; c < G; c++) {
         uint32_t g = cheap[c], at = c;
         for (; at > 0 && b->cost[cheap[at - 1]] > b->cost[g]; at--)
             cheap[at] = cheap[at - 1];
@@ -127,12 +127,12 @@ static double best_of_job(const struct dorm_problem *p, const struct dorm_prices
     const struct dorm_job *job = &p->jobs[i];
     const uint32_t *fit = (prices->fit ? prices->fit : p->fit_class) + (size_t)i * p->n_classes;
     uint32_t *x = b->x + (size_t)i * p->n_classes;
+    const uint32_t *cheap = b->cheap + (size_t)i * p->n_classes;
     uint64_t above = 0, below = 0;
-    for (uint32_t g = 0; g < p->n_classes; g++) {
-        if (b->cost[g] < job->u - mu * job->D)
-            above += fit[g];
-        if (b->cost[g] < job->u + mu * job->D)
-            below += fit[g];
+    for (uint32_t c = 0; c < p->n_classes && b->cost[cheap[c]] < job->u + mu * job->D; c++) {
+        if (b->cost[cheap[c]] < job->u - mu * job->D)
+            above += fit[cheap[c]];
+        below += fit[cheap[c]];
     }
     uint64_t n = above > job->ideal ? above : MIN(below, (uint64_t)job->ideal);
     n = MIN(MAX(n, (uint64_t)job->lo), (uint64_t)job->hi);
@@ -140,7 +140,6 @@ static double best_of_job(const struct dorm_problem *p, const struct dorm_prices
         n = MIN(n, sum_of(fit, p->n_classes));
     double value = job->u * (double)n - mu * job->D * fabs((double)n - job->ideal);
     memset(x, 0, sizeof(*x) * p->n_classes);
-    const uint32_t *cheap = b->cheap + (size_t)i * p->n_classes;
     for (uint32_t c = 0; c < p->n_classes && n > 0; c++) {
         uint32_t g = cheap[c];
         x[g] = (uint32_t)MIN(n, (uint64_t)fit[g]);
@@ -254,8 +253,10 @@ static double evaluate(const struct dorm_problem *p, const struct dorm_prices *p
                        const double *now, double mu)
 {
     struct dorm_bound_memory *b = prices->memory;
+    for (uint32_t c = 0; c < p->n_classes * p->m; c++)
+        b->by_type[c % p->m * p->n_classes + c / p->m] = now[c];
     for (uint32_t i = 0; i < p->n; i++) {
-        price_job(p, b, now, i);
+        price_job(p, b, i);
         b->free_value[i] = p->jobs[i].kind == DORM_FIXED ? 0 : best_of_job(p, prices, i, mu);
         b->fixed[i] = p->jobs[i].kind == DORM_LOOSE ? 0 : value_of_staying(p, b, i, mu);
         b->freed[i] = frees(p, prices, i) ? value_of_freed(p, now, i) : 0;

@@ -10,8 +10,18 @@
  * Only patterns that pay are ever looked at (column generation, Gilmore and Gomory 1961): the
  * solution for the patterns so far gives each demand a price pi_v, and the table of dorm_rooms.h
  * the best pattern of each group at these prices. When that is worth no more than what the group
- * sells already, no pattern improves the solution. Prices half-way to the best ones so far are
- * tried first, since the first prices are wild.
+ * sells already, no pattern improves the solution. Further patterns make the program converge in
+ * fewer rounds if there are few groups: each has many containers of one demand, and the best ones
+ * beside them.
+ *
+ * With few patterns, the prices of the program are wild. So at first they are kept near the best
+ * ones so far, which are those with the lowest bound (boxstep method; Marsten, Hogan, Blankenship
+ * 1975):
+ *
+ *   best_pi_v - near * u_v <= pi_v <= best_pi_v + near * u_v
+ *
+ * near grows while the bound stays. In the last third of the steps, or when nothing else improves
+ * the solution, there is no such limit any more.
  *
  * The numbers of nodes are then rounded to whole ones. The containers that a job lacks for its min
  * are placed by force, and the rest of the room is filled as in dorm_build.c and dorm_refill.c.
@@ -24,15 +34,15 @@
 #include "partition/dorm_simplex.h"
 
 enum {
-    FIRST_PATTERNS = 4, /* of each group, from prices with noise */
     ROUNDS = 30,
+    PATTERNS = 600, /* that are added in a round beside the best one of each group */
     REFILL_STEPS = 50000,
     FORCED_MAX = 16, /* containers that make way for one */
 };
 
-static const double NOISE = 0.1;
 static const double OLD_PRICES = 0.3; /* the part of the best prices in those that are tried */
-static const double CLOSE = 5e-4;     /* ends the search for more patterns */
+static const double NEAR = 0.1, WIDER = 1.3; /* near, and its factor after a round without gain */
+static const double CLOSE = 5e-4;            /* ends the search for more patterns */
 
 struct mix {
     struct dorm_search *s;
@@ -43,6 +53,7 @@ struct mix {
     uint32_t *group_of; /* [node] */
     int64_t *room;      /* [group][m] */
     double *sold;       /* [demand]: containers */
+    uint32_t turn;      /* of the demands, for add_filled() */
     double mu;          /* the price of a unit of loss; those of containers: rooms.pi */
     /* upper: the utilization that no division with these changes exceeds. best_pi, best_mu: the
      * prices that prove it. */
@@ -51,9 +62,38 @@ struct mix {
 
 /* ---- groups and patterns */
 
-/* Add the best pattern of each group at the prices of x->rooms. Sets *added if one is new. Returns
- * what all nodes are worth at these prices. */
-static double add_patterns(struct mix *x, bool *added)
+/* Add the pattern of x->sold and the best containers for the room to group g. Sets *added if it is
+ * new. */
+static void add_pattern(struct mix *x, uint32_t g, const int64_t *room, bool *added)
+{
+    dorm_rooms_sell(&x->rooms, room, x->sold);
+    *added |= dorm_simplex_add(&x->lp, g, x->sold);
+    memset(x->sold, 0, sizeof(*x->sold) * x->rooms.n_demands);
+    dorm_work(&x->p->work, 16 + x->rooms.n_active / 4);
+}
+
+/* Add n further patterns to group g: each is filled with containers of one demand as far as they
+ * fit (in the first round) or half as far, and with the best ones for the rest of the room. The
+ * demands take turns. */
+static void add_filled(struct mix *x, uint32_t g, uint32_t n, bool is_first, bool *added)
+{
+    struct dorm_rooms *r = &x->rooms;
+    const int64_t *room = x->room + (size_t)g * r->m;
+    for (n = MIN(n, r->n_active); n > 0 && !dorm_simplex_full(&x->lp); n--) {
+        uint32_t v = r->active[x->turn++ % r->n_active];
+        int64_t rest[PART_TYPES_MAX];
+        uint32_t fit = dorm_rooms_fit(r, v, room);
+        if (fit == 0)
+            continue;
+        x->sold[v] = is_first ? fit : (fit + 1) / 2;
+        dorm_rooms_less(r, v, (uint32_t)x->sold[v], room, rest);
+        add_pattern(x, g, rest, added);
+    }
+}
+
+/* Add the best pattern of each group at the prices of x->rooms, and PATTERNS others. Sets *added if
+ * one is new. Returns what all nodes are worth at these prices. */
+static double add_patterns(struct mix *x, bool is_first, bool *added)
 {
     struct dorm_rooms *r = &x->rooms;
     double worth = 0;
@@ -63,11 +103,10 @@ static double add_patterns(struct mix *x, bool *added)
         worth += dorm_rooms_worth(r, room) * x->lp.groups[g].size;
         if (dorm_simplex_full(&x->lp))
             continue;
-        memset(x->sold, 0, sizeof(*x->sold) * r->n_demands);
-        dorm_rooms_sell(r, room, x->sold);
-        *added |= dorm_simplex_add(&x->lp, g, x->sold);
-        dorm_work(&x->p->work, 8 + r->n_active / 8);
+        add_pattern(x, g, room, added);
     }
+    for (uint32_t g = 0; g < x->lp.n_groups; g++)
+        add_filled(x, g, (PATTERNS + x->lp.n_groups - 1) / x->lp.n_groups, is_first, added);
     return worth;
 }
 
@@ -154,31 +193,47 @@ static bool init_changes(struct mix *x)
     return !x->p->failed;
 }
 
+/* Keep the present prices if their bound is the lowest one so far. */
+static bool note_bound(struct mix *x, double upper)
+{
+    if (upper >= x->upper)
+        return false;
+    x->upper = upper;
+    x->best_mu = x->mu;
+    memcpy(x->best_pi, x->rooms.pi, sizeof(*x->best_pi) * x->rooms.n_demands);
+    return true;
+}
+
 /* Find patterns and the best numbers of nodes for them. end: of the steps. False: there are more
  * groups than patterns. Only upper and best_mu are set then. */
 static bool solve(struct mix *x, uint64_t end)
 {
     struct dorm_rooms *r = &x->rooms;
     struct dorm_work *work = &x->p->work;
-    uint64_t seed = 1;
     bool added = true;
     double base, loss_left;
-    x->upper = add_patterns(x, &added) + buy_all(x);
-    memcpy(x->best_pi, r->pi, sizeof(*r->pi) * r->n_demands);
-    x->best_mu = x->mu;
-    for (unsigned c = 1; c < FIRST_PATTERNS && work->steps < end && !dorm_simplex_full(&x->lp);
-         c++) {
-        for (uint32_t v = 0; v < r->n_demands; v++)
-            r->pi[v] = x->best_pi[v] * (1 + NOISE * (2 * dorm_uniform(&seed) - 1));
-        (void)add_patterns(x, &added);
+    x->upper = INFINITY;
+    for (int dear = 0; dear <= 1; dear++) { /* the better one of two first prices */
+        dorm_rooms_start(r, &x->s->prices, dear);
+        note_bound(x, add_patterns(x, true, &added) + buy_all(x));
     }
     add_jobs(x, &base, &loss_left);
     if (!dorm_simplex_begin(&x->lp, loss_left))
         return false;
+    uint64_t limited_end = end - (end - work->steps) / 3;
+    bool limited = true;
+    double near = NEAR;
+    dorm_simplex_limit_prices(&x->lp, x->best_pi, x->best_mu, near);
     for (unsigned round = 0; round < ROUNDS && !work->over; round++) {
-        while (work->steps < end && dorm_simplex_pivot(&x->lp))
+        while (work->steps < (limited ? limited_end : end) && dorm_simplex_pivot(&x->lp))
             ;
-        if (x->upper - (base + dorm_simplex_value(&x->lp)) < CLOSE * x->upper || work->steps >= end)
+        bool close = x->upper - (base + dorm_simplex_value(&x->lp)) < CLOSE * x->upper;
+        if (limited && (close || !added || work->steps >= limited_end)) {
+            limited = false;
+            dorm_simplex_limit_prices(&x->lp, NULL, 0, 0);
+            continue;
+        }
+        if (close || work->steps >= end)
             break;
         double old = added ? OLD_PRICES : 0;
         for (uint32_t v = 0; v < r->n_demands; v++)
@@ -186,14 +241,12 @@ static bool solve(struct mix *x, uint64_t end)
         x->mu = old * x->best_mu + (1 - old) * dorm_simplex_loss_price(&x->lp);
         bool before = added;
         added = false;
-        double upper = add_patterns(x, &added) + buy_all(x);
+        double upper = add_patterns(x, false, &added) + buy_all(x);
         if (!added && !before)
             break;
-        if (upper >= x->upper)
-            continue;
-        x->upper = upper;
-        x->best_mu = x->mu;
-        memcpy(x->best_pi, r->pi, sizeof(*r->pi) * r->n_demands);
+        near *= note_bound(x, upper) ? 1 : WIDER;
+        if (limited)
+            dorm_simplex_limit_prices(&x->lp, x->best_pi, x->best_mu, near);
     }
     return true;
 }
@@ -388,7 +441,6 @@ void dorm_mix(struct dorm_search *s, uint64_t steps)
     uint64_t end = p->work.steps + steps;
     if (!dorm_rooms_init(&x.rooms, p) || !init_changes(&x) || !init(&x))
         return;
-    dorm_rooms_start(&x.rooms, &s->prices);
     bool solved = solve(&x, end);
     if (!dorm_counted_may_change(p)) /* else other jobs could change, too */
         s->prices.upper = MIN(s->prices.upper, x.upper);

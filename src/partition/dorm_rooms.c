@@ -94,12 +94,26 @@ static bool shape(struct dorm_rooms *r)
 }
 
 /* The most of a row from one demand: to[b] = max(to[b], from[b - d] + price). */
-static void improve_row(float *restrict to, const float *restrict from, uint32_t n, float price)
+static inline __attribute__((always_inline)) void
+improve(float *restrict to, const float *restrict from, uint32_t n, float price)
 {
     for (uint32_t b = 0; b < n; b++) {
         float v = from[b] + price;
         to[b] = v > to[b] ? v : to[b];
     }
+}
+
+DORM_WIDE static void improve_wide(float *to, const float *from, uint32_t n, float price)
+{
+    improve(to, from, n, price);
+}
+
+static void improve_row(float *to, const float *from, uint32_t n, float price)
+{
+    if (dorm_is_wide())
+        improve_wide(to, from, n, price);
+    else
+        improve(to, from, n, price);
 }
 
 /* List the demands that are worth looking at: no other demand needs no more and pays no less. Those
@@ -150,8 +164,8 @@ void dorm_rooms_fill(struct dorm_rooms *r)
             if (c < r->n_across)
                 improve_row(f + least, f + least - r->offset[v], size - least, price);
             else
-                for (uint32_t b = least; b < size; b++)
-                    f[b] = MAX(f[b], f[b - least] + price);
+                for (uint32_t b = least; b < size; b += least)
+                    improve_row(f + b, f + b - least, MIN(least, size - b), price);
         }
         for (uint32_t b = 1; b < size; b++)
             f[b] = MAX(f[b], f[b - 1]);
@@ -230,6 +244,27 @@ double dorm_rooms_buy(const struct dorm_job *job, double pi, double mu, double *
     return best;
 }
 
+/* The units of type k that a container of demand v needs. */
+static int64_t units_of(const struct dorm_rooms *r, uint32_t v, uint32_t k)
+{
+    return r->unit[k] > 0 ? r->p->jobs[r->example[v]].d[k] / r->unit[k] : 0;
+}
+
+uint32_t dorm_rooms_fit(const struct dorm_rooms *r, uint32_t v, const int64_t *room)
+{
+    int64_t d[PART_TYPES_MAX];
+    for (uint32_t k = 0; k < r->m; k++)
+        d[k] = units_of(r, v, k);
+    return dorm_fit(room, d, r->m);
+}
+
+void dorm_rooms_less(const struct dorm_rooms *r, uint32_t v, uint32_t n, const int64_t *room,
+                     int64_t *rest)
+{
+    for (uint32_t k = 0; k < r->m; k++)
+        rest[k] = room[k] - units_of(r, v, k) * n;
+}
+
 void dorm_rooms_sell(const struct dorm_rooms *r, const int64_t *room, double *sold)
 {
     uint32_t at[PART_TYPES_MAX], m = r->m, k, v = 0;
@@ -267,9 +302,10 @@ void dorm_rooms_sell(const struct dorm_rooms *r, const int64_t *room, double *so
 
 /* The price of a container of demand v that follows from the class prices: the cost in the cheapest
  * classes that together hold as many containers as the jobs want at this price. Beside the costs,
- * the values of a container below and above the ideal count are tried. */
+ * the values of a container below and above the ideal count are tried. dear: the price may be above
+ * these values, as the minima may force jobs to buy at a higher one. */
 static double clearing_price(const struct dorm_rooms *r, const struct dorm_prices *prices,
-                             uint32_t v)
+                             uint32_t v, bool dear)
 {
     const struct dorm_problem *p = r->p;
     const struct dorm_job *job = &p->jobs[r->example[v]];
@@ -281,12 +317,15 @@ static double clearing_price(const struct dorm_rooms *r, const struct dorm_price
         for (uint32_t k = 0; k < r->m; k++)
             cost[g] += prices->least[g * r->m + k] * job->dn[k];
     }
+    for (uint32_t g = 0; g < G && dear; g++)
+        price = MAX(price, cost[g]);
     for (uint32_t k = 0; k < p->n_kinds; k++)
         supply[p->kinds[k].class] +=
             (double)dorm_fit(p->cap + (size_t)p->kinds[k].node * r->m, job->d, r->m) *
             p->kinds[k].n;
-    for (uint32_t g = 0; g <= G; g++) {
-        double at = g < G ? cost[g] : job->u - mu * job->D, offered = 0, wanted = 0;
+    for (uint32_t g = 0; g < G + 2; g++) {
+        double value = job->u + (g == G ? -1 : 1) * mu * job->D;
+        double at = g < G ? cost[g] : value, offered = 0, wanted = 0;
         if (at < 0 || at >= price)
             continue;
         for (uint32_t h = 0; h < G; h++)
@@ -302,10 +341,10 @@ static double clearing_price(const struct dorm_rooms *r, const struct dorm_price
     return price;
 }
 
-void dorm_rooms_start(struct dorm_rooms *r, const struct dorm_prices *prices)
+void dorm_rooms_start(struct dorm_rooms *r, const struct dorm_prices *prices, bool dear)
 {
     for (uint32_t v = 0; v < r->n_demands; v++)
-        r->pi[v] = clearing_price(r, prices, v);
+        r->pi[v] = clearing_price(r, prices, v, dear);
     dorm_work(&r->p->work, (uint64_t)r->p->n * r->p->n_classes);
 }
 

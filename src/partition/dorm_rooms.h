@@ -48,8 +48,9 @@ struct dorm_rooms {
 
 /* False: out of memory, or no table of a good size can be made. Sets no prices. */
 bool dorm_rooms_init(struct dorm_rooms *r, struct dorm_problem *p);
-/* Set the prices to those that follow from the prices of the classes: prices->least. */
-void dorm_rooms_start(struct dorm_rooms *r, const struct dorm_prices *prices);
+/* Set the prices to those that follow from the prices of the classes: prices->least. dear: a price
+ * may be so high that the jobs buy only their minima. */
+void dorm_rooms_start(struct dorm_rooms *r, const struct dorm_prices *prices, bool dear);
 /* Fill the table for the present prices. */
 void dorm_rooms_fill(struct dorm_rooms *r);
 /* Set `room` to the units of node j that are free if exactly the jobs of the set change. set: bit c
@@ -58,6 +59,10 @@ void dorm_rooms_room(const struct dorm_rooms *r, uint32_t j, uint32_t set, int64
 size_t dorm_rooms_cell(const struct dorm_rooms *r, const int64_t *room);
 /* f(room), or a little more. */
 double dorm_rooms_worth(const struct dorm_rooms *r, const int64_t *room);
+/* The number of containers of demand v that fit into the room, and the room less n of them. */
+uint32_t dorm_rooms_fit(const struct dorm_rooms *r, uint32_t v, const int64_t *room);
+void dorm_rooms_less(const struct dorm_rooms *r, uint32_t v, uint32_t n, const int64_t *room,
+                     int64_t *rest);
 /* Add a set of containers that is worth f(room) to sold[demand]. */
 void dorm_rooms_sell(const struct dorm_rooms *r, const int64_t *room, double *sold);
 /* The best value of a job that changes: the largest (u - pi) * n - mu * D * |n - ideal|. */

@@ -17,10 +17,12 @@ enum {
     ROWS_MAX = 2000, /* the inverse has 8 bytes * ROWS_MAX * ROWS_MAX */
     PATTERNS_MAX = 20000,
     ITEMS_MAX = 160000,
-    GROUPS_SCANNED = 64, /* for an entering pattern, once one was found */
+    GROUPS_SCANNED = 32, /* for patterns that may enter, after the first one was found */
 };
 
 static const double PENALTY = 3;
+/* A listed pattern is dropped when it gains less than this part of the best gain of its list. */
+static const double STALE = 0.1;
 
 /* LACKING of the demand n_demands stands for loss beyond the bound, SURPLUS for loss that is left.
  */
@@ -42,9 +44,10 @@ bool dorm_simplex_init(struct dorm_simplex *lp, struct dorm_problem *p, uint32_t
     lp->patterns = dorm_alloc(p, PATTERNS_MAX, sizeof(*lp->patterns));
     lp->items = dorm_alloc(p, ITEMS_MAX, sizeof(*lp->items));
     lp->inverse = dorm_alloc(p, (size_t)R * R, sizeof(*lp->inverse));
+    lp->candidates = dorm_alloc(p, GROUPS_SCANNED + 1, sizeof(*lp->candidates));
     lp->basis = dorm_alloc(p, R, sizeof(*lp->basis));
-    double **rows[] = { &lp->alpha,  &lp->dual,     &lp->x,        &lp->u,   &lp->D,
-                        &lp->minima, &lp->limit[0], &lp->limit[1], &lp->sold };
+    double **rows[] = { &lp->alpha,    &lp->dual,     &lp->x,    &lp->u,   &lp->D,   &lp->minima,
+                        &lp->limit[0], &lp->limit[1], &lp->sold, &lp->low, &lp->high };
     for (unsigned c = 0; c < ARRAY_LEN(rows); c++)
         *rows[c] = dorm_alloc(p, R, sizeof(double));
     bool **flags[] = { &lp->full[0],  &lp->full[1],  &lp->basic[0],
@@ -110,8 +113,8 @@ static double cost_of(const struct dorm_simplex *lp, struct dorm_variable v)
     if (v.kind <= ABOVE)
         return lp->u[v.index];
     if (v.kind == LACKING)
-        return v.index == lp->n_demands ? -PENALTY : -PENALTY * lp->u[v.index];
-    return 0;
+        return -lp->high[v.index];
+    return v.kind == SURPLUS ? lp->low[v.index] : 0;
 }
 
 /* Each key gets all nodes of its group. Sets sold. False: a group has no key. */
@@ -133,7 +136,6 @@ static bool begin_with_keys(struct dorm_simplex *lp)
 bool dorm_simplex_begin(struct dorm_simplex *lp, double loss_left)
 {
     uint32_t m = lp->n_demands, R = lp->rows;
-    double *in_loss = lp->inverse + (size_t)m * R; /* the last row */
     lp->unit = lp->containers > 0 ? 10 * lp->amount / lp->containers : 1;
     if (!begin_with_keys(lp))
         return false;
@@ -154,21 +156,36 @@ bool dorm_simplex_begin(struct dorm_simplex *lp, double loss_left)
         lp->basis[v] = in;
         lp->x[v] = fabs(more);
         lp->inverse[(size_t)v * R + v] = sign;
-        in_loss[v] = -in_row * sign;
+        lp->inverse[(size_t)v * R + m] = -in_row * sign;
         loss_left -= in_row * lp->x[v];
         lp->basic[in.kind][v] = true;
     }
     struct dorm_variable last = { loss_left < 0 ? LACKING : SURPLUS, m };
-    in_loss[m] = 1;
+    lp->inverse[(size_t)m * R + m] = 1;
     for (uint32_t c = 0; c < R && loss_left < 0; c++)
-        in_loss[c] = -in_loss[c];
+        lp->inverse[(size_t)c * R + m] *= -1;
     lp->basis[m] = last;
     lp->x[m] = fabs(loss_left);
     lp->basic[last.kind][m] = true;
+    dorm_simplex_limit_prices(lp, NULL, 0, 0);
+    return true;
+}
+
+void dorm_simplex_limit_prices(struct dorm_simplex *lp, const double *pi, double mu, double part)
+{
+    uint32_t R = lp->rows;
+    for (uint32_t v = 0; v < R; v++) {
+        double u = v < lp->n_demands ? lp->u[v] : 1;
+        double at = !pi ? 0 : v < lp->n_demands ? pi[v] : mu;
+        lp->low[v] = pi ? MAX(at - part * u, 0.0) : 0;
+        lp->high[v] = pi ? at + part * u : PENALTY * u;
+    }
+    memset(lp->dual, 0, sizeof(*lp->dual) * R);
     for (uint32_t c = 0; c < R; c++)
         for (uint32_t r = 0; r < R; r++)
-            lp->dual[c] += cost_of(lp, lp->basis[r]) * lp->inverse[(size_t)r * R + c];
-    return true;
+            lp->dual[c] += cost_of(lp, lp->basis[r]) * lp->inverse[(size_t)c * R + r];
+    lp->n_candidates = 0;
+    dorm_work(&lp->p->work, (uint64_t)R * R / 32);
 }
 
 /* ---- a step */
@@ -187,11 +204,31 @@ static void set_basic(struct dorm_simplex *lp, struct dorm_variable v, bool basi
         lp->basic[v.kind][v.index] = basic;
 }
 
-/* Add value times a column of the inverse to alpha. */
-static void add_column(struct dorm_simplex *lp, uint32_t row, double value)
+/* to -= by * column */
+static inline __attribute__((always_inline)) void
+subtract(double *restrict to, const double *restrict column, double by, uint32_t n)
 {
-    for (uint32_t r = 0; r < lp->rows; r++)
-        lp->alpha[r] += value * lp->inverse[(size_t)r * lp->rows + row];
+    for (uint32_t r = 0; r < n; r++)
+        to[r] -= by * column[r];
+}
+
+DORM_WIDE static void subtract_wide(double *to, const double *column, double by, uint32_t n)
+{
+    subtract(to, column, by, n);
+}
+
+static void subtract_column(double *to, const double *column, double by, uint32_t n)
+{
+    if (dorm_is_wide())
+        subtract_wide(to, column, by, n);
+    else
+        subtract(to, column, by, n);
+}
+
+/* Add value times column c of the inverse to alpha. */
+static void add_column(struct dorm_simplex *lp, uint32_t c, double value)
+{
+    subtract_column(lp->alpha, lp->inverse + (size_t)c * lp->rows, -value, lp->rows);
 }
 
 static void add_pattern(struct dorm_simplex *lp, uint32_t pattern, double sign)
@@ -244,6 +281,62 @@ static double price_of(const struct dorm_simplex *lp, uint32_t pattern)
     return sum;
 }
 
+/* Go on through the groups, and list of each the pattern that gains most. Enough are listed when
+ * GROUPS_SCANNED groups were looked at since the first one was found. False: there is none. */
+static bool list_candidates(struct dorm_simplex *lp)
+{
+    uint32_t n = 0, after = DORM_END;
+    uint64_t items = 0;
+    lp->n_candidates = 0;
+    lp->candidates_gain = 0;
+    for (; n < lp->n_groups && n < after; n++) {
+        const struct dorm_pattern_group *group = &lp->groups[lp->scanned++ % lp->n_groups];
+        double key = price_of(lp, group->key), best = 1e-7;
+        uint32_t found = DORM_END;
+        for (uint32_t q = group->head; q != DORM_END; q = lp->patterns[q].next) {
+            double more = lp->patterns[q].basic ? 0 : price_of(lp, q) - key;
+            items += lp->patterns[q].n + 2;
+            if (more * group->size > best) {
+                best = more * group->size;
+                found = q;
+            }
+        }
+        if (found == DORM_END)
+            continue;
+        lp->candidates[lp->n_candidates++] = found;
+        lp->candidates_gain = MAX(lp->candidates_gain, best);
+        after = MIN(after, n + GROUPS_SCANNED);
+    }
+    dorm_work(&lp->p->work, n / 8 + items / 16);
+    return lp->n_candidates > 0;
+}
+
+/* Choose the listed pattern that gains most now, if that is more than *best, and more than a part
+ * of what the best one gained when the list was made. */
+static bool best_candidate(struct dorm_simplex *lp, double *best, struct dorm_variable *out,
+                           double *gain)
+{
+    bool found = false;
+    for (uint32_t c = 0; c < lp->n_candidates;) {
+        uint32_t q = lp->candidates[c];
+        const struct dorm_pattern_group *group = &lp->groups[lp->patterns[q].group];
+        double more = lp->patterns[q].basic ? 0 : price_of(lp, q) - price_of(lp, group->key);
+        if (!(more * group->size > STALE * lp->candidates_gain)) {
+            lp->candidates[c] = lp->candidates[--lp->n_candidates];
+            continue;
+        }
+        if (more * group->size > *best) {
+            *best = more * group->size;
+            *out = (struct dorm_variable){ PATTERN, q };
+            *gain = more;
+            found = true;
+        }
+        c++;
+    }
+    dorm_work(&lp->p->work, lp->n_candidates / 2 + lp->rows / 8 + 1);
+    return found;
+}
+
 /* Choose a variable that gains when it grows, or falls from its limit. gain: for each unit by which
  * it grows. */
 static bool choose(struct dorm_simplex *lp, struct dorm_variable *out, double *gain)
@@ -252,8 +345,8 @@ static bool choose(struct dorm_simplex *lp, struct dorm_variable *out, double *g
     for (uint32_t v = 0; v < lp->n_demands; v++) {
         double gains[] = { [BELOW] = lp->u[v] + lp->dual[v] + mu * lp->D[v],
                            [ABOVE] = lp->u[v] + lp->dual[v] - mu * lp->D[v],
-                           [LACKING] = -PENALTY * lp->u[v] - lp->dual[v],
-                           [SURPLUS] = lp->dual[v] };
+                           [LACKING] = -lp->high[v] - lp->dual[v],
+                           [SURPLUS] = lp->low[v] + lp->dual[v] };
         for (enum kind k = BELOW; k <= SURPLUS; k++) {
             scale = lp->unit / lp->u[v];
             if (lp->basic[k][v] || (k <= ABOVE && !(lp->limit[k][v] > 0)))
@@ -267,26 +360,16 @@ static bool choose(struct dorm_simplex *lp, struct dorm_variable *out, double *g
             }
         }
     }
-    if (-mu > best && !lp->basic[SURPLUS][lp->rows - 1]) {
-        best = -mu;
-        *out = (struct dorm_variable){ SURPLUS, lp->rows - 1 };
-        *gain = -mu;
-    }
-    uint32_t n = 0, after = DORM_END;
-    for (; n < lp->n_groups && n < after; n++) {
-        struct dorm_pattern_group *group = &lp->groups[lp->scanned++ % lp->n_groups];
-        double key = price_of(lp, group->key);
-        for (uint32_t q = group->head; q != DORM_END; q = lp->patterns[q].next) {
-            double more = lp->patterns[q].basic ? 0 : price_of(lp, q) - key;
-            if (more * group->size > best) {
-                best = more * group->size;
-                *out = (struct dorm_variable){ PATTERN, q };
-                *gain = more;
-                after = MIN(after, n + GROUPS_SCANNED);
-            }
+    for (enum kind k = LACKING; k <= SURPLUS; k++) {
+        uint32_t loss = lp->rows - 1;
+        double more = k == LACKING ? mu - lp->high[loss] : lp->low[loss] - mu;
+        if (more > best && !lp->basic[k][loss]) {
+            best = *gain = more;
+            *out = (struct dorm_variable){ k, loss };
         }
     }
-    dorm_work(&lp->p->work, lp->rows / 2 + n);
+    if (!best_candidate(lp, &best, out, gain) && list_candidates(lp))
+        (void)best_candidate(lp, &best, out, gain);
     return best > 1e-7;
 }
 
@@ -301,13 +384,13 @@ static uint32_t change_key(struct dorm_simplex *lp, uint32_t g)
             to = r;
     if (to == DORM_END)
         return to;
-    double *row = lp->inverse + (size_t)to * R, y = lp->x[to];
+    double y = lp->x[to];
     for (uint32_t r = 0; r < R; r++)
         if (r != to && lp->basis[r].kind == PATTERN && lp->patterns[lp->basis[r].index].group == g)
             for (uint32_t c = 0; c < R; c++)
-                row[c] += lp->inverse[(size_t)r * R + c];
+                lp->inverse[(size_t)c * R + to] += lp->inverse[(size_t)c * R + r];
     for (uint32_t c = 0; c < R; c++)
-        row[c] = -row[c];
+        lp->inverse[(size_t)c * R + to] *= -1;
     uint32_t key = lp->groups[g].key;
     lp->groups[g].key = lp->basis[to].index;
     lp->basis[to].index = key;
@@ -321,23 +404,22 @@ static void enter(struct dorm_simplex *lp, struct dorm_variable in, uint32_t row
                   double value)
 {
     uint32_t R = lp->rows;
-    double *by = lp->inverse + (size_t)row * R, part = 1 / lp->alpha[row];
+    double part = 1 / lp->alpha[row];
+    uint64_t cells = 0;
     set_basic(lp, lp->basis[row], false);
     set_basic(lp, in, true);
     lp->basis[row] = in;
     lp->x[row] = value;
     for (uint32_t c = 0; c < R; c++) {
-        by[c] *= part;
-        lp->dual[c] += gain * by[c];
-    }
-    for (uint32_t r = 0; r < R; r++) {
-        double a = lp->alpha[r], *other = lp->inverse + (size_t)r * R;
-        if (r == row || fabs(a) < 1e-13)
+        double *column = lp->inverse + (size_t)c * R, by = column[row] * part;
+        if (by == 0)
             continue;
-        for (uint32_t c = 0; c < R; c++)
-            other[c] -= a * by[c];
+        subtract_column(column, lp->alpha, by, R);
+        column[row] = by;
+        lp->dual[c] += gain * by;
+        cells += R;
     }
-    dorm_work(&lp->p->work, R * R / 64);
+    dorm_work(&lp->p->work, cells / 64);
 }
 
 /* What ends the growth of the entering variable. */

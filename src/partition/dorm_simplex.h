@@ -61,12 +61,15 @@ struct dorm_simplex {
     bool *full[2], *basic[4];    /* [row]: at the limit; in the basis */
     struct dorm_variable *basis; /* [row] */
     double *x;                   /* [row]: the value of the basic variable */
-    double *inverse;             /* [row][row]: of the basis */
+    double *inverse;             /* of the basis; [column][row], so a column is in one piece */
     double *alpha, *dual;        /* [row]: the entering column; the prices */
     double containers, amount;   /* of all jobs at their max: their number, and their u */
     double unit;                 /* of gains */
     double *sold;                /* [demand] */
+    double *low, *high;          /* [row]: the limits of the prices */
     uint32_t scanned;
+    uint32_t *candidates, n_candidates; /* patterns that may enter the basis */
+    double candidates_gain;             /* of the best one when they were listed */
 };
 
 /* False: out of memory, or there are too many demands for this method. n_demands > 0. */
@@ -83,6 +86,10 @@ bool dorm_simplex_full(const struct dorm_simplex *lp);
 bool dorm_simplex_add(struct dorm_simplex *lp, uint32_t group, const double *sold);
 /* Set the first solution: each node has the first pattern of its group. False: a group has none. */
 bool dorm_simplex_begin(struct dorm_simplex *lp, double loss_left);
+/* Until the next call, keep the prices near pi[demand] and mu: up to part * u_v away, and part for
+ * mu. That is, what lacks is bought at the highest price, and a surplus is sold at the lowest one.
+ * pi == NULL: no longer; as in the program above. */
+void dorm_simplex_limit_prices(struct dorm_simplex *lp, const double *pi, double mu, double part);
 /* One step of the simplex method. False: no solution with these patterns is better. */
 bool dorm_simplex_pivot(struct dorm_simplex *lp);
 /* The sum that is maximized, for the present solution. */

@@ -239,7 +239,7 @@ void dorm_whole_bound(struct dorm_problem *p, struct dorm_prices *prices, uint64
     w.type_price = dorm_alloc(p, (size_t)p->n_classes * p->m, sizeof(*w.type_price));
     if (p->failed)
         return;
-    dorm_rooms_start(&w.rooms, prices);
+    dorm_rooms_start(&w.rooms, prices, false);
     for (unsigned round = 0; round < ROUNDS && p->work.steps < end && !p->work.over; round++) {
         double bound = evaluate(&w);
         compare(&w);

@@ -744,6 +744,38 @@ static void pairs(void **state)
     assert_true(d.metrics.utilization > 0.999);
 }
 
+/* Two kinds of nodes, and nearly as many different demands as jobs, so that a good division needs
+ * many patterns. least: the min of each job; if it is large, some jobs must buy their containers at
+ * a price above their value. gap: the part of the bound that may be missing. */
+static void check_many_demands(uint32_t least, double gap)
+{
+    enum { NODES = 1000, JOBS = 100 };
+    static struct part_amount nodes[NODES];
+    static struct part_job jobs[JOBS];
+    const struct part_cluster c = { 3, types, NODES, nodes };
+    struct part_options o = bounds(2, 0);
+    AUTO(part_decision_done) struct part_decision d = { 0 };
+    seed = 1;
+    for (size_t v = 0; v < NODES; v++)
+        nodes[v] = below(2) ? (struct part_amount){ { 48, 256, 0 } }
+                            : (struct part_amount){ { 64, 512, 8 } };
+    for (size_t i = 0; i < JOBS; i++) {
+        jobs[i] = job("x", 1 + below(8), 4 + 4 * below(8), least, least + 40 + below(200));
+        jobs[i].demand.v[2] = below(3) == 0 ? 1 + below(4) : 0;
+    }
+    decide(&c, jobs, JOBS, &o, &d);
+    assert_int_equal(d.metrics.admitted, JOBS);
+    assert_true(d.metrics.utilization > (1 - gap) * d.metrics.upper_bound);
+}
+
+static void many_demands(void **state)
+{
+    (void)state;
+    check_many_demands(1, 0.005);
+    check_many_demands(20, 0.0055);
+    check_many_demands(40, 0.001);
+}
+
 /* Each node has another capacity: more groups of nodes than the patterns of dorm_mix.c. */
 static void all_nodes_differ(void **state)
 {
@@ -799,6 +831,7 @@ int main(void)
         cmocka_unit_test(many_kinds_of_nodes),
         cmocka_unit_test(whole_containers),
         cmocka_unit_test(pairs),
+        cmocka_unit_test(many_demands),
         cmocka_unit_test(all_nodes_differ),
         cmocka_unit_test(many_jobs_for_each_node),
         cmocka_unit_test(classes_of_equal_proportions),
