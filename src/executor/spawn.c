@@ -113,11 +113,11 @@ static pid_t vfork_into(struct spawn *s, pid_t parent)
  * Start the child in its group. 0 = that is not possible here, and there is no child: the kernel is
  * older than 5.7, or it refuses, or it has killed the child at once.
  *
- * The last happens if cgroup.kill was ever written in this group. Linux counts these writes in each
- * group, and kills a child that is made while the count changes. But since 6.14 (and in updates of
- * older series, such as 6.1 and 6.12) cgroup_css_set_fork() reads the count of the parent's group
- * for CLONE_INTO_CGROUP, and cgroup_post_fork() compares it with that of the child's group. Such a
- * child dies before its first instruction.
+ * The last happens on some kernels if cgroup.kill was ever written in this group. Linux counts
+ * these writes in each group, and kills a child that is made while the count changes. But for
+ * CLONE_INTO_CGROUP, cgroup_css_set_fork() reads the count of the parent's group, and
+ * cgroup_post_fork() compares it with that of the child's group. Such a child dies before its first
+ * instruction. Seen on 6.1 of Debian 12 and on 6.18, not on 6.12 of Debian 13.
  */
 static pid_t start_in_group(struct spawn *s, pid_t parent)
 {
