@@ -4,6 +4,7 @@
  * that no role may have.
  */
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 #include <strings.h>
 
@@ -97,6 +98,16 @@ bool conf_role_name_ok(struct span name, struct err *e)
     return true;
 }
 
+/* false: the last two characters show that conf_key_match() would fail. */
+static bool may_match(const struct conf_key *k, struct span key)
+{
+    const char *p = k->name + k->name_len, *q = key.p + key.len;
+    for (size_t i = 1; i <= 2 && i <= k->name_len && i <= key.len && p[-(ptrdiff_t)i] != '>'; i++)
+        if (p[-(ptrdiff_t)i] != q[-(ptrdiff_t)i])
+            return false;
+    return true;
+}
+
 const struct conf_key *conf_key_find(struct span key, struct span *out_part)
 {
     size_t n;
@@ -105,14 +116,14 @@ const struct conf_key *conf_key_find(struct span key, struct span *out_part)
     if (out_part)
         *out_part = SPAN("");
     /* This is called for each key of a job in each program, so it has to be quick: few names have
-     * the same length, and a pattern usually differs after its first characters. */
+     * the same length, and a pattern usually differs in its last characters. */
     for (size_t i = 0; i < n; i++) {
         if (k[i].name_len == key.len && memcmp(k[i].name, key.p, key.len) == 0)
             return strchr(k[i].name, '<') ? NULL : &k[i];
     }
     for (size_t i = 0; i < n; i++) {
-        if (!conf_key_match(k[i].name, key, parts)) /* no exact row matches any more */
-            continue;
+        if (!may_match(&k[i], key) || !conf_key_match(k[i].name, key, parts))
+            continue; /* no exact row matches any more */
         if (str_starts(k[i].name, role_prefix) && !conf_role_name_ok(parts[0], NULL))
             continue;
         if (out_part)

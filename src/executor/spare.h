@@ -12,7 +12,7 @@
 #ifndef TONY_EXECUTOR_SPARE_H
 #define TONY_EXECUTOR_SPARE_H
 
-enum { SPARE_MAX = 1024 };
+enum { SPARE_MAX = 8192 };
 
 /* Move a spare directory to path. n: number of the container. 0; -EEXIST: path exists; -ENOENT and
  * others: there is no spare one. */
