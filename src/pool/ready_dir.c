@@ -4,9 +4,12 @@
  * of the disk (fs_spread_below()). So it often has to read from the disk when it makes the
  * directory, and the client would wait for that.
  *
- * The directory is $TONY_HOME/pool/ready/<number>. It has all files that are the same for each job.
- * A thread makes it: when the pool starts, and after each submission. If it is missing, submit.c
- * makes one at once. The next pool removes what a dead pool has left.
+ * The directory is $TONY_HOME/pool/ready/<time>-<number>. ext4 chooses the region by the name, so no
+ * name is used twice: where files were removed within the last minutes, new ones take long.
+ *
+ * It has all files that are the same for each job. A thread makes it: when the pool starts, and
+ * after each submission. If it is missing, submit.c makes one at once. The next pool removes what a
+ * dead pool has left.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -89,7 +92,8 @@ void ready_dir_make(struct pool *p)
         return;
     struct making *m = calloc(1, sizeof *m);
     bool ok = m && (m->all = fs_join(p->paths.pool, "ready")) &&
-              (m->dir = str_printf("%s/%u", m->all, ++p->ready.n_made));
+              (m->dir = str_printf("%s/%lld-%u", m->all, (long long)p->started_wall_ms,
+                                   ++p->ready.n_made));
     if (ok) {
         m->pool = p;
         m->first = p->ready.n_made == 1;
