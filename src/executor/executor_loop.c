@@ -25,8 +25,8 @@ static void stop_asked(struct crew *c)
             executor_stop_asked(&c->v[i]);
 }
 
-/* May this signal not stop a crew? The keeper uses sigqueue(). A task that calls `kill $PPID` must
- * not end the others, so a crew ignores the signals of other processes while its keeper lives. */
+/* Must the crew ignore this signal? While its keeper lives, it obeys only the keeper, which uses
+ * sigqueue(). Otherwise a task that calls `kill $PPID` would end the other tasks of the crew. */
 static bool is_strange(const struct crew *c, const struct signalfd_siginfo *si)
 {
     if (si->ssi_code == SI_QUEUE || getppid() != c->v[0].cfg->keeper)
@@ -43,7 +43,8 @@ static void on_signals(struct crew *c)
         bool is_end = si.ssi_signo == SIGTERM || si.ssi_signo == SIGINT || si.ssi_signo == SIGHUP;
         if (si.ssi_signo == SIGCHLD)
             children_reap(c);
-        /* Look at the records in any case: if another TERM was pending, that of the keeper is lost. */
+        /* Look at the records in any case: if another TERM was pending, that of the keeper is lost.
+         */
         else if (is_end && c->n > 1 && (is_strange(c, &si) || si.ssi_code == SI_QUEUE))
             stop_asked(c);
         else

@@ -293,7 +293,7 @@ void keeper_read_frames(struct keeper *k, struct peer *p);       /* read and han
 void keeper_send(struct keeper *k, struct peer *p, const Tony__Frame *f);
 
 /* keeper_end.c */
-int keeper_end(struct keeper *k);     /* returns an exit code */
+int keeper_end(struct keeper *k); /* returns an exit code */
 /* If all containers have ended and the master has sent FinishJob: move the job to the history,
  * before the master has exited. */
 void keeper_finish_early(struct keeper *k);
@@ -428,7 +428,7 @@ void exits_write(struct keeper *k); /* write the lines that were added, or try i
 /* These write at once. */
 void exits_add_master(struct keeper *k);
 void exits_add_master_exit(struct keeper *k, int status);
-/* Is `exits` worth to be replaced by a shorter file? */
+/* Is so much of `exits` forgotten that a shorter file should replace it? */
 bool exits_wants_rewrite(const struct keeper *k);
 void exits_rewrite(struct keeper *k);
 

@@ -55,66 +55,122 @@ static int parse_gpus(struct keeper *k, const char *text, struct err *e)
     return 0;
 }
 
+enum option_id {
+    O_KEEPER = 1,
+    O_MEMORY,
+    O_VCORES,
+    O_GPUS,
+    O_GPU_LOCKS,
+    O_READY_FD,
+    O_LOCK_FD,
+    O_LISTEN_FD,
+    O_MASTER_PID,
+    O_HEAD,
+    O_NODE,
+    O_NODE_NAME,
+    O_MASTER_HOST,
+    O_RUN,
+};
+
+static const struct option options[] = {
+    { "keeper", required_argument, NULL, O_KEEPER },
+    { "memory-mib", required_argument, NULL, O_MEMORY },
+    { "vcores", required_argument, NULL, O_VCORES },
+    { "gpus", required_argument, NULL, O_GPUS },
+    { "gpu-locks", required_argument, NULL, O_GPU_LOCKS },
+    { "ready-fd", required_argument, NULL, O_READY_FD },
+    { "lock-fd", required_argument, NULL, O_LOCK_FD },
+    { "listen-fd", required_argument, NULL, O_LISTEN_FD },
+    { "master-pid", required_argument, NULL, O_MASTER_PID },
+    { "head", no_argument, NULL, O_HEAD },
+    { "node", required_argument, NULL, O_NODE },
+    { "node-name", required_argument, NULL, O_NODE_NAME },
+    { "master-host", required_argument, NULL, O_MASTER_HOST },
+    { "run", required_argument, NULL, O_RUN },
+    { NULL, 0, NULL, 0 },
+};
+
+/* Set an option whose value is a number. */
+static int set_number(struct keeper *k, int option, const char *name, const char *text,
+                      struct err *e)
+{
+    enum { INDEX_MAX = 1 << 20 }; /* of a node or a run */
+    char what[32];
+    int64_t v = 0, max = INT32_MAX;
+    if (option == O_MEMORY)
+        max = INT64_MAX >> 20; /* in bytes it still fits into 64 bits */
+    else if (option == O_NODE || option == O_RUN)
+        max = INDEX_MAX;
+    (void)snprintf(what, sizeof what, "--%s", name);
+    int rc = str_i64(span_of(text), 0, max, what, &v, e);
+    if (rc < 0)
+        return rc;
+    switch (option) {
+    case O_MEMORY:
+        k->memory_mib = (uint64_t)v;
+        break;
+    case O_VCORES:
+        k->node.vcores = (uint32_t)v;
+        break;
+    case O_NODE:
+        k->kind = KEEPER_OF_NODE;
+        k->node.index = (uint32_t)v;
+        break;
+    case O_RUN:
+        k->run = (uint32_t)v;
+        break;
+    case O_READY_FD:
+        k->ready_fd = (int)v;
+        break;
+    case O_LOCK_FD:
+        k->lock_fd = (int)v;
+        break;
+    case O_LISTEN_FD:
+        k->listen_fd = (int)v;
+        break;
+    case O_MASTER_PID:
+        k->master_pid = (pid_t)v;
+        break;
+    default:
+        break;
+    }
+    return 0;
+}
+
+static int set_option(struct keeper *k, int option, const char *name, char *text, struct err *e)
+{
+    switch (option) {
+    case O_KEEPER:
+        k->app_id = text;
+        return 0;
+    case O_HEAD:
+        k->kind = KEEPER_HEAD;
+        return 0;
+    case O_NODE_NAME:
+        k->node.name = text;
+        return 0;
+    case O_MASTER_HOST:
+        k->node.master_host = text;
+        return 0;
+    case O_GPU_LOCKS:
+        k->gpu_locks = text;
+        return 0;
+    case O_GPUS:
+        return parse_gpus(k, text, e);
+    default:
+        return set_number(k, option, name, text, e);
+    }
+}
+
 static int parse(struct keeper *k, int argc, char **argv, struct err *e)
 {
-    static const struct option options[] = {
-        { "keeper", required_argument, NULL, 'k' },
-        { "memory-mib", required_argument, NULL, 'm' },
-        { "vcores", required_argument, NULL, 'c' },
-        { "gpus", required_argument, NULL, 'g' },
-        { "gpu-locks", required_argument, NULL, 'l' },
-        { "ready-fd", required_argument, NULL, 'r' },
-        { "lock-fd", required_argument, NULL, 'f' },
-        { "listen-fd", required_argument, NULL, 's' },
-        { "master-pid", required_argument, NULL, 'p' },
-        { "head", no_argument, NULL, 'H' },
-        { "node", required_argument, NULL, 'N' },
-        { "node-name", required_argument, NULL, 'n' },
-        { "master-host", required_argument, NULL, 'h' },
-        { "run", required_argument, NULL, 'R' },
-        { NULL, 0, NULL, 0 },
-    };
-    int o, rc = 0;
-    int64_t v = 0;
+    int option, at = 0, rc = 0;
     optind = 1;
     opterr = 0;
-    while (rc == 0 && (o = getopt_long(argc, argv, "", options, NULL)) != -1) {
-        if (o == 'k')
-            k->app_id = optarg;
-        else if (o == 'm' &&
-                 (rc = str_i64(span_of(optarg), 0, INT64_MAX >> 20, "--memory-mib", &v, e)) == 0)
-            k->memory_mib = (uint64_t)v;
-        else if (o == 'c' && (rc = str_i64(span_of(optarg), 0, INT32_MAX, "--vcores", &v, e)) == 0)
-            k->node.vcores = (uint32_t)v;
-        else if (o == 'N' && (rc = str_i64(span_of(optarg), 0, 1 << 20, "--node", &v, e)) == 0) {
-            k->kind = KEEPER_OF_NODE;
-            k->node.index = (uint32_t)v;
-        } else if (o == 'R' && (rc = str_i64(span_of(optarg), 0, 1 << 20, "--run", &v, e)) == 0)
-            k->run = (uint32_t)v;
-        else if (o == 'H')
-            k->kind = KEEPER_HEAD;
-        else if (o == 'n')
-            k->node.name = optarg;
-        else if (o == 'h')
-            k->node.master_host = optarg;
-        else if (o == 'g')
-            rc = parse_gpus(k, optarg, e);
-        else if (o == 'l')
-            k->gpu_locks = optarg;
-        else if (o == 'r' &&
-                 (rc = str_i64(span_of(optarg), 0, INT32_MAX, "--ready-fd", &v, e)) == 0)
-            k->ready_fd = (int)v;
-        else if (o == 'f' && (rc = str_i64(span_of(optarg), 0, INT32_MAX, "--lock-fd", &v, e)) == 0)
-            k->lock_fd = (int)v;
-        else if (o == 's' &&
-                 (rc = str_i64(span_of(optarg), 0, INT32_MAX, "--listen-fd", &v, e)) == 0)
-            k->listen_fd = (int)v;
-        else if (o == 'p' &&
-                 (rc = str_i64(span_of(optarg), 0, INT32_MAX, "--master-pid", &v, e)) == 0)
-            k->master_pid = (pid_t)v;
-        else if (o == '?')
-            rc = err_set(e, EINVAL, "unknown or incomplete option '%s'", argv[optind - 1]);
-    }
+    while (rc == 0 && (option = getopt_long(argc, argv, "", options, &at)) != -1)
+        rc = option == '?'
+                 ? err_set(e, EINVAL, "unknown or incomplete option '%s'", argv[optind - 1])
+                 : set_option(k, option, options[at].name, optarg, e);
     if (rc == 0 && (!k->app_id || optind != argc))
         rc = err_set(e, EINVAL,
                      "--keeper takes one argument besides its options: an application id");
@@ -203,7 +259,7 @@ static void record_cgroups(struct keeper *k)
 static void make_job_dirs(const struct keeper *k)
 {
     static const char *const names[] = { "containers", "logs" };
-    if (k->kind == KEEPER_HEAD)           /* the pool does that for its jobs */
+    if (k->kind == KEEPER_HEAD)         /* the pool does that for its jobs */
         fs_spread_below(k->paths.jobs); /* takes effect for later jobs */
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         AUTO(free_p) char *dir = str_printf("%s/%s", k->job_dir, names[i]);

@@ -16,7 +16,7 @@ enum { QUIET_PAUSE_MS = 20000, SILENT_PAUSE_MS = 60000 };
  * taken. */
 static bool may_change(const struct arbiter_job *j)
 {
-    return j->is_elastic && !j->changing && !j->in_vain;
+    return j->is_elastic && !j->changing && !j->is_passed;
 }
 
 static struct part_amount amount(uint64_t memory_mib, uint32_t gpus, uint32_t vcores)
@@ -124,7 +124,7 @@ static int make_claims(struct arbiter *a, struct round *r)
     int64_t now = clock_mono_ms();
     for (size_t i = 0; i < a->jobs.n; i++) {
         struct arbiter_job *j = &a->jobs.v[i];
-        j->in_vain = !j->runs && patience_is_over(&j->starts, now);
+        j->is_passed = !j->runs && patience_is_over(&j->starts, now);
         if (!may_change(j))
             continue;
         r->jobs[r->n] = j;

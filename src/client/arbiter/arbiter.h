@@ -66,7 +66,7 @@ struct arbiter_job {
     int64_t submitted_ms;
     bool has_master, runs, changing;
     bool lacks;      /* it changes, and the cluster has not given it all its containers yet */
-    bool in_vain;    /* it waits, but no room is kept for it now: see `starts` */
+    bool is_passed;  /* it waits, but no room is kept for it now: see `starts` */
     bool had_master; /* the cluster starts another master; the containers of the job still run */
     char host[256];  /* of the master */
     uint16_t port;

@@ -96,7 +96,7 @@ static bool is_writable(const struct sink *s)
     return s->own_fd || s->regular || (poll(&p, 1, 0) == 1 && p.revents & POLLOUT);
 }
 
-/* Nobody reads this output: like a command whose pipe is closed, end by SIGPIPE's exit code. */
+/* The reader has closed its end: exit as a command that SIGPIPE has killed. */
 static void sink_broke(struct sink *s, int num)
 {
     s->broken = true;
