@@ -50,3 +50,10 @@ def test_the_page_of_a_command_has_its_help(name):
         assert f"*{make.escaped(option)}*" in text
     out = roff(text)
     assert f".TH \"tony-{name}\"" in out and ".SH OPTIONS" in out
+
+
+def test_the_overview_names_each_page():
+    pages = re.findall(r"^    \['([\w.-]+)\((\d)\)',", (ROOT / "man/meson.build").read_text(), re.M)
+    overview = (ROOT / "man/tony.1.scd.in").read_text()
+    assert len(pages) > 20
+    assert [name for name, section in pages if f"*{name}*({section})" not in overview] == []
