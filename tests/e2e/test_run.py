@@ -29,7 +29,7 @@ def test_run_succeeds(tony):
     app = APP.search(r.stdout).group()
     assert f"job {app} SUCCEEDED in" in r.stdout
     home = tony.in_history(app)
-    assert f"logs     {home}/logs" in r.stdout and f"history  {home}" in r.stdout
+    assert f"logs      {home}/logs" in r.stdout and f"history   {home}" in r.stdout
     assert re.search(r"^\d\d:\d\d:\d\d worker 2 succeeded$", r.stderr, re.M), r.stderr
     for task in ("worker:0", "worker:1"):
         assert tony.log(app, task) == "out\n"
@@ -91,7 +91,7 @@ def test_a_failure_prints_its_cause_tail_and_log(tony):
     app = APP.search(r.stdout).group()
     assert "task 'worker:1' failed with exit code 9" in r.stdout
     assert "line 100" in r.stderr and "line 99" in r.stderr and "line 10\n" not in r.stderr
-    log = re.search(r"its log  (\S+)", r.stderr).group(1)
+    log = re.search(r"its log   (\S+)", r.stderr).group(1)
     tony.in_history(app)
     assert open(log).read().endswith("line 100\n")
     assert log.endswith("/logs/worker-1/1/stderr")

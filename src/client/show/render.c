@@ -693,7 +693,7 @@ void render_verdict(struct client *c, const char *application_id, const char *lo
     /* If stderr fails, there is nowhere to report it. */
     (void)fs_write_all(STDERR_FILENO, why.p, why.len);
     if (logs)
-        (void)printf("  logs     %s\n", logs);
+        (void)printf("  logs      %s\n", logs);
     if (history)
-        (void)printf("  history  %s\n", history);
+        (void)printf("  history   %s\n", history);
 }

@@ -430,7 +430,7 @@ void why_failed(const json_t *doc, const char *log, size_t used, struct buf *out
         say_limit(doc, out);
     }
     if (json_is_object(cause) && log && log[0])
-        (void)buf_addf(&after, "  its log  %s\n", log);
+        (void)buf_addf(&after, "  its log   %s\n", log);
     if (json_is_object(cause))
         say_victims(doc, first, &after);
     say_others(doc, first, &after);
