@@ -45,6 +45,34 @@ def test_a_page_is_at_most_110_columns_wide(page):
         assert fenced and "sh" not in line or free or len(line) <= WIDTH, f"{page}:{number}: {len(line)} columns"
 
 
+def commands_on(page):
+    """The calls of tony that a page shows, as (command, options): in blocks, indented lines and inline code."""
+    text = (ROOT / page).read_text()
+    code = [line.strip() for line in text.splitlines() if line.startswith("    ") or "tony " in line and not "`" in line]
+    code += [" ".join(words.split()) for words in re.findall(r"`(tony [^`]*)`", text)]
+    for line in code:
+        line = re.sub(r"\"[^\"]*\"|'[^']*'", "x", line)
+        for call in re.findall(r"(?:^|[;&|(] *|\$\()tony ([a-z]+)([^;&|()#`]*)", line):
+            yield call[0], re.findall(r"(?<=\s)--[a-z][\w-]*(?![\w.-])", re.split(r"\s--(?:\s|$)| --set ", call[1])[0])
+
+
+@pytest.mark.parametrize("page", [*pages(), "NEWS.md", *EXAMPLES])
+def test_each_command_and_option_on_a_page_exists(tony, page):
+    known = {}
+    for name, options in commands_on(page):
+        if not options:
+            continue
+        if name not in known:
+            known[name] = set(re.findall(r"(?:^  |, )(--[\w-]+)", tony.ok("help", name).replace("_", "-"), re.M))
+        missing = [o for o in options if o.replace("_", "-") not in known[name]]
+        assert not missing, f"{page}: tony {name} has no {missing}"
+
+
+def test_commands_on_pages_are_found():
+    found = [(name, o) for page in pages() for name, options in commands_on(page) for o in options]
+    assert len(found) > 100 and ("run", "--cluster") in found and ("stop", "--checkpoint") in found and ("init", "--from-torchrun") in found
+
+
 def user(tony, installed):
     """The environment of a user who has installed tony, and has no other settings."""
     return {**tony.env, "PATH": f"{installed}:/usr/bin:/bin"}
