@@ -27,7 +27,7 @@ static void stop_asked(struct crew *c)
 
 /* Must the crew ignore this signal? While its keeper lives, it obeys only the keeper, which uses
  * sigqueue(). Otherwise a task that calls `kill $PPID` would end the other tasks of the crew. */
-static bool is_strange(const struct crew *c, const struct signalfd_siginfo *si)
+static bool must_ignore(const struct crew *c, const struct signalfd_siginfo *si)
 {
     if (si->ssi_code == SI_QUEUE || getppid() != c->v[0].cfg->keeper)
         return false;
@@ -43,9 +43,9 @@ static void on_signals(struct crew *c)
         bool is_end = si.ssi_signo == SIGTERM || si.ssi_signo == SIGINT || si.ssi_signo == SIGHUP;
         if (si.ssi_signo == SIGCHLD)
             children_reap(c);
-        /* Look at the records in any case: if another TERM was pending, that of the keeper is lost.
-         */
-        else if (is_end && c->n > 1 && (is_strange(c, &si) || si.ssi_code == SI_QUEUE))
+        /* Look at the records in any case: the kernel keeps only one pending TERM, so the TERM of
+         * another process may have hidden that of the keeper. */
+        else if (is_end && c->n > 1 && (must_ignore(c, &si) || si.ssi_code == SI_QUEUE))
             stop_asked(c);
         else
             for (size_t i = 0; is_end && i < c->n; i++)
