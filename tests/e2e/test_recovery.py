@@ -660,6 +660,22 @@ def test_keeper_killed_while_it_removes_directories(make_points_lab, others):
     assert job.over("SUCCEEDED")["epoch"] == 1, "nobody was asked again how it ended"
 
 
+@pytest.mark.parametrize("end", [signal.SIGCONT, signal.SIGKILL], ids=["goes-on", "dies"])
+def test_the_master_hangs_when_the_job_is_over(make_points_lab, end):
+    """The keeper moves the job to the history when the master has reported the end, before the master exits."""
+    lab = make_points_lab()
+    lab.arm("master", 2, "stop", "call unlink *.m")  # the first is before it listens
+    job = Gated(lab).running()
+    master = lab.one("master", job.app)
+    job.release(0, wait=False)
+    wait_until(lambda: lab.struck("master"), "the master is about to remove its socket")
+    wait_until((lab.home / "history" / job.app).is_dir, "the job is in the history")
+    assert alive(master)
+    os.kill(master, end)
+    assert job.over("SUCCEEDED")["epoch"] == 1
+    lab.settled()
+
+
 @pytest.mark.parametrize("command", ["wait", "status", "list", "kill", "run"])
 def test_pool_and_keeper_killed_after_the_verdict(lab, command):
     """No process is left to move the job into the history: the next command has it done."""
