@@ -9,12 +9,12 @@
 #pragma once
 
 /* 3.x marks most members of its structs as private. tony reads these: the state and the last alert
- * of a TLS session (tls.c), the parts of an X25519 key (resizekey.c), and the state of ChaCha20
- * (chacha20.c). */
+ * of a TLS session (tls.c), the parts of an X25519 key (resizekey.c), and the key of ChaCha20
+ * (chachapoly.c). */
 #define MBEDTLS_ALLOW_PRIVATE_ACCESS
 
 #include <mbedtls/base64.h>
-#include <mbedtls/chacha20.h>
+#include <mbedtls/chachapoly.h>
 #include <mbedtls/ecp.h>
 #include <mbedtls/gcm.h>
 #include <mbedtls/hkdf.h>

@@ -60,12 +60,12 @@ def marked(tony, app, text):
     return found
 
 
-def test_the_programs_encrypt_with_the_fast_chacha20(tony):
-    """The linker leaves out functions that nothing calls: this one is called instead of that of Mbed TLS."""
+def test_the_programs_encrypt_with_libsodium(tony):
+    """The linker leaves out functions that nothing calls. These are called instead of those of Mbed TLS."""
     for name in ("tony", "tony-master", "tony-executor"):
         names = subprocess.run(["nm", str(tony.bin / name)], check=True, capture_output=True, text=True).stdout
-        assert " T __wrap_mbedtls_chacha20_update\n" in names, name
-
+        for function in ("encrypt_and_tag", "auth_decrypt"):
+            assert f" T __wrap_mbedtls_chachapoly_{function}\n" in names, (name, function)
 
 
 def named(tony, comm):
