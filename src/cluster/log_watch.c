@@ -81,6 +81,7 @@ static int lists_make(const struct log_watch_wish *w, const struct log_places *p
         l->places[i].rank = p->rank;
         l->places[i].is_stderr = p->is_stderr;
         l->places[i].offset = p->offset;
+        l->places[i].file = p->file;
         l->place_list[i] = &l->places[i];
     }
     return 0;
@@ -133,7 +134,7 @@ static struct log_place *place_of(struct log_places *places, const Tony__LogPiec
         if (x->slot == p->slot && x->rank == p->rank && x->is_stderr == (bool)p->is_stderr)
             found = x;
     }
-    struct log_place new = { p->slot, p->attempt, p->rank, p->is_stderr, 0 };
+    struct log_place new = { p->slot, p->attempt, p->rank, p->is_stderr, 0, p->file };
     if (!found && vec_push(&places->v, new) == 0)
         found = &places->v.v[places->v.n - 1];
     return found;
@@ -154,9 +155,13 @@ bool log_watch_take(struct log_places *places, const Tony__LogPiece *p,
         return true;
     }
     struct log_place *place = p->offset >= 0 && p->task ? place_of(places, p) : NULL;
-    if (!place)
+    if (!place || p->file < place->file)
         return false;
-    if (p->offset < place->offset && p->offset > 0) { /* offset 0: the file was truncated */
+    if (p->file > place->file) {
+        place->file = p->file;
+        place->offset = 0;
+    }
+    if (p->offset < place->offset && p->offset > 0) { /* 0: tony 0.1 does not count files */
         if (p->offset + (int64_t)p->data.len <= place->offset)
             return false;
         skip = (size_t)(place->offset - p->offset);

@@ -15,6 +15,7 @@ struct log_place {
     uint32_t slot, attempt, rank;
     bool is_stderr;
     int64_t offset;
+    uint32_t file; /* as in LogPiece */
 };
 
 struct log_watch_wish {

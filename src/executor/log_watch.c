@@ -22,6 +22,7 @@ enum {
     COUNT_MAX = 32 << 20, /* bytes that one look reads only to count their lines: about 5 ms */
     TAIL_MAX = 1 << 20,   /* the last lines are searched in this many bytes at the end of a log */
     INTERVAL_MIN_MS = 50,
+    REPLACED_LOOK_MS = 1000, /* between two looks whether a log was renamed */
     RANKS_MAX = 1024,
 };
 
@@ -101,6 +102,7 @@ static void try_open(const struct executor *x, struct log_watch *w, struct watch
     const Tony__LogPlace *p = place_of(w, l);
     l->fd = fd;
     l->at = p ? p->offset : first_offset(x, w, l, fd);
+    l->file = p ? p->file : 0;
 }
 
 /* Watch the logs of this attempt from now on. If there is no memory, some of them are missing. */
@@ -140,7 +142,9 @@ static void send_piece(struct executor *x, struct log_watch *w, struct watched_l
     m.left_out_bytes = l->left_bytes;
     m.left_out_lines = l->left_lines;
     m.more_lines = l->more_lines;
+    m.file = l->file;
     l->at += (int64_t)len;
+    log_mark_add(&l->mark, text, len);
     l->left_bytes = l->left_lines = 0;
     l->more_lines = false;
     w->window -= MIN((uint64_t)len, w->window);
@@ -189,12 +193,14 @@ static void leave_out(struct watched_log *l, int64_t to)
             break;
         l->left_lines += count_lines(piece, (size_t)n);
         l->at += n;
+        log_mark_add(&l->mark, piece, (size_t)n);
         counted += n;
         l->cut = piece[n - 1] != '\n';
     }
     if (l->at < to) {
         l->more_lines = l->cut = true;
         l->at = to;
+        l->mark.n = 0;
     }
 }
 
@@ -222,6 +228,7 @@ static void send_newest(struct executor *x, struct log_watch *w, struct watched_
         l->left_lines += end ? 1 : 0;
         l->cut = !end;
         l->at += (int64_t)from;
+        log_mark_add(&l->mark, piece, from);
     }
     size_t len = n - from;
     if (!last && len) {
@@ -248,24 +255,64 @@ static void send_all(struct executor *x, struct log_watch *w, struct watched_log
     }
 }
 
-/* Send what is new. true: text is left that could not be sent yet. */
+/* The log begins again, at the start of this file. */
+static void begin_again(struct watched_log *l, int fd)
+{
+    if (fd != l->fd)
+        close_p(&l->fd);
+    l->fd = fd;
+    l->at = 0;
+    l->file++;
+    l->mark.n = 0;
+    l->cut = false;
+}
+
+/* If the log was renamed and the program writes to a new file with its name: that file; else -1. */
+static int open_next(const struct executor *x, const struct log_watch *w, struct watched_log *l,
+                     bool last)
+{
+    int64_t now = clock_mono_ms();
+    if (!last && now - l->looked_ms < REPLACED_LOOK_MS)
+        return -1;
+    l->looked_ms = now;
+    int fd = open_log(x, w->attempt, l->is_stderr ? "stderr" : "stdout", l->rank);
+    if (fd >= 0 && !log_was_replaced(l->fd, fd))
+        close_p(&fd);
+    return MAX(fd, -1);
+}
+
+/* Send what is new in one log. true: text is left that could not be sent yet. */
+static bool send_log(struct executor *x, struct log_watch *w, struct watched_log *l, bool last)
+{
+    struct stat st;
+    if (l->fd < 0)
+        try_open(x, w, l);
+    if (l->fd < 0)
+        return false;
+    /* First the look for another file: what the program wrote before to this one is sent below. */
+    AUTO(close_p) int next = open_next(x, w, l, last);
+    if (fstat(l->fd, &st) == -1 || !S_ISREG(st.st_mode))
+        return false;
+    if (log_was_truncated(&l->mark, l->fd, l->at, st.st_size))
+        begin_again(l, l->fd);
+    bool complete = last || next >= 0;
+    if (st.st_size != l->at || (complete && l->left_bytes))
+        (w->ask->lossy ? send_newest : send_all)(x, w, l, st.st_size, complete);
+    if (l->at < st.st_size)
+        return true;
+    if (next < 0)
+        return false;
+    begin_again(l, next);
+    next = -1;
+    return send_log(x, w, l, last);
+}
+
+/* The same for all logs. */
 static bool send_news(struct executor *x, struct log_watch *w, bool last)
 {
     bool left = false;
-    for (size_t i = 0; i < w->logs.n && x->greeted; i++) {
-        struct watched_log *l = &w->logs.v[i];
-        struct stat st;
-        if (l->fd < 0)
-            try_open(x, w, l);
-        if (l->fd < 0 || fstat(l->fd, &st) == -1 || !S_ISREG(st.st_mode))
-            continue;
-        if (st.st_size < l->at) /* the file was truncated, as copytruncate of logrotate does */
-            l->at = 0;
-        if (st.st_size == l->at && !(last && l->left_bytes))
-            continue;
-        (w->ask->lossy ? send_newest : send_all)(x, w, l, st.st_size, last);
-        left = left || l->at < st.st_size;
-    }
+    for (size_t i = 0; i < w->logs.n && x->greeted; i++)
+        left = send_log(x, w, &w->logs.v[i], last) || left;
     return left;
 }
 

@@ -16,6 +16,7 @@
 
 #include "base/vec.h"
 #include "proto/tony.pb-c.h"
+#include "storage/log_mark.h"
 
 struct executor;
 
@@ -24,6 +25,9 @@ struct watched_log {
     bool is_stderr;
     int fd;                          /* -1 = not open: the file may not exist yet */
     int64_t at;                      /* everything before was sent or left out */
+    uint32_t file;                   /* as in LogPiece */
+    struct log_mark mark;            /* of `at` */
+    int64_t looked_ms;               /* when the executor looked for another file of this name */
     uint64_t left_bytes, left_lines; /* left out since the last piece */
     bool more_lines;                 /* some of these bytes were not read, and not counted */
     bool cut;                        /* `at` is inside a line whose beginning was left out */

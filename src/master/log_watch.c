@@ -44,6 +44,7 @@ struct seen { /* text up to here was passed on */
     uint32_t attempt, rank;
     bool is_stderr;
     int64_t offset;
+    uint32_t file;
 };
 
 struct tap { /* a watch at the executor of one task */
@@ -150,6 +151,7 @@ static void send_tail(struct master *m, struct log_watch *w, uint32_t slot, stru
         places[i].rank = s->rank;
         places[i].is_stderr = s->is_stderr;
         places[i].offset = s->offset;
+        places[i].file = s->file;
         list[i] = &places[i];
     }
     w->window = MIN(MAX((uint64_t)WINDOWS / n_tasks, (uint64_t)WINDOW_MIN), (uint64_t)WINDOW_MAX);
@@ -239,7 +241,8 @@ static void on_timer(void *arg)
 /* Remember the place after this piece. Places of earlier attempts are not needed any more. */
 static void note_place(struct tap *t, const Tony__LogPiece *p)
 {
-    struct seen now = { p->attempt, p->rank, p->is_stderr, p->offset + (int64_t)p->data.len };
+    struct seen now = { p->attempt, p->rank, p->is_stderr, p->offset + (int64_t)p->data.len,
+                        p->file };
     for (size_t i = t->seen.n; i-- > 0;)
         if (t->seen.v[i].attempt < p->attempt)
             vec_remove_fast(&t->seen, i);
@@ -329,7 +332,7 @@ static void take_places(struct log_watch *w, uint32_t n_slots)
     for (size_t i = 0; i < w->ask->n_places; i++) {
         const Tony__LogPlace *p = w->ask->places[i];
         struct tap *t = p->slot < n_slots ? tap_of(w, p->slot) : NULL;
-        struct seen s = { p->attempt, p->rank, p->is_stderr, MAX(p->offset, (int64_t)0) };
+        struct seen s = { p->attempt, p->rank, p->is_stderr, MAX(p->offset, (int64_t)0), p->file };
         if (t)
             (void)vec_push(&t->seen, s); /* without memory, text comes twice */
     }

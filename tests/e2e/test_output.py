@@ -254,3 +254,65 @@ def test_following_a_log_that_is_truncated(lab):
     os.truncate(lab.dir(app) / "logs/worker-0/1/stdout", 0)
     next((lab.dir(app) / "containers").glob("container_*")).joinpath("go").touch()
     assert p.communicate(timeout=30)[0] == "after\n"
+
+
+# Writes ten lines for each file `go-N`, and then the file `done-N`. With a word it opens its log again first.
+WRITER = """\
+log=$(readlink /proc/$$/fd/1); n=0
+for turn in 1 2 3 4; do
+    while [ ! -e go-$turn ]; do sleep 0.02; done
+    if [ -n "$REOPENS" ] && [ $turn != 1 ]; then exec >> "$log"; fi
+    for i in 1 2 3 4 5 6 7 8 9 10; do n=$((n + 1)); echo "line $n of turn $turn"; done
+    if [ $turn = 3 ]; then for i in $(seq 200); do echo "turn 3 has more lines, such as $i"; done; fi
+    touch done-$turn
+done
+"""
+WRITTEN = [f"line {n + 1} of turn {n // 10 + 1}" for n in range(40)]
+WRITTEN[30:30] = [f"turn 3 has more lines, such as {i + 1}" for i in range(200)]
+
+
+def rotate(log, how):
+    """As logrotate does it with its settings copytruncate, nocreate and create."""
+    for n in (3, 2, 1):
+        old = log.with_name(f"{log.name}.{n}")
+        if old.exists():
+            old.rename(log.with_name(f"{log.name}.{n + 1}"))
+    if how == "copytruncate":
+        log.with_name(f"{log.name}.1").write_bytes(log.read_bytes())
+        os.truncate(log, 0)
+    elif log.exists():
+        log.rename(log.with_name(f"{log.name}.1"))
+        if how == "create":
+            log.touch(0o600)
+
+
+@pytest.mark.parametrize("follow", ["logs", "run"])  # the client reads the files; the executors send
+@pytest.mark.parametrize("how, reopens", [("copytruncate", ""), ("nocreate", ""), ("create", ""), ("create", "yes"), ("nocreate", "yes")])
+def test_following_logs_that_are_rotated(lab, how, reopens, follow):
+    """No line is lost, none comes twice, and none as that of another rank: `stdout.1` is also the name of the log of rank 1."""
+    job = lab.workers(WRITER, env={"REOPENS": reopens})
+    if follow == "run":
+        p = lab.start("run", job, "--output", "all")
+        app = wait_until(lambda: next((x.name for x in (lab.home / "jobs").glob("application_*")), None), "the job")
+    else:
+        app = lab.submit(job)
+        wait_until(lambda: lab.n_running(app) == 1, "it runs")
+        p = lab.start("logs", app, "-f", "worker:0", "--stdout")
+    place = wait_until(lambda: next((lab.dir(app) / "containers").glob("container_*"), None), "the working directory")
+    log = lab.dir(app) / "logs/worker-0/1/stdout"
+    seen = []
+    for turn in (1, 2, 3, 4):
+        (place / f"go-{turn}").touch()
+        last = f"line {turn * 10} of turn {turn}" if turn != 3 else "turn 3 has more lines, such as 200"
+        while not seen or last not in seen[-1]:
+            line = p.stdout.readline()
+            assert line, seen
+            seen.append(line.rstrip("\n"))
+        if turn != 4:
+            wait_until(lambda: (place / f"done-{turn}").exists(), "the turn is over")  # pylint: disable=cell-var-from-loop
+            rotate(log, how)
+    out, err = p.communicate(timeout=60)
+    lines = seen + out.splitlines()
+    if follow == "run":
+        lines = [line.removeprefix("worker:0 | ") for line in lines if line.startswith("worker:0")]
+    assert lines == WRITTEN, err

@@ -34,7 +34,7 @@ static struct {
     unsigned n_pieces, n_ends;
     uint64_t left_bytes, left_lines;
     int64_t offset; /* of the last one */
-    uint32_t attempt, rank;
+    uint32_t attempt, rank, file;
     size_t longest;
 } w;
 
@@ -117,6 +117,7 @@ static void take_piece(const Tony__LogPiece *p)
     w.left_lines += p->left_out_lines;
     w.offset = p->offset;
     w.rank = p->rank;
+    w.file = p->file;
     w.longest = MAX(w.longest, p->data.len);
 }
 
@@ -304,6 +305,79 @@ static void a_truncated_log_begins_again(void **state)
     assert_int_equal(w.offset, 0);
 }
 
+/* The new text is longer than the old one: only the text tells. */
+static void a_truncated_log_that_has_grown_again(void **state)
+{
+    (void)state;
+    put("before\n");
+    Tony__TailLogs a = wish(false, PLENTY);
+    ask(&a);
+    clear_pieces();
+    write_log(1, "stdout", "after the truncation\n", O_TRUNC);
+    look();
+    assert_out("after the truncation\n");
+    assert_int_equal(w.file, 1);
+    put("and more\n");
+    look();
+    assert_out("after the truncation\nand more\n");
+}
+
+static void rename_log(const char *to)
+{
+    AUTO(free_p) char *from = str_printf("%s/worker-0/1/stdout", w.dir);
+    AUTO(free_p) char *path = str_printf("%s/worker-0/1/%s", w.dir, to);
+    assert_int_equal(rename(from, path), 0);
+}
+
+/* As look(), a second later. */
+static void look_later(void)
+{
+    for (size_t i = 0; i < w.x.watches.v.v[0].logs.n; i++)
+        w.x.watches.v.v[0].logs.v[i].looked_ms = INT64_MIN / 2;
+    look();
+}
+
+static void a_renamed_log_is_read_on(void **state)
+{
+    (void)state;
+    put("one\n");
+    Tony__TailLogs a = wish(false, PLENTY);
+    ask(&a);
+    rename_log("stdout.1");
+    look_later();
+    write_log(1, "stdout", "", O_APPEND); /* made by logrotate; the program does not use it yet */
+    write_log(1, "stdout.1", "two\n", O_APPEND);
+    look_later();
+    write_log(1, "stdout.1", "three\n", O_APPEND);
+    put("four\n"); /* it has opened its log again */
+    look_later();
+    look();
+    assert_out("one\ntwo\nthree\nfour\n");
+    assert_int_equal(w.offset, 0);
+    assert_int_equal(w.file, 1);
+    rename_log("stdout.2");
+    put("five\n");
+    w.x.a.state = ATTEMPT_NONE;
+    log_watches_end(&w.x);
+    receive();
+    assert_out("one\ntwo\nthree\nfour\nfive\n");
+    assert_int_equal(w.n_ends, 1);
+}
+
+static void a_lossy_watch_of_a_renamed_log(void **state)
+{
+    (void)state;
+    put("one\n");
+    Tony__TailLogs a = wish(true, PLENTY);
+    ask(&a);
+    put("two without an end");
+    look();
+    rename_log("stdout.1");
+    put("three\n");
+    look_later();
+    assert_out("one\ntwo without an endthree\n");
+}
+
 /* ---- attempts ---- */
 
 static void the_next_attempt_is_sent_whole(void **state)
@@ -444,6 +518,9 @@ int main(void)
         TEST(the_last_lines),
         TEST(a_place_is_continued),
         TEST(a_truncated_log_begins_again),
+        TEST(a_truncated_log_that_has_grown_again),
+        TEST(a_renamed_log_is_read_on),
+        TEST(a_lossy_watch_of_a_renamed_log),
         TEST(the_next_attempt_is_sent_whole),
         TEST(the_end_is_told_behind_the_text),
         TEST(too_much_text_is_left_out_and_counted),

@@ -6,6 +6,9 @@
  * With --follow it watches the files and the job's journal by inotify. A change of the journal may
  * mean that an attempt has started (there are new files) or ended (its files are complete). The
  * directory of a job that ends is renamed into the history; open files stay valid.
+ *
+ * If somebody renames a log file, the program still writes to it, and it is read on. If a new file
+ * with its name gets text, both are read.
  */
 #include <ctype.h>
 #include <dirent.h>
@@ -19,11 +22,14 @@
 #include "base/base.h"
 #include "cluster/local/local.h"
 #include "cluster/remote.h"
+#include "conf/conf.h"
 #include "history/history.h"
 #include "job/job.h"
+#include "storage/log_mark.h"
 #include "storage/log_times.h"
 
 enum {
+    LOG_EVENTS = IN_MODIFY | IN_CLOSE_WRITE | IN_MOVE_SELF,
     TAIL_MAX = 64 << 20, /* -n reads at most this many bytes at the end of a file */
     LOOK_MS = 100,       /* minimum time between two reads of the journal */
 };
@@ -32,9 +38,15 @@ struct log_file {
     char *task;         /* such as worker:1 */
     const char *stream; /* "stdout" or "stderr" */
     uint32_t attempt, rank;
-    int fd;
+    int fd; /* -1: it was replaced twice, and is complete */
+    struct log_mark mark;
     int64_t since;       /* offset of the first line that was written after w->since_ms; else 0 */
     uint64_t left_bytes; /* left out before the text that is printed first (w->most) */
+};
+
+struct log_ranks {
+    char *role;
+    uint32_t n; /* processes of a task */
 };
 
 struct logs {
@@ -46,6 +58,8 @@ struct logs {
     char *dir;
     bool live;
     VEC(struct log_file) files;
+    VEC(struct log_ranks) ranks;
+    uint32_t other_ranks; /* of tasks whose role is not in this list */
     int inotify;
     const struct cluster_log_choice *unknown; /* the first choice that no task matches; or NULL */
     bool several;                             /* more than one log is shown */
@@ -70,6 +84,29 @@ static bool is_known(const struct history_job *h, const struct cluster_log_choic
     return false;
 }
 
+/* Remember how many ranks the tasks of each role have. A file `stdout.1` of a task with one rank is
+ * none of ours: a rotation of logs has made it. */
+static int learn_ranks(struct logs *l, const struct job_spec *s)
+{
+    l->other_ranks = s->single_node ? 1 : l->other_ranks;
+    for (size_t i = l->ranks.n; i < s->n_roles; i++) {
+        struct log_ranks new = { str_dup(s->roles[i].name), MAX(s->roles[i].ranks, 1u) };
+        if (!new.role || vec_push(&l->ranks, new) < 0) {
+            free(new.role);
+            return -ENOMEM;
+        }
+    }
+    return 0;
+}
+
+static uint32_t ranks_of(const struct logs *l, const char *role)
+{
+    for (size_t i = 0; i < l->ranks.n; i++)
+        if (str_eq(role, l->ranks.v[i].role))
+            return l->ranks.v[i].n;
+    return l->other_ranks;
+}
+
 /* Has the job ended, or have all wanted tasks? 1 = yes; *out_n: how many tasks are wanted. Finds
  * the new directory if the job has moved to the history. */
 static int all_ended(struct logs *l, uint32_t *out_n, struct err *e)
@@ -83,6 +120,8 @@ static int all_ended(struct logs *l, uint32_t *out_n, struct err *e)
         if (rc == 0)
             rc = history_load(l->dir, &h, e);
     }
+    if (rc == 0 && learn_ranks(l, h->spec) < 0)
+        rc = err_set(e, ENOMEM, "cannot read the logs: %m");
     if (rc < 0)
         return rc;
     bool ended = true;
@@ -105,28 +144,39 @@ static int all_ended(struct logs *l, uint32_t *out_n, struct err *e)
 
 /* ---- which files to show ---- */
 
-static bool have(const struct logs *l, const char *task, const char *stream, uint32_t attempt,
-                 uint32_t rank)
+/* The newest file of this log before the one with number `end`, if it is open; else NULL. */
+static struct log_file *find_file(const struct logs *l, const char *task, const char *stream,
+                                  uint32_t attempt, uint32_t rank, size_t end)
 {
-    for (size_t i = 0; i < l->files.n; i++) {
-        const struct log_file *f = &l->files.v[i];
+    for (size_t i = end; i-- > 0;) {
+        struct log_file *f = &l->files.v[i];
         if (f->attempt == attempt && f->rank == rank && str_eq(f->task, task) &&
             str_eq(f->stream, stream))
-            return true;
+            return f->fd >= 0 ? f : NULL;
     }
-    return false;
+    return NULL;
+}
+
+/* Is the log in the list, with the file that has its name now? */
+static bool have(const struct logs *l, const struct log_file *known, const char *path)
+{
+    if (!known || l->inotify < 0)
+        return known;
+    AUTO(close_p) int now = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    return now < 0 || !log_was_replaced(known->fd, now);
 }
 
 /* Add a log file. 1: it exists and is in the list. */
 static int add_file(struct logs *l, const char *dir, const char *task, const char *stream,
                     uint32_t attempt, uint32_t rank, struct err *e)
 {
-    if (have(l, task, stream, attempt, rank))
-        return 1;
+    const struct log_file *known = find_file(l, task, stream, attempt, rank, l->files.n);
     AUTO(free_p)
     char *path = rank ? str_printf("%s/%s.%u", dir, stream, rank) : fs_join(dir, stream);
     if (!path)
         return err_set(e, ENOMEM, "cannot read the logs: %m");
+    if (have(l, known, path))
+        return 1;
     struct log_file f = {
         .task = str_dup(task), .stream = stream, .attempt = attempt, .rank = rank
     };
@@ -135,13 +185,13 @@ static int add_file(struct logs *l, const char *dir, const char *task, const cha
         free(f.task);
         return errno == ENOENT ? 0 : err_set(e, errno, "cannot open log file '%s': %m", path);
     }
-    if (l->w->since_ms) {
+    if (l->w->since_ms && !known) {
         AUTO(free_p) char *times_path = fs_join(dir, LOG_TIMES_NAME);
         AUTO(close_p)
         int times = times_path ? open(times_path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
         f.since = log_times_since(times, f.fd, l->w->since_ms, rank, str_eq(stream, "stderr"));
     }
-    if (l->inotify >= 0 && inotify_add_watch(l->inotify, path, IN_MODIFY | IN_CLOSE_WRITE) == -1) {
+    if (l->inotify >= 0 && inotify_add_watch(l->inotify, path, LOG_EVENTS) == -1) {
         int rc = err_set(e, errno, "cannot watch log file '%s': %m", path);
         close_p(&f.fd);
         free(f.task);
@@ -156,11 +206,12 @@ static int add_file(struct logs *l, const char *dir, const char *task, const cha
 }
 
 /* Add the files of all ranks of a task. The files of rank 0 have no number in their name. */
-static int add_ranks(struct logs *l, const char *dir, const char *task, uint32_t attempt,
-                     struct err *e)
+static int add_ranks(struct logs *l, const char *dir, const char *task, uint32_t n,
+                     uint32_t attempt, struct err *e)
 {
     int there = 1;
-    for (uint32_t rank = l->w->rank < 0 ? 0 : (uint32_t)l->w->rank; there == 1; rank++) {
+    for (uint32_t rank = l->w->rank < 0 ? 0 : (uint32_t)l->w->rank; there == 1 && rank < n;
+         rank++) {
         there = 0;
         if (l->w->want_stdout)
             there = add_file(l, dir, task, "stdout", attempt, rank, e);
@@ -203,7 +254,7 @@ static int add_task(struct logs *l, const char *logs_dir, const char *name, stru
     AUTO(free_p) char *dir = attempt ? str_printf("%s/%u", task_dir, attempt) : NULL;
     if (!dir || !task)
         return 0;
-    return add_ranks(l, dir, task, attempt, e);
+    return add_ranks(l, dir, task, ranks_of(l, role), attempt, e);
 }
 
 /* Sorts worker-2 before worker-10 */
@@ -264,33 +315,35 @@ static int write_text(struct logs *l, size_t i, const char *p, size_t len, struc
     return rc < 0 ? err_set(e, -rc, "cannot write to standard output: %m") : 0;
 }
 
-/* Has the file become shorter, as by copytruncate of logrotate? Then begin with it again. */
-static bool was_truncated(int fd)
+/* If the file was truncated, as by copytruncate of logrotate, begin with it again. */
+static void look_for_truncation(struct log_file *f)
 {
     struct stat st;
-    off_t at = lseek(fd, 0, SEEK_CUR);
-    return at > 0 && fstat(fd, &st) == 0 && st.st_size < at && lseek(fd, 0, SEEK_SET) == 0;
+    off_t at = lseek(f->fd, 0, SEEK_CUR);
+    if (at > 0 && fstat(f->fd, &st) == 0 && log_was_truncated(&f->mark, f->fd, at, st.st_size))
+        (void)lseek(f->fd, 0, SEEK_SET);
 }
 
 /* Print the file from its current position to its end. */
 static int copy_rest(struct logs *l, size_t i, struct err *e)
 {
     static char text[64 << 10];
-    for (;;) {
-        ssize_t n = read(l->files.v[i].fd, text, sizeof text);
+    struct log_file *f = &l->files.v[i];
+    while (f->fd >= 0) {
+        look_for_truncation(f);
+        ssize_t n = read(f->fd, text, sizeof text);
         if (n == -1 && errno == EINTR)
             continue;
         if (n == -1)
-            return err_set(e, errno, "cannot read the %s of task '%s': %m", l->files.v[i].stream,
-                           l->files.v[i].task);
-        if (n == 0 && was_truncated(l->files.v[i].fd))
-            continue;
+            return err_set(e, errno, "cannot read the %s of task '%s': %m", f->stream, f->task);
         if (n == 0)
             return 0;
+        log_mark_add(&f->mark, text, (size_t)n);
         int rc = write_text(l, i, text, (size_t)n, e);
         if (rc < 0)
             return rc;
     }
+    return 0;
 }
 
 /* Set the file position to the start of the last n lines. */
@@ -334,10 +387,10 @@ static int seek_from(const struct logs *l, struct log_file *f)
     return lseek(f->fd, MIN(at, (int64_t)st.st_size), SEEK_SET) == -1 ? -errno : 0;
 }
 
-static int show_from(struct logs *l, size_t first, struct err *e)
+static int show_first(struct logs *l, struct err *e)
 {
     int rc = 0;
-    for (size_t i = first; rc == 0 && i < l->files.n; i++) {
+    for (size_t i = 0; rc == 0 && i < l->files.n; i++) {
         if (l->w->from)
             rc = seek_from(l, &l->files.v[i]);
         else if (l->w->lines >= 0)
@@ -352,13 +405,29 @@ static int show_from(struct logs *l, size_t first, struct err *e)
     return rc;
 }
 
+/* Close the files that were replaced before this one was: nothing writes to them any more. An open
+ * file needs space on the disk although it was removed. */
+static void close_older(struct logs *l, size_t i)
+{
+    const struct log_file *f = &l->files.v[i];
+    struct log_file *before = find_file(l, f->task, f->stream, f->attempt, f->rank, i);
+    if (before)
+        before =
+            find_file(l, f->task, f->stream, f->attempt, f->rank, (size_t)(before - l->files.v));
+    if (before)
+        close_p(&before->fd);
+}
+
+/* Show what is new, also in files that were not there before: these are shown whole. */
 static int show_new(struct logs *l, struct err *e)
 {
     size_t old = l->files.n;
     int rc = scan(l, e);
-    for (size_t i = 0; rc == 0 && i < old; i++)
+    for (size_t i = 0; rc == 0 && i < l->files.n; i++)
         rc = copy_rest(l, i, e);
-    return rc < 0 ? rc : show_from(l, old, e);
+    for (size_t i = old; rc == 0 && i < l->files.n; i++)
+        close_older(l, i);
+    return rc;
 }
 
 /* ---- following ---- */
@@ -485,7 +554,7 @@ static int show(struct logs *l, struct err *e)
         return 0;
     }
     l->several = n_tasks > 1 || (l->w->want_stdout && l->w->want_stderr) || l->files.n > 1;
-    rc = show_from(l, 0, e);
+    rc = show_first(l, e);
     return rc < 0 || ended || !l->w->follow ? rc : follow(l, e);
 }
 
@@ -493,7 +562,13 @@ int local_logs(struct cluster *k, const char *id, const struct cluster_log_wish 
                cluster_log_fn *fn, void *arg, struct err *e)
 {
     struct logs l = {
-        .h = cluster_head(k)->cfg.host, .id = id, .w = w, .fn = fn, .arg = arg, .inotify = -1
+        .h = cluster_head(k)->cfg.host,
+        .id = id,
+        .w = w,
+        .fn = fn,
+        .arg = arg,
+        .inotify = -1,
+        .other_ranks = UINT32_MAX /* not known: as many as there are files */
     };
     int rc = host_look_paths(l.h, e);
     if (rc == 0 && w->follow && (l.inotify = inotify_init1(IN_CLOEXEC)) == -1)
@@ -504,6 +579,9 @@ int local_logs(struct cluster *k, const char *id, const struct cluster_log_wish 
         free(l.files.v[i].task);
         close_p(&l.files.v[i].fd);
     }
+    for (size_t i = 0; i < l.ranks.n; i++)
+        free(l.ranks.v[i].role);
+    vec_done(&l.ranks);
     vec_done(&l.files);
     close_p(&l.inotify);
     free(l.dir);
