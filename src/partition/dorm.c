@@ -17,6 +17,7 @@ enum {
     /* all parts, for 1,000 nodes; for more nodes, up to ten times as many */
     STEPS_LARGE = 1600000,
     STEPS_MIX = 1000000, /* the part of it for the patterns, and for the bound that follows */
+    STEPS_MIX_AGAIN = 500000,
     STEPS_WHOLE = 250000,
     LARGE = 5000,            /* jobs * nodes */
     STEPS_FEASIBLE = 300000, /* to find out whether one more job of the queue can be admitted */
@@ -27,6 +28,9 @@ enum {
     STEPS_POLISH_LARGE = 30000,
 };
 
+/* If the bound for the jobs that were adjusted is below the upper bound by this part, a second
+ * division is made from patterns, which adjusts other jobs. */
+#define MIX_AGAIN 0.01
 /* A division that lacks less than this (dorm_score()) may become possible by a short search. */
 #define ALMOST 0.003
 
@@ -292,8 +296,10 @@ static void give_nothing(const struct dorm_problem *p, const struct part_job *jo
 static void build_mix(struct dorm_search *s)
 {
     uint64_t before = s->p->work.steps, times = MIN(MAX(s->p->n_nodes / 1000, 1u), 10u);
-    dorm_mix(s, STEPS_MIX * times);
+    dorm_mix(s, false, STEPS_MIX * times);
     dorm_whole_bound(s->p, &s->prices, STEPS_WHOLE * times);
+    if (s->prices.likely && s->mix_upper < (1 - MIX_AGAIN) * s->prices.upper)
+        dorm_mix(s, true, STEPS_MIX_AGAIN * times);
     s->steps_left -= MIN(s->p->work.steps - before, s->steps_left);
 }
 

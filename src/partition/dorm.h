@@ -290,6 +290,11 @@ struct dorm_prices {
     bool rough; /* input: leave dorm_prices_lower() out */
     /* Input: NULL, or [job][class]: the containers that fit beside the jobs that do not change. */
     const uint32_t *fit;
+    /* The prices of containers (by demand) and of loss that dorm_mix() found. NULL: none. */
+    const double *pi;
+    double pi_loss;
+    double
+        *likely; /* of each job: how often it changed in the last bounds of dorm_whole.c; or NULL */
     double *least, least_loss; /* the prices (as node and loss) that gave the bound */
     double upper;              /* no feasible allocation has more utilization */
     bool impossible;           /* proved: there is no feasible allocation at all */
@@ -446,6 +451,8 @@ struct dorm_search {
     uint32_t sets[DORM_SETS_MAX];
     double set_bounds[DORM_SETS_MAX];
     uint32_t n_sets;
+    double mix_upper;    /* no division that adjusts the jobs of the last dorm_mix() has more
+                            utilization */
     uint64_t steps_left; /* for all steps after the first allocations */
     /* Only find out whether there is a feasible allocation: find prices in fewer rounds, from the
      * last ones, and build less. */
@@ -477,9 +484,10 @@ void dorm_finish_build(struct dorm_search *s);
 
 /* ---- dorm_mix.c */
 
-/* Build an allocation from patterns in which the same running jobs change as in s->best, and keep
- * the better one. If no running job may change, prices.upper falls, too. */
-void dorm_mix(struct dorm_search *s, uint64_t steps);
+/* Build an allocation from patterns in which the same running jobs change as in s->best (likely:
+ * those that are the most likely by s->prices), and keep the better one. If no running job may
+ * change, prices.upper falls, too. */
+void dorm_mix(struct dorm_search *s, bool likely, uint64_t steps);
 
 /* ---- dorm_whole.c */
 

@@ -184,13 +184,34 @@ static bool init(struct mix *x)
 }
 
 /* The loose jobs change, and the running ones that the best division so far adjusts. */
-static bool init_changes(struct mix *x)
+static bool change_as_before(struct mix *x)
 {
     struct dorm_state *state = &x->s->state;
     dorm_plan_load(&x->s->best, state);
     for (uint32_t i = 0; i < x->p->n; i++)
         x->changes[i] = x->p->jobs[i].kind == DORM_LOOSE || state->moved[i] > 0;
     return !x->p->failed;
+}
+
+/* The loose jobs change, and the running ones that are the most likely. False: they are the same as
+ * in the last pick. */
+static bool change_likely(struct mix *x)
+{
+    struct dorm_problem *p = x->p;
+    uint32_t n = 0;
+    bool differs = false;
+    for (uint32_t i = 0; i < p->n; i++) {
+        x->s->key[i] = x->s->prices.likely[i];
+        if (p->jobs[i].kind == DORM_COUNTED)
+            x->s->order[n++] = i;
+    }
+    dorm_sort(x->s, n);
+    for (uint32_t c = 0; c < n; c++) {
+        bool *changes = &x->changes[x->s->order[c]], change = c < p->adjust_bound;
+        differs |= *changes != change;
+        *changes = change;
+    }
+    return differs;
 }
 
 /* Keep the present prices if their bound is the lowest one so far. */
@@ -434,16 +455,20 @@ static void keep_if_better(struct dorm_search *s)
         dorm_plan_save(&s->best, &s->state);
 }
 
-void dorm_mix(struct dorm_search *s, uint64_t steps)
+void dorm_mix(struct dorm_search *s, bool likely, uint64_t steps)
 {
     struct dorm_problem *p = s->p;
     struct mix x = { .s = s, .p = p, .mu = s->prices.least_loss, .changes = s->picked };
     uint64_t end = p->work.steps + steps;
-    if (!dorm_rooms_init(&x.rooms, p) || !init_changes(&x) || !init(&x))
+    if (!(likely ? change_likely(&x) : change_as_before(&x)) || !dorm_rooms_init(&x.rooms, p) ||
+        !init(&x))
         return;
     bool solved = solve(&x, end);
+    s->mix_upper = x.upper;
     if (!dorm_counted_may_change(p)) /* else other jobs could change, too */
         s->prices.upper = MIN(s->prices.upper, x.upper);
+    s->prices.pi = x.best_pi;
+    s->prices.pi_loss = x.best_mu;
     if (!solved)
         return;
     build(&x);

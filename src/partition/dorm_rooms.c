@@ -191,7 +191,12 @@ size_t dorm_rooms_cell(const struct dorm_rooms *r, const int64_t *room)
 
 double dorm_rooms_worth(const struct dorm_rooms *r, const int64_t *room)
 {
-    return (double)r->f[dorm_rooms_cell(r, room)] * (1 + SLACK);
+    return dorm_rooms_at(r, dorm_rooms_cell(r, room));
+}
+
+double dorm_rooms_at(const struct dorm_rooms *r, size_t cell)
+{
+    return (double)r->f[cell] * (1 + SLACK);
 }
 
 /* List the room that is free on each node, and the jobs that could leave more. */

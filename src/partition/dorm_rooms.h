@@ -57,8 +57,9 @@ void dorm_rooms_fill(struct dorm_rooms *r);
  * is the c-th job of the node; bit 31 is also all further ones. */
 void dorm_rooms_room(const struct dorm_rooms *r, uint32_t j, uint32_t set, int64_t *room);
 size_t dorm_rooms_cell(const struct dorm_rooms *r, const int64_t *room);
-/* f(room), or a little more. */
+/* f(room), or a little more. _at: of the room with this cell. */
 double dorm_rooms_worth(const struct dorm_rooms *r, const int64_t *room);
+double dorm_rooms_at(const struct dorm_rooms *r, size_t cell);
 /* The number of containers of demand v that fit into the room, and the room less n of them. */
 uint32_t dorm_rooms_fit(const struct dorm_rooms *r, uint32_t v, const int64_t *room);
 void dorm_rooms_less(const struct dorm_rooms *r, uint32_t v, uint32_t n, const int64_t *room,

@@ -32,6 +32,17 @@
  * is enough: a set T with a job of the first kind frees no more than all jobs; else the sum over T
  * is linear(rest_j + what T holds) - f_j({}) or more.
  *
+ * In the proof, freed_ij may be any amounts of at least 0 if f_j({}) is replaced by
+ *
+ *   top_j        the largest f_j(T) - sum over T of freed_ij, over all sets T of jobs on j
+ *
+ * since f_j(T) <= top_j + sum over T of freed_ij. So the freed_ij can be chosen like prices, too
+ * (share_rounds()), for the pi and mu with the least bound so far and for those of dorm_mix():
+ * where a node needs job i for its best set T, but i is not among the Q jobs that change, freed_ij
+ * rises; in the opposite case it falls. At the end, job i of a node pays only what its change is
+ * needed for. With more than SHARED_MAX jobs on a node, the further ones have freed_ij = 0, and
+ * top_j is computed as if they changed in any case: f_j grows with T, so it is not too small.
+ *
  * The pi_v and mu change by steps of the volume algorithm, as in dorm_bound.c: a price falls if the
  * nodes sell more containers of this demand than the jobs want.
  */
@@ -43,16 +54,19 @@
 
 enum {
     JOBS_ON_NODE_MAX = 5,
+    SHARED_MAX = 7,
     ROUNDS = 40,
+    SHARE_ROUNDS = 120,
 };
 
 static const double LEAST_PRICE = 0.02; /* is added to the price of a type: unused ones have none */
 static const double LAST_PART = 0.3, SHORTER = 0.8, FIRST_STEP = 0.01;
+static const double SHARE_PART = 0.2, SHARE_SHORTER = 0.92; /* the same for share_rounds() */
 
 struct whole {
     struct dorm_problem *p;
     struct dorm_rooms rooms;
-    const struct dorm_prices *prices;
+    struct dorm_prices *prices;
     double *type_price;          /* [class][m]: of a unit */
     double *freed, *gain, *want; /* [job] */
     double *by_gain;
@@ -60,6 +74,13 @@ struct whole {
     double *over, slack; /* [demand]: containers sold less those wanted; B less the loss */
     double *mean, mean_slack;
     double mu, *best_pi, best_mu, best;
+
+    /* for share_rounds(); by place of a counted job: the index in rooms.held */
+    double *share, *best_share, *mean_share; /* freed_ij; mean: how often T has i, less r_i */
+    double *weight;                          /* the price of what i holds on j */
+    bool *taken;                             /* is i in the best T of j? */
+    uint32_t *first_set;                     /* [node + 1] */
+    size_t *cell;                            /* [first_set[j] + T]: of the room if T changes */
 };
 
 /* Set type_price: in proportion to the prices of the classes. */
@@ -127,17 +148,12 @@ static double free_node(struct whole *w, uint32_t j)
     return none;
 }
 
-/* Compute the bound, and set gain, want and changes. */
-static double evaluate(struct whole *w)
+/* The part of the bound that the jobs are, for the present freed. Sets gain, want and changes. */
+static double change_best(struct whole *w)
 {
     struct dorm_problem *p = w->p;
     double bound = w->mu * p->loss_bound;
     size_t n = 0;
-    dorm_rooms_fill(&w->rooms);
-    price_types(w);
-    memset(w->freed, 0, sizeof(*w->freed) * p->n);
-    for (uint32_t j = 0; j < p->n_nodes; j++)
-        bound += free_node(w, j);
     for (uint32_t i = 0; i < p->n; i++) {
         const struct dorm_job *job = &p->jobs[i];
         double stays = job->u * job->now - w->mu * job->D * fabs((double)job->now - job->ideal);
@@ -160,8 +176,22 @@ static double evaluate(struct whole *w)
                 bound += w->gain[i];
                 q--;
             }
-    dorm_work(&p->work, (uint64_t)p->n_nodes * 8);
+    dorm_work(&p->work, p->n);
     return bound;
+}
+
+/* Compute the bound, and set gain, want and changes. */
+static double evaluate(struct whole *w)
+{
+    struct dorm_problem *p = w->p;
+    double bound = 0;
+    dorm_rooms_fill(&w->rooms);
+    price_types(w);
+    memset(w->freed, 0, sizeof(*w->freed) * p->n);
+    for (uint32_t j = 0; j < p->n_nodes; j++)
+        bound += free_node(w, j);
+    dorm_work(&p->work, (uint64_t)p->n_nodes * 8);
+    return bound + change_best(w);
 }
 
 /* Set over and slack for the jobs that change. */
@@ -222,6 +252,131 @@ static bool step(struct whole *w, double part, double fall)
     return true;
 }
 
+/* ---- the freed_ij as prices */
+
+static uint32_t shared_on(const struct dorm_rooms *r, uint32_t j)
+{
+    return MIN(r->first[j + 1] - r->first[j], (uint32_t)SHARED_MAX);
+}
+
+/* List the cells of the rooms of all nodes, for all sets T. */
+static bool list_cells(struct whole *w)
+{
+    struct dorm_problem *p = w->p;
+    const struct dorm_rooms *r = &w->rooms;
+    size_t held = r->first[p->n_nodes];
+    double **rows[] = { &w->share, &w->best_share, &w->mean_share, &w->weight };
+    for (unsigned c = 0; c < ARRAY_LEN(rows); c++)
+        *rows[c] = dorm_alloc(p, held, sizeof(double));
+    w->taken = dorm_alloc(p, held, sizeof(*w->taken));
+    w->first_set = dorm_alloc(p, (size_t)p->n_nodes + 1, sizeof(*w->first_set));
+    for (uint32_t j = 0; j < p->n_nodes && !p->failed; j++)
+        w->first_set[j + 1] = w->first_set[j] + (1u << shared_on(r, j));
+    w->cell = p->failed ? NULL : dorm_alloc(p, w->first_set[p->n_nodes], sizeof(*w->cell));
+    for (uint32_t j = 0; j < p->n_nodes && !p->failed; j++) {
+        int64_t room[PART_TYPES_MAX];
+        for (uint32_t set = 0; set < 1u << shared_on(r, j); set++) {
+            dorm_rooms_room(r, j, set | ~0u << SHARED_MAX, room);
+            w->cell[w->first_set[j] + set] = dorm_rooms_cell(r, room);
+        }
+    }
+    return !p->failed;
+}
+
+/* Each job of a node gets a part of what the node frees if all of them change. */
+static void first_shares(struct whole *w)
+{
+    const struct dorm_rooms *r = &w->rooms;
+    for (uint32_t j = 0; j < w->p->n_nodes; j++) {
+        const size_t *cell = w->cell + w->first_set[j];
+        uint32_t from = r->first[j], n = shared_on(r, j);
+        double sum = 0, all = dorm_rooms_at(r, cell[(1u << n) - 1]) - dorm_rooms_at(r, cell[0]);
+        for (uint32_t h = from; h < from + n; h++) {
+            w->weight[h] = r->pi[r->demand_of[r->held[h].job]] * r->held[h].n + 1e-9;
+            sum += w->weight[h];
+        }
+        for (uint32_t h = from; h < from + n; h++)
+            w->share[h] = all * w->weight[h] / sum;
+    }
+    memcpy(w->best_share, w->share, sizeof(*w->share) * r->first[w->p->n_nodes]);
+    memset(w->mean_share, 0, sizeof(*w->mean_share) * r->first[w->p->n_nodes]);
+}
+
+/* top_j for the present shares. Sets taken, and adds the shares to freed. */
+static double top_of(struct whole *w, uint32_t j)
+{
+    const struct dorm_rooms *r = &w->rooms;
+    const size_t *cell = w->cell + w->first_set[j];
+    const double *share = w->share + r->first[j];
+    uint32_t n = shared_on(r, j), best = 0;
+    double sum[1u << SHARED_MAX], top = dorm_rooms_at(r, cell[0]);
+    sum[0] = 0;
+    for (uint32_t c = 0, sets = 1; c < n; c++, sets *= 2)
+        for (uint32_t set = sets; set < 2 * sets; set++) { /* those whose last job is c */
+            sum[set] = sum[set - sets] + share[c];
+            double value = dorm_rooms_at(r, cell[set]) - sum[set];
+            if (value > top) {
+                top = value;
+                best = set;
+            }
+        }
+    for (uint32_t c = 0; c < n; c++) {
+        w->taken[r->first[j] + c] = best >> c & 1;
+        w->freed[r->held[r->first[j] + c].job] += share[c];
+    }
+    return top;
+}
+
+/* Move the shares from the best ones by the mean of taken - r_i. */
+static bool step_shares(struct whole *w, double part, double fall)
+{
+    const struct dorm_rooms *r = &w->rooms;
+    double norm = 0;
+    for (uint32_t h = 0; h < r->first[w->p->n_nodes]; h++) {
+        double over = (double)w->taken[h] - (double)w->changes[r->held[h].job];
+        w->mean_share[h] += part * (over - w->mean_share[h]);
+        norm += w->mean_share[h] * w->mean_share[h] * w->weight[h] * w->weight[h];
+    }
+    for (uint32_t h = 0; h < r->first[w->p->n_nodes] && norm > 1e-16; h++)
+        w->share[h] = MAX(0.0, w->best_share[h] +
+                                   fall / norm * w->mean_share[h] * w->weight[h] * w->weight[h]);
+    return norm > 1e-16;
+}
+
+/* Lower the bound for the present pi and mu by other freed_ij. */
+static void share_rounds(struct whole *w)
+{
+    struct dorm_problem *p = w->p;
+    uint32_t held = w->rooms.first[p->n_nodes];
+    double size = FIRST_STEP, best = INFINITY, *likely = dorm_alloc(p, p->n, sizeof(*likely));
+    if (!likely)
+        return;
+    dorm_rooms_fill(&w->rooms);
+    first_shares(w);
+    for (unsigned round = 0; round < SHARE_ROUNDS && !p->work.over; round++) {
+        double bound = 0;
+        memset(w->freed, 0, sizeof(*w->freed) * p->n);
+        for (uint32_t j = 0; j < p->n_nodes; j++)
+            bound += top_of(w, j);
+        bound += change_best(w);
+        if (bound < best) {
+            best = bound;
+            memcpy(w->best_share, w->share, sizeof(*w->share) * held);
+        } else {
+            size *= SHARE_SHORTER;
+        }
+        dorm_work(&p->work, w->first_set[p->n_nodes] / 8 + held / 4);
+        double part = MAX(SHARE_PART, 1.0 / (round + 1));
+        for (uint32_t i = 0; i < p->n; i++)
+            likely[i] += part * (w->changes[i] - likely[i]);
+        if (!step_shares(w, part, size * best))
+            break;
+    }
+    if (best < w->best)
+        memcpy(w->prices->likely, likely, sizeof(*likely) * p->n);
+    w->best = MIN(w->best, best);
+}
+
 void dorm_whole_bound(struct dorm_problem *p, struct dorm_prices *prices, uint64_t steps)
 {
     struct whole w = { .p = p, .prices = prices, .mu = prices->least_loss, .best = INFINITY };
@@ -237,6 +392,7 @@ void dorm_whole_bound(struct dorm_problem *p, struct dorm_prices *prices, uint64
         *rows[c] = dorm_alloc(p, p->n_all, sizeof(double));
     w.changes = dorm_alloc(p, p->n_all, sizeof(*w.changes));
     w.type_price = dorm_alloc(p, (size_t)p->n_classes * p->m, sizeof(*w.type_price));
+    prices->likely = dorm_alloc(p, p->n_all, sizeof(*prices->likely));
     if (p->failed)
         return;
     dorm_rooms_start(&w.rooms, prices, false);
@@ -252,6 +408,16 @@ void dorm_whole_bound(struct dorm_problem *p, struct dorm_prices *prices, uint64
         }
         if (!step(&w, MAX(LAST_PART, 1.0 / (round + 1)), size * w.best))
             break;
+    }
+    if (isfinite(w.best) && list_cells(&w)) {
+        memcpy(w.rooms.pi, w.best_pi, sizeof(*w.best_pi) * w.rooms.n_demands);
+        w.mu = w.best_mu;
+        share_rounds(&w);
+    }
+    if (prices->pi && w.cell) {
+        memcpy(w.rooms.pi, prices->pi, sizeof(*w.best_pi) * w.rooms.n_demands);
+        w.mu = prices->pi_loss;
+        share_rounds(&w);
     }
     prices->upper = MIN(prices->upper, w.best);
 }

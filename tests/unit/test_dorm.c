@@ -725,6 +725,34 @@ static void whole_containers(void **state)
     check_whole_containers(true);
 }
 
+/* On each of 1,000 nodes of 12 cores, job 0 has one container of 5 cores, and one of ten other
+ * jobs, too. A container of 11 cores uses more, but both must make way for it, and only one job may
+ * change. So nearly all nodes keep 2 unused cores. */
+static void two_must_make_way(void **state)
+{
+    enum { N = 1000, OTHERS = 10 };
+    static struct part_amount nodes[N + 1];
+    static struct part_place all[N], at[OTHERS][N / OTHERS];
+    struct part_cluster c = { 1, types, N + 1, nodes };
+    struct part_options o = bounds(2, 1);
+    AUTO(part_decision_done) struct part_decision d = { 0 };
+    struct part_job jobs[OTHERS + 2] = { running(job("a", 5, 0, 1, N), all, N) };
+    (void)state;
+    for (uint32_t j = 0; j <= N; j++)
+        nodes[j].v[0] = 12;
+    for (uint32_t j = 0; j < N; j++) {
+        all[j] = (struct part_place){ j, 1 };
+        at[j % OTHERS][j / OTHERS] = (struct part_place){ j, 1 };
+    }
+    for (uint32_t i = 0; i < OTHERS; i++)
+        jobs[1 + i] = running(job("b", 5, 0, 1, N / OTHERS), at[i], N / OTHERS);
+    jobs[OTHERS + 1] = job("c", 11, 0, 1, N);
+    decide(&c, jobs, OTHERS + 2, &o, &d);
+    assert_true(d.metrics.utilization > 0.833);
+    assert_true(d.metrics.upper_bound >= d.metrics.utilization);
+    assert_true(d.metrics.upper_bound < 0.85);
+}
+
 /* Nodes of 20 cores, and jobs with containers of 9 and 11 cores, whose max are such that all nodes
  * are full only if each holds one of both. Jobs that are served one after the other would put two
  * of 9 cores on a node. */
@@ -830,6 +858,7 @@ int main(void)
         cmocka_unit_test(asked_to_stop),
         cmocka_unit_test(many_kinds_of_nodes),
         cmocka_unit_test(whole_containers),
+        cmocka_unit_test(two_must_make_way),
         cmocka_unit_test(pairs),
         cmocka_unit_test(many_demands),
         cmocka_unit_test(all_nodes_differ),
