@@ -240,12 +240,15 @@ static void await_logs(const struct keeper *k)
         (void)nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
 }
 
-/* Returns whether a pool is connected. */
-static bool report_end(struct keeper *k, bool finished)
+/* The pool may end after this report. So the keeper restarts it only if the report could not be
+ * sent: then queued jobs may wait for a pool. */
+static void report_end(struct keeper *k, bool finished)
 {
-    bool pool = keeper_peer(k, PEER_POOL) != NULL;
+    k->end.told_pool = keeper_peer(k, PEER_POOL) != NULL;
     send_last_report(k, finished);
-    return pool;
+    k->end.lost_pool = k->had_pool && !keeper_peer(k, PEER_POOL);
+    k->end.reported = true;
+    k->pool_at_ms = INT64_MAX;
 }
 
 /* Move the job to the history, and report that. */
@@ -256,7 +259,7 @@ static int finish_job(struct keeper *k, struct err *e)
         return rc;
     release_watchers(k);
     release_gpus(k);
-    k->early.had_pool = report_end(k, true);
+    report_end(k, true);
     return 0;
 }
 
@@ -264,11 +267,11 @@ void keeper_finish_early(struct keeper *k)
 {
     struct err unused = { 0 };
     bool alone = k->n_alive == 0 && !k->look_for_orphans && !left_holds(&k->left);
-    if (k->kind != KEEPER_OF_POOL || k->state != KEEPER_FINISHING || !alone || k->early.tried)
+    if (k->kind != KEEPER_OF_POOL || k->state != KEEPER_FINISHING || !alone || k->end.tried_early)
         return;
-    k->early.tried = true;
+    k->end.tried_early = true;
     containers_drain(k); /* once more, for unknown processes */
-    k->early.done = !k->look_for_orphans && finish_job(k, &unused) == 0;
+    k->end.done_early = !k->look_for_orphans && finish_job(k, &unused) == 0;
 }
 
 int keeper_end(struct keeper *k)
@@ -285,17 +288,16 @@ int keeper_end(struct keeper *k)
     }
     if (k->kind == KEEPER_HEAD && !aborted)
         await_logs(k);
-    int rc = k->early.done ? 0 : aborted ? put_away(k, &e) : finish_job(k, &e);
+    int rc = k->end.done_early ? 0 : aborted ? put_away(k, &e) : finish_job(k, &e);
     if (rc < 0)
         log_err(LOG_ERROR, "keeper.end", &e);
     log_end(k);
-    bool pool = k->early.had_pool;
     if (aborted || rc < 0) {
         release_gpus(k);
         keeper_unlock(k); /* the pool continues with the job, and needs the lock */
-        pool = report_end(k, false);
+        report_end(k, false);
     }
-    if (k->had_pool && !keeper_peer(k, PEER_POOL)) /* queued jobs may wait for it */
+    if (k->end.lost_pool)
         pool_start_again(k, clock_mono_ms());
     if (!aborted && rc == 0) {
         AUTO(free_p) char *dir = paths_history(&k->paths, k->app_id);
@@ -304,7 +306,7 @@ int keeper_end(struct keeper *k)
         if (dir && left_any(dir))
             keeper_mark_ended(k);
         keeper_unlock(k);
-        make_call(k, pool);
+        make_call(k, k->end.told_pool);
     }
     if (aborted || rc < 0)
         return aborted ? KEEPER_ABORTED : KEEPER_FAILED;

@@ -199,8 +199,10 @@ struct keeper {
     } wish; /* the pool's SizeWish; set: the master has not resized the job since */
 
     struct {
-        bool tried, done, had_pool;
-    } early; /* keeper_finish_early() */
+        bool tried_early, done_early; /* keeper_finish_early() */
+        bool reported;                /* the last report to the pool is over */
+        bool told_pool, lost_pool;    /* a pool was connected before it; none was after it */
+    } end;
 
     enum keeper_state state;
     char final_state[16]; /* SUCCEEDED, FAILED, KILLED; MASTER_FAILED = no master gave a verdict */

@@ -78,7 +78,8 @@ void pool_frame(struct keeper *k, struct peer *p, const Tony__Frame *f)
 
 void pool_gone(struct keeper *k)
 {
-    if (k->had_pool && !keeper_peer(k, PEER_POOL) && k->pool_at_ms == INT64_MAX)
+    if (k->had_pool && !k->end.reported && !keeper_peer(k, PEER_POOL) &&
+        k->pool_at_ms == INT64_MAX)
         k->pool_at_ms = clock_mono_ms(); /* restart it at once; further tries have growing pauses */
 }
 

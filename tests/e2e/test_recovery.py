@@ -676,6 +676,23 @@ def test_the_master_hangs_when_the_job_is_over(make_points_lab, end):
     lab.settled()
 
 
+def test_a_keeper_that_only_waits_for_its_master_starts_no_pool(make_points_lab):
+    """The pool may be stopped when the job is over, and stays stopped."""
+    lab = make_points_lab()
+    lab.arm("master", 2, "stop", "call unlink *.m")  # the first is before it listens
+    job = Gated(lab).running()
+    keeper, master = lab.one("keeper", job.app), lab.one("master", job.app)
+    job.release(0, wait=False)
+    wait_until(lambda: lab.struck("master"), "the master is about to remove its socket")
+    wait_until((lab.home / "history" / job.app).is_dir, "the job is in the history")
+    assert alive(keeper) and alive(master)
+    lab.ok("pool", "stop")
+    kill9(master)
+    ended(keeper)
+    assert lab.pids("pool") == []
+    lab.settled()
+
+
 @pytest.mark.parametrize("command", ["wait", "status", "list", "kill", "run"])
 def test_pool_and_keeper_killed_after_the_verdict(lab, command):
     """No process is left to move the job into the history: the next command has it done."""
