@@ -8,7 +8,7 @@
 
 #define PREFIX "tony.pool.policy"
 
-/* Values of the key are not case-sensitive. */
+/* The policy with this name, in upper or lower case. NULL: fifo, or no policy has the name. */
 static const struct part_policy *find_policy(const char *value)
 {
     AUTO(free_p) char *name = span_dup(span_trim(span_of(value)));
@@ -28,7 +28,7 @@ void policy_settings_read(const struct conf *c, struct policy_settings *out)
         o.adjust_max = conf_int(c, PREFIX ".adjust-max");
     o.reserve = conf_real(c, PREFIX ".reserve");
     o.payback_s = (double)conf_int(c, PREFIX ".payback") / 1000;
-    o.move_in_two = true; /* on the pool, which has one node, no job moves */
+    o.move_in_two = true; /* only for the arbiter: the pool has one node, so no job can move */
     o.repack = true;
     *out = (struct policy_settings){ .policy = find_policy(conf_get(c, PREFIX)),
                                      .options = o,

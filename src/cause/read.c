@@ -21,7 +21,7 @@ enum {
     LINES_AFTER_MAX = 6,   /* a doubtful error was survived if more ordinary lines follow it */
     WARNING_MARK_MAX = 60, /* the mark of a warning stands within the first 60 bytes of a line */
     PREFIX_MAX = 64,       /* a launcher's prefix has at most 64 bytes */
-    PAIR_BITS = 1024,
+    PAIR_BITS = 1024,      /* bits of struct pairs */
 };
 
 /* ---- what kind of line is it? ---- */
@@ -231,7 +231,7 @@ static bool pairs_allow(const struct pairs *pairs, const char *text)
     return true;
 }
 
-/* NULL if the line matches nothing. */
+/* The first rule that the line matches; NULL = none. */
 static const struct rule *rule_of(struct span line)
 {
     static const struct rule nan = { CAUSE_NAN, true, "", NULL };
@@ -256,14 +256,15 @@ static const struct rule *rule_of(struct span line)
 struct reader {
     struct found best;         /* the cause so far */
     struct found last_warning; /* the last warning that matched a rule: used if `best` is none */
-    /* the last line that looks like an error: used if the others are none */
+    /* the last line that looks like an error: used if there is neither of the two above */
     struct found last_error;
-    unsigned n_ordinary; /* lines of ordinary output since `best` */
+    unsigned n_ordinary; /* lines since `best` that report no error */
     bool chained;        /* a chain mark followed `best`: later errors are its consequences */
     bool in_source;      /* the next line of a traceback quotes the program's source text */
     bool usage;          /* the program printed how it is called */
 };
 
+/* The line matches the rule. Does it become the new `best`? */
 static void read_match(struct reader *r, const struct rule *rule, struct span line)
 {
     bool sure = !rule->doubtful, victim = cause_table[rule->id].victim;
@@ -297,7 +298,7 @@ static void read_line(struct reader *r, struct span line)
     if (is_chain_mark(line))
         r->chained = true;
     const struct rule *rule = rule_of(line);
-    if (rule && rule->id) {
+    if (rule && rule->id) { /* a rule for CAUSE_NONE says that the line shows no cause */
         read_match(r, rule, line);
         return;
     }

@@ -6,8 +6,7 @@
  * For a short task, making and removing the directory is the largest cost of its container. ext4
  * without a journal makes it worse: for each new file it skips, one by one, the inodes that were
  * removed near it within the last minutes. After a few jobs of 1000 tasks, each log file took up to
- * ten times as long. Moving a directory costs 10 us and removes no
- * inode.
+ * ten times as long. Moving a directory takes 10 us and removes no inode.
  */
 #ifndef TONY_EXECUTOR_SPARE_H
 #define TONY_EXECUTOR_SPARE_H

@@ -42,7 +42,7 @@
 
 /* The restart that follows the end of a slot's attempt. */
 struct restart_decision {
-    uint32_t slot, attempt;   /* attempt 0 and plan.whole: the failed job restarts as a whole */
+    uint32_t slot, attempt;   /* with plan.whole, attempt is 0: the whole failed job restarts */
     struct restart_plan plan; /* without taken_ms */
 };
 
@@ -56,7 +56,8 @@ struct resize_decision {
 struct verdict_decision {
     enum job_state state; /* JOB_NONE: none */
     bool over;            /* every task has ended: nothing changes the verdict any more */
-    bool by_task, own_words;
+    bool by_task;         /* the failure `first` is the reason */
+    bool own_words; /* the message is complete: do not replace it by the sentence about `first` */
     struct failure first;
     char message[JOB_MESSAGE_MAX];
 };
@@ -68,7 +69,7 @@ struct decisions {
     enum job_event_type by; /* the event that all of them belong to */
     VEC(struct restart_decision) restarts;
     VEC(struct resize_decision) resizes;
-    size_t n_outcomes_used; /* replay: resizes before this one were used by this event */
+    size_t n_outcomes_used; /* replay: this event has used the first n of `resizes` already */
     bool has_verdict;
     struct verdict_decision verdict; /* decided by this event; valid if has_verdict */
     struct verdict_decision noted;   /* the last verdict that was written to the journal */

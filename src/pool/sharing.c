@@ -137,7 +137,7 @@ static void describe_running(const struct pool_job *j, struct share_job *s)
         return;
     }
     s->n = n;
-    bool foreign_wish = j->wish.open && !sharing_wish_is_ours(j);
+    bool foreign_wish = j->wish.open && !sharing_extension_fits_target(j);
     if (t->kind == TARGET_SHRINK || t->kind == TARGET_GROW)
         pin(s, t->n);
     else if (j->phase != PH_LIVE || foreign_wish || clock_mono_ms() < j->left_alone_until_ms ||
@@ -195,7 +195,7 @@ static const double EXTENSION_WAITED_S = 1e9;
 
 bool sharing_describe_extension(const struct pool_job *j, struct share_job *s)
 {
-    if (!j->wish.open || j->phase != PH_LIVE || sharing_wish_is_ours(j))
+    if (!j->wish.open || j->phase != PH_LIVE || sharing_extension_fits_target(j))
         return false;
     bool promised = j->target.kind == TARGET_EXTEND;
     *s = (struct share_job){ .kind = promised ? SHARE_RUNS : SHARE_EXTENDS,

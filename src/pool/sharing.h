@@ -60,7 +60,7 @@ enum {
     /* of the file pool/decisions; at this size it is renamed to decisions.1 */
     SHARING_FILE_MAX = 1 << 20,
     SHARING_FILE_READ_MAX = 1 << 28, /* one decision may be large */
-    SHARING_ROLE_MAX = 64, /* as long as the name of a role may be */
+    SHARING_ROLE_MAX = 64,           /* as long as the name of a role may be */
 };
 
 /* How a policy may resize a job: read from its job file. */
@@ -162,7 +162,7 @@ bool sharing_count(const struct pool_job *j, uint32_t *out);
  * again to the next keeper. */
 void sharing_keeper_died(struct pool_job *j);
 /* Is the extension within the job's target to grow? */
-bool sharing_wish_is_ours(const struct pool_job *j);
+bool sharing_extension_fits_target(const struct pool_job *j);
 void sharing_sized(struct pool_job *j, int rc); /* TARGET_START: job.conf was changed, or rc */
 
 /* ---- sharing_conf.c: the settings ---- */

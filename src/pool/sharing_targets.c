@@ -1,4 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Carries out the decisions of the policy. sharing.h says what a target is and which kinds there
+ * are. A job with a target goes through these steps:
+ *
+ *   sharing_aim()        sets the target.
+ *   sharing_carry_out()  asks the job to change, or writes its new size into job.conf. When the
+ *                        job has reached its target, it removes the target.
+ *   sharing_give_up()    removes a target that was not reached before due_ms.
+ */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -16,7 +25,7 @@ static bool at_most(const struct admission_amount *a, const struct admission_amo
     return a->memory_mib <= b->memory_mib && a->gpus <= b->gpus;
 }
 
-bool sharing_wish_is_ours(const struct pool_job *j)
+bool sharing_extension_fits_target(const struct pool_job *j)
 {
     if (j->target.kind != TARGET_GROW || !j->target.ready)
         return false;
@@ -28,11 +37,12 @@ bool sharing_allows(const struct pool_job *j, bool extension)
 {
     if (!extension)
         return j->target.kind == TARGET_START && j->target.ready;
-    return j->target.kind == TARGET_EXTEND || sharing_wish_is_ours(j);
+    return j->target.kind == TARGET_EXTEND || sharing_extension_fits_target(j);
 }
 
 /* ---- a new target ---- */
 
+/* The waiting job should start with n containers. ready: its job.conf has this number already. */
 static void aim_start(struct pool_job *j, uint32_t n)
 {
     uint32_t now;
@@ -55,7 +65,8 @@ bool sharing_aim(struct pool_job *j, const struct part_target *t, bool extension
             (struct pool_target){ .kind = t->n < now ? TARGET_SHRINK : TARGET_GROW, .n = t->n };
     if (j->target.kind == TARGET_NONE)
         return false;
-    /* The time limit until the job can be told of its target. send_wish() sets the final one. */
+    /* The limit for the time until the pool can ask the job. Then send_wish() sets a new one, for
+     * the time that the job takes. */
     j->target.due_ms = clock_mono_ms() + 2 * p->sharing.settings.resize_limit_ms;
     return true;
 }
@@ -90,6 +101,7 @@ static void reason_of(const struct pool_job *j, char *out, size_t n)
         sharing_reason(j->pool, w, out, n);
 }
 
+/* Ask the job, by its keeper, to take the size of its target. */
 static void send_wish(struct pool_job *j)
 {
     struct err e = { 0 };
@@ -125,6 +137,7 @@ static struct admission_amount missing_amount(const struct pool_job *j)
     };
 }
 
+/* Subtract a from *left. false: *left is too small, and unchanged. */
 static bool take(struct admission_amount *left, const struct admission_amount *a)
 {
     if (!at_most(a, left))
@@ -134,6 +147,8 @@ static bool take(struct admission_amount *left, const struct admission_amount *a
     return true;
 }
 
+/* Reserve in *left what the growing job still needs; ask the job to grow, if that was not done
+ * before. If *left is too small, the job has to wait. */
 static void offer(struct pool_job *j, struct admission_amount *left)
 {
     struct admission_amount more = missing_amount(j);
@@ -154,6 +169,8 @@ static void offer_room(struct pool *p)
         }
 }
 
+/* Write the size of its target into the job.conf of a waiting job. sharing_sized() is called when
+ * that is done. */
 static void write_size(struct pool_job *j)
 {
     struct err e = { 0 };
@@ -198,7 +215,7 @@ void sharing_carry_out(struct pool *p)
             write_size(j);
         }
     }
-    if (p->hear_until_ms == 0)
+    if (p->hear_until_ms == 0) /* else not all keepers have told yet what their jobs hold */
         offer_room(p);
     sharing_changed(p);
 }
@@ -211,7 +228,7 @@ void sharing_drop_targets(struct pool *p)
         p->jobs.v[i]->target = (struct pool_target){ 0 };
 }
 
-/* Drop the targets of jobs that were not asked to change yet. The others continue to change. */
+/* Drop the targets of jobs that the pool has not asked to change yet. The others keep theirs. */
 static void drop_untold(struct pool *p)
 {
     for (size_t i = 0; i < p->jobs.n; i++) {
@@ -222,6 +239,7 @@ static void drop_untold(struct pool *p)
     }
 }
 
+/* The job has not reached its target in time. No decision changes it during `resize-limit`. */
 static void leave_alone(struct pool_job *j, int64_t now)
 {
     int64_t limit = j->pool->sharing.settings.resize_limit_ms;

@@ -63,7 +63,7 @@ static bool read_some(int *fd, struct buf *to)
     return true;
 }
 
-/* Feed the input, and read both outputs to their ends. */
+/* Write the input to the command, and read its stdout and stderr until both are closed. */
 static int exchange(struct pipes *p, const char *input, int limit_ms, struct slurm_answer *out)
 {
     int64_t until = clock_mono_ms() + limit_ms;
@@ -156,6 +156,7 @@ char *slurm_words(const struct slurm_answer *a)
     struct span rest = span_trim(buf_span(&a->err)), line;
     AUTO(buf_done) struct buf text = { 0 };
     while (rest.len && span_split(&rest, '\n', &line)) {
+        /* Several may stand before one text. They are removed in this order. */
         static const char *const prefixes[] = { "sbatch: ",         "squeue: ",   "scancel: ",
                                                 "sinfo: ",          "scontrol: ", "error: ",
                                                 "slurm_load_jobs ", "error: " };

@@ -97,7 +97,7 @@ void slurm_parse_state(struct span text, struct slurm_state *out);
 bool slurm_state_is_over(const char *state); /* "" is over */
 /* Why it waits, in words. never: it can never start. The caller frees it; NULL = no memory. */
 char *slurm_why(const struct slurm_state *s, bool *out_never);
-/* Do these words of a command say that Slurm is in trouble, and not the job? */
+/* Does this error text of a command report a fault of Slurm, and not of the job? */
 bool slurm_is_trouble(const char *words);
 /* Read the number that sbatch --parsable prints: "4711" or "4711;cluster". -EBADMSG. */
 int slurm_parse_number(struct span text, char out[static 32]);
@@ -105,13 +105,14 @@ int slurm_parse_number(struct span text, char out[static 32]);
 struct slurm_job { /* what scontrol show job says */
     struct slurm_state is;
     int64_t end_s;     /* wall clock: when Slurm ends it; 0 = not known */
-    int64_t preempt_s; /* when its nodes were wanted for another job; 0 = they are not */
+    int64_t preempt_s; /* since when Slurm wants its nodes for another job; 0 = it does not */
     uint32_t restarts; /* how often it was put back into the queue */
     bool requeue;      /* it was submitted with --requeue */
 };
 /* Read the output of scontrol show job -o. -EBADMSG: it names no state. */
 int slurm_parse_job(struct span text, struct slurm_job *out);
 
+/* What the state of its job in Slurm means for this run of a job of tony. */
 enum slurm_meaning {
     SLURM_UNKNOWN = 0, /* Slurm does not answer */
     SLURM_RUNS,        /* it runs; if it got a notice, its time limit is near */

@@ -24,8 +24,8 @@ enum {
      * must fit into PATH_MAX (4096). */
     HOME_MAX = 2048,
     HASH_DIGITS = 12,
-    /* The longest name in the runtime directory: "/4294967295.m" and the NUL, and four bytes for
-     * ".lock" in place of ".m", the locks of version 0.1.0. */
+    /* Bytes of the longest name in the runtime directory, with its slash and the NUL:
+     * "/4294967295.lock". Version 0.1.0 had locks there; sockets have shorter names. */
     SOCKET_NAME_MAX = 17,
     /* Bytes of the runtime directory, so that a socket's path fits into a socket address. */
     RUNTIME_MAX = sizeof(((struct sockaddr_un *)0)->sun_path) - SOCKET_NAME_MAX,
@@ -147,6 +147,7 @@ static int home_subdir(const char *home, const char *name, char **out, struct er
 
 /* ---- the runtime directory ---- */
 
+/* Does this process run on a node of Slurm? There the batch script sets TONY_RUNTIME_DIR. */
 static bool is_node_of_cluster(void)
 {
     const char *set = getenv("TONY_RUNTIME_DIR");
@@ -186,7 +187,7 @@ static int runtime_choose(const char *hash, char **out, struct err *e)
     int rc = runtime_make(parent, hash, out, e);
     if (rc != -EPERM && rc != -ENOTDIR)
         return rc;
-    /* Another user has taken the name. Nobody can take this one before: mkdtemp() chooses it. */
+    /* Another user has taken the name. Take a random one, which no other user can know before. */
     (void)snprintf(parent, sizeof parent, "/tmp/tony-%u-XXXXXX", (unsigned)geteuid());
     if (mkdtemp(parent))
         return runtime_make(parent, hash, out, e);
@@ -220,8 +221,8 @@ static bool runtime_open_recorded(const char *record, const char *hash, char **o
 
 /*
  * A client in a login session has XDG_RUNTIME_DIR, a client started by cron lacks it, and both must
- * use the same sockets and locks. So the first program chooses the runtime directory and records
- * its path in the home. A later program chooses again only if it cannot use the recorded directory.
+ * use the same sockets. So the first program chooses the runtime directory and records its path in
+ * the home. A later program chooses again only if it cannot use the recorded directory.
  */
 static int runtime_open(const char *home, const char *pool, char **out, struct err *e)
 {
@@ -468,7 +469,7 @@ char *paths_program(const char *name)
         char *slash = strrchr(self, '/');
         size_t len = slash ? (size_t)(slash - self) : 0;
         char *found = slash ? program_in(self, len, "", name) : NULL;
-        /* An installed tony is in PREFIX/bin, its companions are in PREFIX/libexec/tony. */
+        /* tony is installed in PREFIX/bin, its other programs in PREFIX/libexec/tony. */
         if (slash && !found)
             found = program_in(self, len, "../libexec/tony/", name);
         if (found)
@@ -478,7 +479,7 @@ char *paths_program(const char *name)
     struct span rest = span_of(path ? path : "/usr/local/bin:/usr/bin:/bin"), dir;
     while (span_split(&rest, ':', &dir)) {
         char *found = dir.len > 0 && dir.p[0] == '/' ? program_in(dir.p, dir.len, "", name) : NULL;
-        /* for a program that uses libtony: the companions of the tony in PATH */
+        /* a program that uses libtony: take the other programs of the tony in PATH */
         if (!found && dir.len > 0 && dir.p[0] == '/')
             found = program_in(dir.p, dir.len, "../libexec/tony/", name);
         if (found)

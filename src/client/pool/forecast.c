@@ -17,8 +17,9 @@
 enum {
     HISTORY_MAX = 300, /* finished jobs that are read */
     RUNS_MAX = 20,     /* earlier runs of one job that are used */
+    /* Decisions of the policy that an estimate computes at most. A policy that resizes needs longer
+     * for each, and its search ends after STEPS_RESIZING steps. */
     DECISIONS = 4000,
-    /* With a policy that resizes, a decision takes longer. */
     DECISIONS_RESIZING = 60,
     STEPS_RESIZING = 20000,
 };
@@ -29,7 +30,8 @@ static const char *const type_names[TYPES] = { "memory_mib", "gpus" };
 
 /* ---- the run time of a job ---- */
 
-/* The whole run time, as earlier jobs of this name took it. false: there is no such job. */
+/* Estimate the whole run time of a job from earlier jobs of its name, as forecast.h says. false:
+ * there is no such job. */
 static bool history_range(const struct history_rows *rows, const char *name, struct part_range *out)
 {
     double s[RUNS_MAX];
@@ -52,7 +54,7 @@ static bool runs(const json_t *job)
     return json_is_true(json_object_get(job, "runs"));
 }
 
-/* How long the job has run; 0 = it waits. */
+/* Seconds for which the job has run; 0 = it waits. */
 static double ran_s(const struct forecast *f, const json_t *job)
 {
     if (!runs(job))
@@ -62,9 +64,8 @@ static double ran_s(const struct forecast *f, const json_t *job)
 
 static const struct part_range unknown = { 0, INFINITY, INFINITY };
 
-/* The time that a job still runs, if its whole run takes `whole` and it has run for `ran` seconds.
- * Unknown if it has already run longer than the longest time of `whole`.
- */
+/* How long a job will still run, if its whole run takes `whole` and it has run for `ran` seconds.
+ * Unknown, if `ran` is longer than the longest time of `whole`. */
 static struct part_range rest_of(struct part_range whole, double ran)
 {
     if (ran > whole.high)
@@ -73,6 +74,7 @@ static struct part_range rest_of(struct part_range whole, double ran)
                                 whole.high - ran };
 }
 
+/* Estimate how long the job will still run (if it waits: after its start). Returns the source. */
 static enum forecast_basis time_left(const struct forecast *f, const json_t *job,
                                      struct part_range *out)
 {
@@ -106,7 +108,8 @@ static struct part_amount amount(const json_t *job, const char *key)
     return (struct part_amount){ { doc_int(a, "memory_mib", 0), doc_int(a, "gpus", 0) } };
 }
 
-static int compare(const void *a, const void *b)
+/* qsort(): running jobs first, then by priority, then by the number of the job. */
+static int compare_in_queue_order(const void *a, const void *b)
 {
     const json_t *x = *(json_t *const *)a, *y = *(json_t *const *)b;
     int64_t px = doc_int(x, "priority", 0), py = doc_int(y, "priority", 0);
@@ -118,20 +121,25 @@ static int compare(const void *a, const void *b)
     return nx < ny ? -1 : nx > ny;
 }
 
+/* Seconds after which the job has certainly ended. INFINITY: unknown, because earlier jobs of the
+ * same name prove nothing. */
 static double limit_or_infinity(const struct part_range *left, enum forecast_basis basis)
 {
     return basis == BASIS_PROGRESS || basis == BASIS_LIMIT ? left->high : INFINITY;
 }
 
-/* Without a policy a job counts as one container that needs all that the job needs. */
+/* Without a policy no job is resized. So each counts as one container with all its memory and
+ * GPUs. */
 static void fill_whole(const json_t *doc, struct part_job *job)
 {
     job->demand = amount(doc, "needs");
     job->min = job->max = 1;
 }
 
-/* As part_divide() does. */
-static void fill_alike(const json_t *doc, struct part_job *job, struct part_amount *node)
+/* A policy knows only jobs of equal containers, but a job may need more than those: a fixed part,
+ * such as the tasks of other roles. As in part_divide(), subtract the fixed part of a running job
+ * from the machine, and spread that of a waiting job over its containers. */
+static void fill_equal_containers(const json_t *doc, struct part_job *job, struct part_amount *node)
 {
     struct part_amount fixed = amount(doc, "fixed");
     job->demand = amount(doc, "each");
@@ -163,7 +171,7 @@ static void fill_one(struct forecast *f, size_t i, bool whole)
     if (whole)
         fill_whole(doc, job);
     else
-        fill_alike(doc, job, &f->node);
+        fill_equal_containers(doc, job, &f->node);
     job->fixed = n >= job->min && n <= job->max ? n : 0;
     if (!runs(doc))
         return;
@@ -206,6 +214,8 @@ static void drop_jobs(struct forecast *f)
     free(f->holders);
 }
 
+/* The job with this id, and its place in the arrays. (An extension has the id of its job; it is not
+ * meant.) NULL: there is none. */
 static const json_t *find(const struct forecast *f, const char *id, size_t *out)
 {
     for (size_t i = 0; i < f->n; i++) {
@@ -217,9 +227,9 @@ static const json_t *find(const struct forecast *f, const char *id, size_t *out)
     return NULL;
 }
 
-/* Each waiting job names in "behind" either the running job that holds most of the missing
- * resources, or the waiting job before it in the queue. In the second case both wait for the same
- * running job. */
+/* Find the running job for which each waiting job waits. "behind" names either that job, which
+ * holds most of the missing resources, or the waiting job before it in the queue. In the second
+ * case both wait for the same running job. */
 static void find_holders(struct forecast *f)
 {
     for (size_t i = 0; i < f->n; i++) {
@@ -249,7 +259,7 @@ static int build(struct forecast *f)
         !f->holders)
         return -ENOMEM;
     json_array_foreach(jobs, i, job) f->docs[i] = job;
-    qsort(f->docs, n, sizeof(json_t *), compare);
+    qsort(f->docs, n, sizeof(json_t *), compare_in_queue_order);
     f->node = amount(f->doc, "capacity");
     for (i = 0; i < n; i++)
         fill_one(f, i, whole);
@@ -279,7 +289,7 @@ struct forecast *forecast_load(struct client *c)
         return NULL;
     f->paths = &c->host.paths;
     f->doc = ask_queue(c);
-    if (f->doc) /* if this fails, the forecast lacks the history */
+    if (f->doc) /* if this fails, the estimate does not use the history */
         (void)history_list_finished(f->paths, HISTORY_MAX, &f->rows, NULL);
     if (f->doc && build(f) == 0)
         return f;
@@ -304,8 +314,8 @@ json_t *forecast_seconds(double s)
     return isfinite(s) ? json_integer((json_int_t)(s * 1000)) : json_null();
 }
 
-/* The input of the estimate for job i: how many running jobs, and jobs before it in the queue,
- * are estimated by each source. */
+/* On what the estimate for job i rests: count the jobs that run, or wait before it, by the source
+ * of their run times. Name the first of them whose run time is unknown. */
 static json_t *rests_on(const struct forecast *f, size_t i)
 {
     int n[BASIS_COUNT] = { 0 };
@@ -385,6 +395,7 @@ void forecast_add(struct client *c, json_t *doc)
 
 /* ---- a job that is not submitted ---- */
 
+/* The job as the pool would describe it, if it waited behind the job behind_id. */
 static json_t *entry_of(const struct job_spec *spec, const char *behind_id)
 {
     struct job_demand d;
@@ -406,7 +417,7 @@ static json_t *entry_of(const struct job_spec *spec, const char *behind_id)
         (json_int_t)spec->app_timeout_ms, "behind", behind_id);
 }
 
-/* The jobs that would be smaller right after its submission. */
+/* The jobs that the policy would shrink right after the submission of the planned job. */
 static json_t *shrinks(const struct forecast *f)
 {
     AUTO(part_decision_done) struct part_decision d = { 0 };
@@ -426,7 +437,7 @@ static json_t *shrinks(const struct forecast *f)
     return list;
 }
 
-/* The jobs that would start later if this job were submitted. */
+/* The jobs that would start later if the planned job were submitted. */
 static json_t *delays(const struct forecast *before, const struct forecast *after)
 {
     json_t *list = json_array();
@@ -447,8 +458,8 @@ static json_t *delays(const struct forecast *before, const struct forecast *afte
     return list;
 }
 
-/* The job would be behind the last one of the queue; without a queue: behind the running job that
- * holds most memory. */
+/* The job behind which the planned job would wait: the last one in the queue. If none waits: the
+ * running job that needs most memory. */
 static const char *behind(const struct forecast *f)
 {
     const char *id = "";

@@ -12,7 +12,7 @@
 #include "cluster/local/pool.h"
 #include "loop/loop.h"
 
-enum { SETTLE_MS = 1000 };
+enum { SETTLE_MS = 1000 }; /* await_job_in_history() waits no longer */
 
 /* ---- does the job have a keeper? ---- */
 
@@ -33,13 +33,16 @@ bool start_pool_if_orphaned(struct cluster_host *h, const char *id)
     return true;
 }
 
-/* ---- the move to the history ---- */
+/* ---- the move to the history ----
+ *
+ * The keeper moves the job's directory from jobs/ to history/, and then exits. So the client
+ * connects to the keeper and waits until the keeper closes the connection. */
 
 struct settle {
     struct cluster_host *h;
-    const char *id, *dir;
-    struct conn *keeper; /* closed when the keeper has moved the job, or is dead */
-    int fd;              /* inotify on history/; used only without a connection to a keeper */
+    const char *id, *dir; /* dir: history/<id>, which does not exist before the move */
+    struct conn *keeper;  /* closed when the keeper has moved the job, or is dead */
+    int fd;               /* inotify on history/; used only without a connection to a keeper */
     struct loop_fd *watch;
 };
 

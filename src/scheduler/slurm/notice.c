@@ -8,16 +8,16 @@
  *   with a grace time, and when a user cancels the step.
  * - SIGTERM to the master: this run of the job ends now (slurm_fate()).
  *
- * A notice does not say why it came. So slurmctld is asked: once for each notice, and once more
- * before a time limit is acted on, since an administrator may have raised it. Then:
+ * A notice does not say why it came. So the master asks slurmctld after each notice. Before it acts
+ * on a time limit, it asks once more, because an administrator may have raised the limit. Then:
  *
- * - Preemption: the tasks save a checkpoint, and end (SE_PREEMPTING). No container is placed any
- *   more. When all have ended, the job goes back into the queue at once, so that the other job need
- *   not wait for the grace time. The next run continues the journal.
- * - Time limit: the same with tony.slurm.requeue-at-limit; else the job stops with a checkpoint
- *   (SE_ENDING).
- * - A step of the keepers was cancelled, and the job runs. The job stops. The batch script writes the
- *   file `step_ended` then, and when all steps have ended.
+ * - Preemption: the tasks save a checkpoint, and end (SE_PREEMPTING). The back-end places no more
+ *   containers. When all have ended, it puts the job back into Slurm's queue at once, so that the
+ *   other job need not wait for the grace time. The next run continues the journal.
+ * - Time limit: with tony.slurm.requeue-at-limit the same happens. Otherwise the tasks save a
+ *   checkpoint and the job ends (SE_ENDING).
+ * - A step of the keepers was cancelled, although the job of Slurm runs on: the job of tony stops.
+ *   In this case, and when all steps have ended, the batch script writes the file `step_ended`.
  */
 #include <errno.h>
 #include <signal.h>
@@ -41,7 +41,7 @@ enum {
     FATE_MS = 3000, /* the same after SIGTERM: SIGKILL follows within KillWait, 30 s by default */
     MARGIN_MS = 10000,   /* between the end of the tasks and that of Slurm */
     RECHECK_MS = 60000,  /* after the announced end: does the job still run? */
-    STEP_END_MS = 60000, /* the keepers end within this time after TERM, if that was the end */
+    STEP_END_MS = 60000, /* if TERM to a keeper ends its step, the keeper exits within this time */
 };
 
 enum ask_why { WHY_SIGNAL = 1, WHY_STEP = 2, WHY_TIME = 4, WHY_FATE = 8, WHY_REQUEUE = 16 };
@@ -70,8 +70,8 @@ static int64_t kill_grace(const struct slurm *s)
     return s->cfg.spec ? s->cfg.spec->kill_grace_ms : 0;
 }
 
-/* Tell the core about the containers that it still has. The event may change all holds, so there is
- * one at a time. false: all were told. */
+/* Announce the end of one more container to the core. slurm_emit() may change all of s->holds, so
+ * each call announces only one. false: all are announced. */
 static bool tell_one(struct slurm *s)
 {
     for (size_t i = 0; i < s->holds.n; i++) {
@@ -109,6 +109,7 @@ void notice_turn(struct slurm *s)
     }
 }
 
+/* Slurm takes the nodes within this time: let all containers end. */
 static void leave(struct slurm *s, int64_t within_ms, const char *why)
 {
     int64_t now = clock_mono_ms();
@@ -120,7 +121,7 @@ static void leave(struct slurm *s, int64_t within_ms, const char *why)
     slurm_turn_soon(s);
 }
 
-/* The job runs on: the preemption was called off. */
+/* Slurm has withdrawn the preemption: the job runs on. */
 static void stay(struct slurm *s)
 {
     log_event(LOG_INFO, "slurm.stays");
@@ -213,7 +214,7 @@ static void on_answer(struct slurm *s, unsigned why, enum slurm_meaning meaning,
         return;
     }
     if (meaning != SLURM_RUNS)
-        return; /* SIGTERM comes to the master, too */
+        return; /* SIGTERM to the master follows, and ends this run */
     if (s->notice.leaving && (why & WHY_TIME))
         stay(s);
     if ((why & WHY_SIGNAL) || ((why & WHY_TIME) && s->notice.limit_known))
@@ -260,7 +261,8 @@ static void on_done(void *arg, int rc)
     free(q);
 }
 
-/* One question at a time. What is asked meanwhile is asked once afterwards. */
+/* Ask slurmctld on a thread, one question at a time. If a question is open, on_done() asks once
+ * more for all reasons that came meanwhile. */
 static void ask(struct slurm *s, unsigned why)
 {
     const char *number = getenv("SLURM_JOB_ID");
@@ -310,7 +312,8 @@ void notice_tick(struct slurm *s, int64_t now_ms)
     if (s->notice.step_ends_ms && now_ms >= s->notice.step_ends_ms)
         s->notice.step_ends_ms = 0; /* TERM was not the end */
     if (s->notice.leaving || s->fate_done || s->notice.q)
-        return; /* known, or slurmctld will say it: a preemption ends the steps, too */
+        return; /* the reason is known, or slurmctld will tell it: a preemption ends the steps, too
+                 */
     AUTO(free_p) char *path = fs_join(s->cfg.job_dir, "step_ended");
     if (!path || access(path, F_OK) == -1)
         return;
@@ -318,18 +321,17 @@ void notice_tick(struct slurm *s, int64_t now_ms)
     slurm_broken(s, "a step of the keepers has ended");
 }
 
-/* ---- fate ---- */
+/* ---- after SIGTERM to the master: does the job end, or only this run? ---- */
 
 static void on_step_over(void *arg)
 {
     struct slurm *s = arg;
     void (*done)(bool, const char *, const char *, void *) = TAKE(s->fate_done);
     if (done)
-        done(
-            true, NULL,
-            "a step of tony's keepers has ended: it was cancelled in Slurm, or the keepers could "
-            "not work; nodes/*.log in the job's directory may say more",
-            s->cfg.arg);
+        done(true, NULL,
+             "a step of tony's keepers has ended: it was cancelled in Slurm, or the keepers could "
+             "not work; nodes/*.log in the job's directory may say more",
+             s->cfg.arg);
 }
 
 int notice_fate(struct slurm *s,
