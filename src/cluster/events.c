@@ -20,7 +20,7 @@ enum {
     WAIT_MS = 1000,          /* between two questions to the cluster, while there is no master */
     ANSWER_LIMIT_MS = 60000, /* a long journal, over a slow connection */
     TEXT_MAX = 1 << 30,      /* bytes of a journal in memory: BUF_MAX_DEFAULT is too small */
-    HISTORY_TRIES = 100,     /* of WAIT_MS / 10: a job that ends moves to the history meanwhile */
+    HISTORY_TRIES = 100,     /* each WAIT_MS / 10: the history of a job that has just ended */
 };
 
 struct reading {
@@ -130,8 +130,8 @@ static int await_history(struct reading *r)
 
 /* ---- both ---- */
 
-/* Does the job wait for resources? Then there are no events yet. A cluster may not tell this by its
- * report. */
+/* Does the job wait for resources? Then there are no events yet. The report of a cluster may say
+ * RUNNING nevertheless, so look at the status, too. */
 static bool waits(struct reading *r, const struct cluster_report *at)
 {
     json_t *doc = NULL;
@@ -151,7 +151,8 @@ static bool is_done(const struct reading *r, bool follow)
     return !follow || (r->events && history_events_over(r->events));
 }
 
-/* Ask the cluster, then the master or the history. 1: no other look is needed; 0; or -errno. */
+/* Ask the cluster whether the job runs, then its master or the history. 1: all events were read; 0:
+ * look again after *out_ms; or -errno. */
 static int look_anew(struct reading *r, bool follow, int64_t *out_ms)
 {
     struct cluster_report at = { 0 };

@@ -46,7 +46,7 @@ static int hex(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Four digits behind \u. -1: they are missing. */
+/* Read the four hexadecimal digits of \uXXXX, a UTF-16 unit. -1: they are missing. */
 static int take_unit(struct reading *r)
 {
     int v = 0;
@@ -87,7 +87,7 @@ static int bad(struct reading *r, const char *what)
     return err_set(r->e, EINVAL, "%s:%u: %s", r->name, r->line, what);
 }
 
-/* A character of Java outside of the basic plane is two units. */
+/* Read what follows \u. Java writes a character above U+FFFF as two units: a surrogate pair. */
 static int take_unicode(struct reading *r, struct buf *out)
 {
     int c = take_unit(r);
@@ -101,11 +101,11 @@ static int take_unicode(struct reading *r, struct buf *out)
         return add_utf8(out, 0x10000 + (((unsigned)c - 0xd800) << 10) + ((unsigned)low - 0xdc00));
     }
     if (c >= 0xd800 && c <= 0xdfff)
-        return bad(r, "half a character");
+        return bad(r, "\\u has only one half of a character (an unpaired surrogate)");
     return add_utf8(out, (unsigned)c);
 }
 
-/* What follows a backslash. */
+/* Read what follows a backslash. */
 static int take_escape(struct reading *r, struct buf *out)
 {
     if (r->p == r->end)
@@ -125,7 +125,7 @@ static int take_escape(struct reading *r, struct buf *out)
                                            : c));
 }
 
-/* Up to the end of the line; of a key: up to a separator. */
+/* Read a text up to the end of the line; a key only up to its separator. */
 static int take_text(struct reading *r, bool key, struct buf *out)
 {
     int rc = 0;

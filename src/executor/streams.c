@@ -21,7 +21,7 @@
 enum {
     KILL_MS = 2000, /* a killed process is gone by then, unless the kernel holds it */
     PAUSE_MS = 1,
-    STOP_AFTER_ROUNDS = 3, /* then SIGSTOP before SIGKILL: they may fork as fast as they die */
+    STOP_AFTER_ROUNDS = 3, /* then SIGSTOP before SIGKILL, for processes that fork while they die */
 };
 
 static void refuse(struct executor *x, uint32_t id, const struct err *e)
@@ -36,6 +36,7 @@ static void refuse(struct executor *x, uint32_t id, const struct err *e)
     (void)executor_send(x, &f); /* after a failure, the master gives the stream up by itself */
 }
 
+/* May the executor start a process for this stream? */
 static int check(const struct executor *x, const Tony__DialStream *d, struct err *e)
 {
     if (d->key.len == 0 || d->key.len > STREAM_KEY_MAX)
@@ -68,11 +69,12 @@ void streams_dial(struct executor *x, const Tony__DialStream *d)
     x->streams.v[x->streams.n++].id = d->id;
 }
 
-/* ---- their ends ---- */
+/* ---- the ends of streams ---- */
 
-/* The mark names the container and the stream, so no other process has it. In a crew, only the
- * processes in the group of the task are looked at: reading the environments of all tasks takes
- * long, and waits for those that are in an execve(). */
+/* Kill the processes that have the mark of a stream in their environment. Returns their number. The
+ * mark names the container and the stream, so no other process has it. In a crew, look only at the
+ * control group of the task: reading the environments of all tasks takes long, and waits for those
+ * that are in an execve(). */
 static unsigned kill_marked(const struct executor *x, const char *mark)
 {
     struct pids list = { 0 };
@@ -88,9 +90,9 @@ static unsigned kill_marked(const struct executor *x, const char *mark)
     return n;
 }
 
-/* The process of a stream was killed: its children are now those of the executor. While they die,
- * their own children change their parent, and one look may miss those. So look until two looks in
- * a row have found none. */
+/* The process of a stream was killed, so its children are now children of the executor. Kill them.
+ * While they die, their own children get another parent, and one search may miss those. So search
+ * until two searches in a row have found none. */
 static void kill_orphans_of(const struct executor *x, uint32_t id)
 {
     char mark[STREAM_MARK_MAX];
@@ -144,7 +146,8 @@ bool streams_only(const struct executor *x)
     return only;
 }
 
-/* In a crew, other children belong to other tasks. */
+/* In a crew, other children of this process belong to other tasks. So kill the processes of the
+ * streams one by one, each with the processes below it. */
 static void kill_in_crew(struct executor *x)
 {
     int64_t until = clock_mono_ms() + KILL_MS;

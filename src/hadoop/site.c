@@ -49,7 +49,7 @@ int site_set_default(struct site *s, const char *key, const char *value)
 
 struct site *site_new(struct err *e)
 {
-    /* variables that Hadoop takes from the Java machine */
+    /* properties of Java that a site file may use, as in ${user.name}; from our environment */
     static const char *const known[][2] = {
         { "user.name", "LOGNAME" },
         { "user.name", "USER" },
@@ -126,7 +126,7 @@ static char *include_path(const char *path, const struct xml_prop *x, struct err
 static int add_entries(struct site *s, const char *path, const struct xml_prop *v, size_t n,
                        struct err *e);
 
-/* Add the included file. If it cannot be read, add the fallback entries. */
+/* Add the included file. If it does not exist, add the entries of its <fallback>. */
 static int add_include(struct site *s, const char *path, const struct xml_prop *x, struct err *e)
 {
     AUTO(free_p) char *other = include_path(path, x, e);
@@ -147,8 +147,8 @@ static int add_entries(struct site *s, const char *path, const struct xml_prop *
     return rc;
 }
 
-/* Note that this file is being read. Refuse it if it is being read already, or if there are too
- * many files. */
+/* Add the file to the list of files that are being read. Refuse it if it is in the list already, or
+ * if there are too many files. */
 static int enter(struct site *s, const char *path, int fd, struct err *e)
 {
     struct stat st;

@@ -272,7 +272,7 @@ int job_resize_json(const struct job *j, struct buf *out)
     return buf_addc(out, '}');
 }
 
-enum { ORPHANS_MAX = 1000 }; /* entries of "orphans"; followers get them in one message */
+enum { ORPHANS_MAX = 1000 }; /* entries of "orphans": a client gets all of them in one message */
 
 /* Add "orphans" if the job is over and attempts may still run: their nodes were lost, or their end
  * was never confirmed (decision 0008). */

@@ -11,8 +11,9 @@
 
 typedef unsigned __int128 u128;
 
-/* A job that may still get containers. Its level is its dominant share divided by its weight:
- * n * num / den. The job with the lowest level gets the next container. */
+/* A job that may still get containers: it has n, and may have at most cap. Its level is its
+ * dominant share divided by its weight: n * num / den. The job with the lowest level gets the next
+ * container. */
 struct filler {
     uint32_t job;
     uint32_t n, cap;
@@ -91,8 +92,8 @@ static uint32_t count_at(const struct filler *f, uint64_t p)
     return MAX(n, f->n);
 }
 
-/* Do all containers that the jobs get up to level p fit into the rest of the pool? apply: if they
- * fit, give them to the jobs. */
+/* Do all containers that the jobs get up to level p fit into f->left? apply: if they fit, give them
+ * to the jobs. */
 static bool fill_to(struct filling *f, uint64_t p, bool apply)
 {
     struct part_amount left = f->left;
@@ -136,7 +137,7 @@ static void fill_bulk(struct filling *f)
 
 static void fill(struct filling *f)
 {
-    /* A bulk costs about as much as this many single steps for each job. */
+    /* fill_bulk() takes about as long as this number of single steps for each job. */
     enum { STEPS_PER_BULK = 64 };
     size_t steps = 0;
     heapify(f);
@@ -156,7 +157,8 @@ static void fill(struct filling *f)
     }
 }
 
-/* The type in which a container has its largest share. Compared exactly. */
+/* Find the dominant type of the job: that of which its container needs the largest part of the
+ * cluster. The fractions are compared without rounding. */
 static struct filler filler_of(const struct part_job *job, const struct part_amount *total,
                                uint32_t n_types)
 {

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Starts the pool's child processes, such as keepers, and reaps them. A keeper is started together
+ * with a companion, the first master of its job (struct spawn_companion in pool_int.h).
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -43,9 +47,9 @@ static _Noreturn void exec_or_exit(const char *program, char *const *argv, char 
     _exit(127);
 }
 
-/* AddressSanitizer keeps the return address of vfork() in one place for each thread. This vfork()
- * is called inside another one and would overwrite it, and the pool would return to a wrong place.
- */
+/* AddressSanitizer stores the return address of vfork() in one place for each thread. This vfork()
+ * runs in the child of another one. It would overwrite that address, and the pool would continue at
+ * a wrong place. So use fork() then. */
 #ifdef __SANITIZE_ADDRESS__
 #define vfork_within fork
 #else
@@ -69,8 +73,8 @@ __attribute__((noinline)) static void start_companion(const struct spawn_compani
             c->pid_text[i] = (char)('0' + pid % 10);
 }
 
-/* Returns a copy of the descriptor that is 6 or more, since the program gets files at 0 to 5.
- * Closes the old one. */
+/* Replace the descriptor by a copy with a number from 6 on: the program gets its own files as
+ * descriptors 0 to 5. */
 static int raise_fd(int low)
 {
     int fd = low < 0 ? -1 : fcntl(low, F_DUPFD_CLOEXEC, 6);

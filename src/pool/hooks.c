@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls at the ends of jobs (storage/hook.h): starts a process for each request that is on disk. A
- * request whose process lives is locked, so another process for it ends at once.
+ * Calls at the ends of jobs (storage/hook.h): starts a process for each request that is on disk.
+ * The process locks its request, so a second process for the same request exits at once.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -49,7 +49,8 @@ void hooks_start(struct pool *p, const char *only)
     for (struct dirent *de; d && (de = readdir(d));) {
         struct err e = { 0 };
         AUTO(free_p) char *job = paths_job(&p->paths, de->d_name);
-        /* A job that is not in the history yet: its keeper, or the end of the job, comes first. */
+        /* Skip a job that is still in jobs/: hooks_start() is called again when it has moved to the
+         * history. */
         if (de->d_name[0] == '.' || (only && !str_eq(only, de->d_name)) || !job ||
             access(job, F_OK) == 0)
             continue;

@@ -18,7 +18,8 @@
 
 static void add_family(struct buf *out, const char *name, const char *help)
 {
-    (void)metrics_text_family(out, true, name, "gauge", help); /* the same in both formats */
+    /* A gauge is written in the same way for Prometheus and for OpenMetrics. */
+    (void)metrics_text_family(out, true, name, "gauge", help);
 }
 
 static void add_pool(struct buf *out, const char *name, const char *help, double value)
@@ -48,6 +49,7 @@ static struct held sum_held(const struct pool *p)
 static void add_states(const struct pool *p, struct buf *out)
 {
     add_family(out, "tony_pool_jobs", "Live jobs by state.");
+    /* Several phases have the same name: one phase for each name. */
     static const enum job_phase one_of_each_name[] = { PH_WAITING, PH_STARTING, PH_LIVE };
     for (size_t k = 0; k < ARRAY_LEN(one_of_each_name); k++) {
         const char *name = pool_phase_name(one_of_each_name[k]);
@@ -99,6 +101,7 @@ static void add_jobs(const struct pool *p, struct buf *out)
     }
 }
 
+/* open: in the format OpenMetrics, else in that of Prometheus. */
 int page_text(const struct pool *p, const struct metrics_merge *tasks, bool open, struct buf *out)
 {
     const struct machine *m = &p->machine;

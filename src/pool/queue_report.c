@@ -23,7 +23,7 @@ static void add_amount(struct buf *out, const char *key, const struct admission_
                    (unsigned long long)a->memory_mib, a->gpus);
 }
 
-/* The expected end of the job, by the progress of its tasks, as its master has reported it. */
+/* How long the job still runs, as its master has estimated it from the progress of the tasks. */
 static void add_left(struct buf *out, const struct pool_job *j)
 {
     int64_t now = clock_mono_ms();
@@ -83,7 +83,7 @@ int report_queue(const struct pool *p, struct buf *out)
     add_amount(out, "free", &p->left);
     add_options(out, &p->sharing.settings);
     (void)buf_adds(out, "\"jobs\":[");
-    for (size_t i = 0; i < 2 * p->jobs.n; i++) {
+    for (size_t i = 0; i < 2 * p->jobs.n; i++) { /* all jobs, then their waiting extensions */
         const struct pool_job *j = p->jobs.v[i % p->jobs.n];
         if (i < p->jobs.n)
             sharing_describe(j, &s);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What Slurm's reasons mean, in words. */
+/* Turns a reason of squeue, such as "Priority", into words. */
 #include <string.h>
 
 #include "base/base.h"

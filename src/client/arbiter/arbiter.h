@@ -134,8 +134,9 @@ struct arbiter_at {
 };
 
 /* steps.c: a cluster that gives nodes */
-/* The master has told the containers: change j->at and j->n_containers from containers to nodes.
- * *out_lost is set if a container is on a node that the job does not have. 0 or -ENOMEM. */
+/* A master has answered where the containers of its job are. Convert j->at and j->n_containers from
+ * containers to nodes. *out_lost is set if a container is on a node of which the job has no share.
+ * 0 or -ENOMEM. */
 int steps_take(struct arbiter_job *j, bool *out_lost);
 /* Does the job use the node? Those of the first allocation always count as used. */
 bool steps_uses(const struct arbiter_job *j, const struct queue_share *s);

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A cluster that gives nodes instead of containers (cluster/queue.h): translates between the
- * instances of a job and its nodes, and fits a decision to what such a job can do.
+ * For a cluster that gives nodes instead of containers, which is Slurm (cluster/queue.h):
+ * translates between the instances of a job and its nodes, and changes a decision to a size that
+ * the job can reach.
  *
  * Shrinking: a job gives a further allocation back only as a whole, the newest one first. So it
  * keeps the first allocation, and as many of the oldest further ones as the decision allows. If
  * that is less than the decision, the job grows in a later round.
  *
- * Growing: the cluster chooses the nodes, and takes none that the job has already. So the job grows
- * by at most as many nodes as are free now. Nothing is reserved: in a round in which a job shrinks,
- * none grows.
+ * Growing: the cluster chooses the nodes, and a job never gets two shares of one node. So the job
+ * grows by at most as many nodes as have room now and are not its own. The arbiter cannot reserve
+ * nodes for a job. So in a round in which a job shrinks, none grows.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -25,6 +26,7 @@ static uint32_t count_on(const struct arbiter_job *j, uint32_t node)
     return 0;
 }
 
+/* Does the job have a share of the node? */
 static bool has_share(const struct arbiter_job *j, uint32_t node)
 {
     for (size_t i = 0; i < j->shares.n; i++)
@@ -67,12 +69,14 @@ uint32_t steps_instances(const struct arbiter_job *j, uint32_t nodes)
 
 /* ---- fitting a decision ---- */
 
+/* The node stays, with n containers. */
 static int keep(struct steps_plan *p, uint32_t node, uint32_t n)
 {
     p->nodes++;
     return vec_push(&p->at, ((struct part_place){ .node = node, .n = n }));
 }
 
+/* The number of the newest further allocation; 0 = there is only the first allocation. */
 static uint32_t last_group(const struct arbiter_job *j)
 {
     uint32_t last = 0;
@@ -81,6 +85,7 @@ static uint32_t last_group(const struct arbiter_job *j)
     return last;
 }
 
+/* Plan a shrink to at most this number of nodes, but not below the first allocation. */
 static int fit_smaller(const struct arbiter_job *j, uint32_t nodes, struct steps_plan *p)
 {
     uint32_t last = last_group(j);

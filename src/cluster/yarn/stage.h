@@ -6,6 +6,7 @@
 #include "cluster/yarn/yarn.h"
 
 #define YARN_SRC_LINK ".tony-src" /* the executor copies src from the directory with this name */
+/* A file of the cache gets its name when it is complete. Until then its name begins with this. */
 #define YARN_HALF_PREFIX "_COPYING_."
 /* In the staging directory of a job: the digests of the cache that it uses, one in a line. */
 #define YARN_USES_FILE "uses"

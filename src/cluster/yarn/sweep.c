@@ -3,8 +3,8 @@
  * Removes what old jobs have left in HDFS: staging directories of jobs that are over, old
  * histories, and entries of the cache that no job has used for tony.yarn.cache-age.
  *
- * A job may live for longer than that, and a node fetches the files again whenever one of its tasks
- * restarts there. So each staging directory has a list of the entries that its job uses,
+ * A job may run for longer than that. When one of its tasks restarts on a node, the node may fetch
+ * the files again. So each staging directory has a list of the entries that its job uses,
  * YARN_USES_FILE. Entries in the list of a job that is not known to be over stay. If such a list
  * cannot be read, all entries stay.
  */
@@ -18,9 +18,11 @@
 
 enum {
     SWEEP_MAX = 64, /* most files and directories of one kind that a command removes */
+    /* Jobs about which the client asks the ResourceManager at most. LIVE: if some entries of the
+     * cache are old enough to be removed, for which it must know of all live jobs. */
     SWEEP_ASK_MAX = 32,
-    SWEEP_LIVE_MAX = 1000, /* the same if entries of the cache may be removed */
-    USES_MAX = 1 << 20,    /* bytes of a list */
+    SWEEP_LIVE_MAX = 1000,
+    USES_MAX = 1 << 20, /* bytes of a list */
     /* A client creates its staging directory and submits within seconds: an older directory of an
      * unknown job is an orphan. */
     ORPHAN_MS = 10 * 60 * 1000,
@@ -43,7 +45,7 @@ struct sweep {
     })
     jobs;
     size_t jobs_max;
-    bool keep_cache; /* the lists of some job are not known */
+    bool keep_cache; /* remove no entry of the cache: not all lists could be read */
     struct map used; /* digests that live jobs use */
 };
 
