@@ -49,3 +49,28 @@ def test_an_enabled_pool_outlives_a_user_who_does_not_linger(user):
     user.tony("stop", app)
     assert user.over(app)["restarts"] == 0
     user.tony("pool", "disable")
+
+
+KILLS = "/etc/systemd/logind.conf.d/kills.conf"
+
+
+def test_a_session_manager_that_kills_what_a_session_leaves(user):
+    """doctor says that jobs end at the logout. A user who lingers is safe: there the pool is below the user's manager."""
+    root = lambda command: user.machine.ssh("root", command)  # noqa: E731
+    root(f"mkdir -p {KILLS.rpartition('/')[0]}; printf '[Login]\\nKillUserProcesses=yes\\n' > {KILLS}; systemctl restart systemd-logind")
+    logout = lambda: next((c for c in user.json("doctor")["checks"] if c["name"] == "logout"), None)  # noqa: E731
+    try:
+        found = logout()
+        assert found["state"] == "note" and "jobs end when you log out" in found["value"] and "enable-linger" in found["hint"]
+        user.tony("pool", "stop")
+        root("loginctl enable-linger user")
+        user.wait_for(lambda: user.machine.out("root", "systemctl is-active user@1000.service || true") == "active", "the user's manager runs")
+        assert logout() is None
+        app, pid = user.running()
+        user.machine.ssh("other", "true")
+        assert user.state(app) == "RUNNING" and user.sh(f"ps -o pid= -p {pid}")
+        user.tony("stop", app)
+        assert user.over(app)["restarts"] == 0
+    finally:
+        user.sh("tony pool stop --force; true")
+        root(f"rm {KILLS}; systemctl restart systemd-logind; loginctl disable-linger user")
