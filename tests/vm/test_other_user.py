@@ -11,6 +11,7 @@ from lib_attack import ATTACK, FIRST_BYTES, LISTEN, OWN, plan_text, worked
 GATE = "while [ ! -e $HOME/gate ]; do sleep 0.3; done"
 KEY = "correct-horse"
 
+
 @pytest.fixture
 def victim(machine):
     machine.ssh("root", "loginctl enable-linger user; chmod 755 /home/user")
