@@ -336,6 +336,6 @@ def test_unknown_policy():
 
 
 @pytest.mark.parametrize("limit", ["0s", "5", "x"])
-def test_bad_time_limit(limit):
+def test_a_bad_time_limit_is_refused(limit):
     rc, _, errors, _ = allocate("{}", "--time-limit", limit)
     assert rc == 2 and "--time-limit" in errors

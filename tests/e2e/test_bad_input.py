@@ -160,7 +160,7 @@ def test_a_file_of_100_gb(tony, tmp_path, name):
     ("job.yaml", "\n".join(" " * i + "a:" for i in range(1500))),
     ("job.xml", "<configuration>" * 10000),
 ], ids=["flow", "block", "xml"])
-def test_10000_levels(tony, tmp_path, name, content):
+def test_too_deep_nesting_is_refused(tony, tmp_path, name, content):
     (tmp_path / name).write_text(content)
     refused(tony, tmp_path, name, where=f"{name}:", hint=False)
 
@@ -234,7 +234,7 @@ def test_a_final_value_of_the_site_cannot_be_changed(own_tony, tmp_path):
     assert "tony-site.xml" in err
 
 
-def test_a_request_that_can_never_be_held(tony, tmp_path):
+def test_a_task_larger_than_the_machine_is_refused(tony, tmp_path):
     (tmp_path / "job.yaml").write_text("roles:\n  worker: {instances: 1, memory: 4000g, command: x}\n")
     err = refused(tony, tmp_path, "job.yaml", hint=False)
     assert "GB" in err or "MiB" in err

@@ -44,8 +44,8 @@ def one(lab, **top):
     return Gated(lab, 1, **top, conf={"tony.task.restarts.node-lost": 4, **top.pop("conf", {})}).running()
 
 
-def test_a_job_ends_as_lost(lab):
-    """It does not ask for more, and the pool was not enabled."""
+def test_without_restart_on_boot_a_job_fails_as_lost(lab):
+    """Its job file has no restart-on-boot, and nobody has called `tony pool enable`."""
     job = one(lab)
     stop_machine(lab)
     lab.json("pool", "start")
@@ -82,7 +82,7 @@ def test_a_job_goes_on(lab, how):
     lab.settled()
 
 
-def test_a_job_does_not_want_to_go_on(lab):
+def test_with_restart_on_boot_false_a_job_fails(lab):
     lab.json("pool", "enable")
     job = one(lab, **{"restart-on-boot": False})
     stop_machine(lab)

@@ -137,7 +137,7 @@ def test_never_ready(lab):
                               "task 'server:0' failed with exit code 7")
 
 
-def test_succeeded(lab):
+def test_a_role_that_waits_for_success_fails_with_the_other_role(lab):
     job = Runs(lab, {"prep": {"instances": 2}, "worker": {"instances": 1, "depends-on": "prep:succeeded"}})
     job.ends("prep:0", 1, 0)
     job.ends("prep:1", 1, 4)

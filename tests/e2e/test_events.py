@@ -196,7 +196,7 @@ def test_a_url_is_called_with_a_signature(lab, receiver):
     lab.settled()
 
 
-def test_it_is_repeated_and_delays_no_verdict(lab, receiver):
+def test_a_failed_call_is_repeated_and_delays_no_verdict(lab, receiver):
     to = receiver(failures=2)
     app = lab.ok("run", "--json", lab.workers("true", **{"on-end": to.url}))
     app = json.loads(app)["application_id"]  # the command has returned

@@ -85,7 +85,7 @@ def test_a_cluster_outside_src_runs_jobs(shed):
     assert shed.run("wait", app).returncode == 1
 
 
-def test_its_jobs_are_stopped_and_planned(shed):
+def test_kill_and_plan_work_on_a_foreign_cluster(shed):
     app = shed.ok("submit", "--cluster", "shed", "--executes", "sleep 1000").strip()
     assert shed.json("status", app)["state"] == "STARTING"
     r = shed.run("kill", app)

@@ -144,8 +144,8 @@ def test_two_homes_do_not_share_a_device(gpus):
 
 
 @pytest.mark.parametrize("victims", [("pool",), ("pool", "master"), ("keeper",), ("pool", "keeper")])
-def test_devices_survive_and_are_freed(gpus, victims):
-    """Devices are held as long as the job lives, whichever process is killed, and are free after its end."""
+def test_a_job_keeps_its_gpus_until_it_ends(gpus, victims):
+    """No other job gets the GPUs of a live job, whichever process of tony is killed. After the end they are free."""
     lab = gpus(2)
     job = gated(lab, 1, 1).running()
     mine = seen(job)[0]

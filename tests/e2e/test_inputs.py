@@ -24,7 +24,7 @@ NOT_PLANNED = {"PATH", "HOME", "LANG", *(["CUDA_VISIBLE_DEVICES"] if os.path.exi
     ("--executes", "true", "--shell_env", "A=" + NOT_UTF8),
     ("--executes", "true", "--conf", "tony.application.name=" + NOT_UTF8),
 ], ids=["command", "environment", "conf"])
-def test_options_that_are_not_utf8(tony, tmp_path, command, args):
+def test_options_that_are_not_utf8_are_refused(tony, tmp_path, command, args):
     refused(tony, tmp_path, *args, *ROLE, sentence="is not UTF-8", command=command)
 
 
@@ -212,7 +212,7 @@ def test_a_file_in_place_of_a_job(own_tony):
     assert "there is no job" in r.stderr
 
 
-def test_a_broken_site_file_is_blamed_itself(own_tony):
+def test_an_error_in_the_site_file_names_the_site_file(own_tony):
     t = own_tony()
     site = t.base / "tony-site.yaml"
     site.write_text("conf: {tony.pool.memory: lots}\n")
@@ -264,7 +264,7 @@ def keys_of(doc, prefix=""):
         yield from keys_of(doc[0], prefix)
 
 
-def test_members_of_documents_are_documented(tony, tmp_path):
+def test_each_member_of_a_json_document_is_documented(tony, tmp_path):
     (tmp_path / "s").mkdir()
     (tmp_path / "s" / "f").write_text("x")
     page = (pytest.importorskip("conftest").ROOT / "docs" / "json.md").read_text()

@@ -28,6 +28,6 @@ def test_filters(lab):
 
 
 @pytest.mark.parametrize("options, word", [(["--state", "runing"], "RUNNING"), (["--since", "yesterday"], "--since")])
-def test_wrong_filters(lab, options, word):
+def test_wrong_filters_are_refused(lab, options, word):
     r = lab.run("list", *options)
     assert r.returncode == 2 and word in r.stderr

@@ -25,7 +25,8 @@ def base():
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_scenario(base, scenario):
+def test_a_master_with_400_tasks(base, scenario):
+    """A real master and 400 executors that bench/scale-drive plays: the job ends with the right verdict."""
     env = {**os.environ, "TONY_HOME": str(base / "home"), "XDG_RUNTIME_DIR": str(base)}
     r = subprocess.run([DRIVE, scenario, str(N), BIN / "tony-master"], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                        timeout=240)

@@ -68,8 +68,8 @@ def test_over_its_memory(world):
     world.settled()
 
 
-def test_a_child_over_its_memory(world):
-    """The kernel kills only the child; without tony the shell above it would go on."""
+def test_a_child_over_its_memory_ends_the_task(world):
+    """The kernel kills only the child, so the shell that started it could continue. tony ends the whole task."""
     f = world.base / "went-on"
     path = world.workers(eat(300, "time.sleep(600)") + f"; sleep 600; touch {f}", role={"memory": "64m"}, conf=QUICK)
     r = world.run("run", path)

@@ -36,8 +36,8 @@ def written(pid):
 @pytest.mark.parametrize("groups", ["", "none"])
 def test_a_whole_tree_is_measured(make_lab, tmp_path, groups):
     """
-    The first process has a child that used CPU time and has ended, one that holds memory, and an orphan
-    that has written a file.
+    The first process has three descendants: a child that used CPU time and has ended, a child that holds
+    memory, and an orphan that has written a file. The figures of the task contain all of them.
     """
     lab = make_lab(**({"TONY_CGROUPS": groups} if groups else {}))
     t = Talk(lab, tmp_path, """

@@ -85,7 +85,7 @@ def test_the_socket_of_a_task(victim):
 
 
 @pytest.mark.parametrize("framework,variable", [("horovod", "HOROVOD_GLOO_RENDEZVOUS_PORT"), ("pytorch", "MASTER_PORT"), ("mpi", "PMI_PORT")])
-def test_the_server_of_the_ranks(victim, framework, variable):
+def test_the_server_of_the_ranks_refuses_another_user(victim, framework, variable):
     """Another user gets no answer, so they can neither take a rank, nor abort the job, nor read or change a key."""
     job = Gated(victim, 2, before=f'echo "${variable}" > port.new$TASK_INDEX; mv port.new$TASK_INDEX port$TASK_INDEX;', framework=framework).running()
     wait_until(lambda: (job.dir / "port0").exists() and (job.dir / "port1").exists(), "the tasks know the port")

@@ -86,7 +86,7 @@ def test_a_home_of_another_user_can_be_shown(finished):
     os.chown(t.home, 0, 0)
 
 
-def test_another_users_names_do_not_steer_the_terminal(finished):
+def test_control_characters_in_names_of_another_user_are_masked(finished):
     t = finished
     path = t.home / "history" / t.good / "summary"
     path.write_text(path.read_text().replace('"good"', '"a\\u001b[31mb\\u009b2Jc"'))

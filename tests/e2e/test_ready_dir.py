@@ -29,8 +29,8 @@ def test_the_directory_of_the_next_job_is_ready(own_tony):
     assert ready(tony) == []
 
 
-def test_no_directory_is_ready(own_tony):
-    """Many jobs come at the same time; somebody removes the directory; a killed pool leaves one."""
+def test_jobs_start_without_a_ready_directory(own_tony):
+    """The ready directory was removed, five jobs come at the same time, and a killed pool leaves one behind."""
     tony = own_tony()
     tony.ok("pool", "start")
     wait_until(lambda: len(ready(tony)) == 1, "the first directory is ready")

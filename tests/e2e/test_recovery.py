@@ -216,7 +216,7 @@ def test_a_task_ends_between_hello_and_welcome(lab):
 
 
 def test_the_first_cause_survives_the_master(lab):
-    """Executors keep the order of failures over the master's death."""
+    """Four tasks end while the master is stopped; then it is killed. The next master finds which one failed first."""
     job = Gated(lab, 4).running()
     master = lab.one("master", job.app)
     os.kill(master, signal.SIGSTOP)

@@ -290,7 +290,7 @@ def test_a_spare_takes_over(lab):
     lab.settled()
 
 
-def test_the_whole_job_is_tried_again(lab):
+def test_with_retry_count_the_whole_job_restarts(lab):
     job = Runs(lab, {"prep": {"instances": 1}, "worker": {"instances": 2, "depends-on": "prep"}},
                conf={"tony.am.retry-count": 1})
     job.ends("prep:0", 1, 0)

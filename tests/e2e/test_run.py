@@ -148,7 +148,7 @@ def test_a_signal_stops_the_job(tony, signo):
     assert tony.status(app)["state"] == "KILLED"
 
 
-def test_a_second_signal_stops_waiting(tony, tmp_path):
+def test_a_second_ctrl_c_ends_the_wait_for_the_stop(tony, tmp_path):
     p = tony.start("run", tony.workers(f"trap '' TERM; {until(tmp_path / 'go')}", conf={"tony.task.kill-grace-ms": 600000}))
     app = started(tony, p)
     p.send_signal(signal.SIGINT)
@@ -212,7 +212,7 @@ def test_a_job_whose_owner_dies_is_stopped(tony):
     assert doc["message"]
 
 
-def test_a_job_outlives_its_owner_when_told_so(tony, tmp_path):
+def test_with_away_limit_minus_1_a_job_outlives_its_client(tony, tmp_path):
     path = tony.workers(until(tmp_path / "go"), conf={"tony.client.away-limit": -1})
     p = tony.start("run", path)
     app = started(tony, p)

@@ -479,7 +479,7 @@ def work(tony):
     shutil.rmtree(d, ignore_errors=True)
 
 
-def test_cp_there_and_back(tony, app, work):
+def test_cp_copies_a_tree_to_a_task_and_back(tony, app, work):
     src = work / "src"
     (src / "a" / "b").mkdir(parents=True)
     (src / "a" / "big").write_bytes(random.Random(2).randbytes(5 << 20))

@@ -66,7 +66,7 @@ s.send(b'{"tensorboard": "http://board.example:1/x"}\\n'); time.sleep(1000)"""
     lab.ok("kill", app)
 
 
-def test_beside_the_job(lab):
+def test_tensorboard_runs_beside_the_job(lab):
     src = lab.base / "src"
     (src / "tensorboard").mkdir(parents=True)
     (src / "tensorboard/__init__.py").touch()

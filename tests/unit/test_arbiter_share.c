@@ -100,7 +100,7 @@ static int add_node(const char *name, uint32_t n, void *arg)
     return nodes->fail ? -ENOMEM : 0;
 }
 
-static void states(void **state)
+static void answers_of_masters(void **state)
 {
     static const char *const bad[] = {
         "",
@@ -161,7 +161,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_tag_and_back),   cmocka_unit_test(the_largest_needs_have_no_tag),
-        cmocka_unit_test(bad_tags),         cmocka_unit_test(states),
+        cmocka_unit_test(bad_tags),         cmocka_unit_test(answers_of_masters),
         cmocka_unit_test(what_a_job_lacks),
     };
     return cmocka_run_group_tests_name("arbiter_share", tests, NULL, NULL);

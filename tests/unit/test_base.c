@@ -442,7 +442,7 @@ static void test_take_and_cleanup_helpers(void **state)
     assert_int_equal(MIN(3, 2) + MAX(3, 2), 5);
 }
 
-static void test_reason(void **state)
+static void test_names_of_end_reasons(void **state)
 {
     (void)state;
     for (int r = END_NONE + 1; r < END_COUNT; r++)
@@ -517,7 +517,7 @@ int main(void)
         cmocka_unit_test(test_map_churn),
         cmocka_unit_test(test_clock),
         cmocka_unit_test(test_take_and_cleanup_helpers),
-        cmocka_unit_test(test_reason),
+        cmocka_unit_test(test_names_of_end_reasons),
         cmocka_unit_test(test_container_codes),
         cmocka_unit_test(test_title),
     };

@@ -208,7 +208,7 @@ static void source(void **state)
     assert_int_equal(st.st_mode & 0777, 0700);
 }
 
-static void no_source(void **state)
+static void a_missing_source_directory_fails_the_task(void **state)
 {
     (void)state;
     w->src = true;
@@ -720,7 +720,7 @@ int main(void)
         TEST(no_path_from_the_node),
         TEST(logs_go_to_the_first_usable_directory),
         TEST(source),
-        TEST(no_source),
+        TEST(a_missing_source_directory_fails_the_task),
         TEST(a_cut_connection),
         TEST(masters),
         TEST(a_new_master_connects),

@@ -399,7 +399,7 @@ static void the_next_attempt_is_sent_whole(void **state)
     assert_int_equal(w.attempt, 2);
 }
 
-static void the_end_is_told_behind_the_text(void **state)
+static void the_end_is_sent_after_the_text(void **state)
 {
     (void)state;
     for (int lossy = 0; lossy < 2; lossy++) {
@@ -408,7 +408,7 @@ static void the_end_is_told_behind_the_text(void **state)
         Tony__TailLogs a = wish(lossy, PLENTY);
         w.x.a.state = ATTEMPT_RUNNING;
         ask(&a);
-        assert_out(lossy ? "line\n" : "line\nno end"); /* a person gets whole lines */
+        assert_out(lossy ? "line\n" : "line\nno end"); /* a lossy watch gets whole lines */
         assert_int_equal(w.n_ends, 0);
         w.x.a.state = ATTEMPT_ENDED;
         log_watches_end(&w.x);
@@ -522,7 +522,7 @@ int main(void)
         TEST(a_renamed_log_is_read_on),
         TEST(a_lossy_watch_of_a_renamed_log),
         TEST(the_next_attempt_is_sent_whole),
-        TEST(the_end_is_told_behind_the_text),
+        TEST(the_end_is_sent_after_the_text),
         TEST(too_much_text_is_left_out_and_counted),
         TEST(a_slow_reader_gets_the_newest_text),
         TEST(nothing_is_sent_without_a_master),

@@ -192,7 +192,8 @@ static void test_gang_pauses(void **state)
     }
 }
 
-/* A new master in the pause: it does not count on the containers that were given back. */
+/* The master dies while the gang pauses. The next one must not use the containers that were given
+ * back. */
 static void test_gang_master_dies(void **state)
 {
     struct drive d;

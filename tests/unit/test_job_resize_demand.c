@@ -15,7 +15,7 @@
 #include "job/job_int.h"
 #include "resize_rows.h"
 
-static void test_by_the_scheduler(void **state)
+static void test_resizes_by_the_scheduler(void **state)
 {
     static const struct resize_row rows[] = {
         { "worker*4/live", "go shrink:2", "worker:0=1.1 worker:1=1.1", "steady", RESIZED },
@@ -297,7 +297,7 @@ static void test_the_status_shows_a_kept_demand(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_by_the_scheduler),
+        cmocka_unit_test(test_resizes_by_the_scheduler),
         cmocka_unit_test(test_waits_for_a_checkpoint),
         cmocka_unit_test(test_the_outcome_names_the_smallest_size),
         cmocka_unit_test(test_keeps_a_demand),

@@ -251,8 +251,8 @@ static void test_every_job_cell(void **state)
     }
 }
 
-/* Did a task end before or after it was told to stop? Reported times are cut to milliseconds; a
- * signal that tony sent must not look earlier than the stop for that. */
+/* Did a task end before or after tony stopped it? Reported times are rounded down to milliseconds.
+ * An end by a signal of tony must not count as earlier than the stop because of that. */
 static void test_an_end_before_or_after_the_stop(void **state)
 {
     static const struct {

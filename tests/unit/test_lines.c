@@ -78,7 +78,7 @@ static void pieces_become_lines(void **state)
     lines_free(l);
 }
 
-static void a_terminal_gets_no_commands(void **state)
+static void only_colours_reach_the_terminal(void **state)
 {
     (void)state;
     struct lines *l = open_lines(true, NULL);
@@ -155,7 +155,7 @@ static int file_with(const char *dir, const char *name, const char *text)
     return fd;
 }
 
-static void since_begins_with_a_line(void **state)
+static void since_starts_at_the_beginning_of_a_line(void **state)
 {
     (void)state;
     char dir[] = "/tmp/tony-test-XXXXXX";
@@ -239,11 +239,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces_become_lines),
-        cmocka_unit_test(a_terminal_gets_no_commands),
+        cmocka_unit_test(only_colours_reach_the_terminal),
         cmocka_unit_test(only_matching_lines),
         cmocka_unit_test(long_lines_are_put_out_in_parts),
         cmocka_unit_test(lengths_by_time),
-        cmocka_unit_test(since_begins_with_a_line),
+        cmocka_unit_test(since_starts_at_the_beginning_of_a_line),
         cmocka_unit_test(the_last_job_of_any_cluster),
         cmocka_unit_test(a_list_shows_ends_that_the_cluster_does_not_know),
     };

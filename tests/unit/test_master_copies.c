@@ -267,8 +267,9 @@ static void end_hang(void)
 }
 
 /* After a failure the master waits for the pause, and then writes the same file again: HDFS may
- * have a part of it under that name. Newer records go into the next file. An action that waits
- * gives up meanwhile: it is told so once, and the pause stays. */
+ * have a part of it under that name. Newer records go into the next file. The caller of
+ * copies_hurry() gives up after patience_ms: its callback runs once, and the pause does not become
+ * shorter. */
 static void a_failed_put_is_repeated_after_a_pause(void **state)
 {
     (void)state;

@@ -147,8 +147,8 @@ static void ask_and_connect_again(struct world *w)
     connect_second(w, m->job->slots[0].container);
 }
 
-/* The question for a log went to the old connection, so no answer can come: the client must hear of
- * that. */
+/* The master has sent a question for a log over the old connection, so no answer can come. It must
+ * tell that to the client which waits for the log. */
 static void a_newer_connection_ends_questions_to_the_old_one(void **state)
 {
     struct world w;

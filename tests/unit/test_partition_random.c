@@ -536,7 +536,7 @@ static void all_policies(void **state)
         check_seed(seed, &d, &other);
 }
 
-/* Instances that have found a fault. */
+/* Random instances that have once shown a fault. */
 static void earlier_faults(void **state)
 {
     (void)state;

@@ -613,7 +613,7 @@ static void a_missing_server_is_reported(void **state)
     }
 }
 
-static void the_user_decides(void **state)
+static void variables_of_the_user_are_not_replaced(void **state)
 {
     struct rt_input in = { .application_id = "a",
                            .distributed_mode = "GANG",
@@ -679,7 +679,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_missing_server_is_reported),
-        cmocka_unit_test(the_user_decides),
+        cmocka_unit_test(variables_of_the_user_are_not_replaced),
         cmocka_unit_test(a_plan_of_the_user),
         cmocka_unit_test(environments),
         cmocka_unit_test(the_store_of_torch),

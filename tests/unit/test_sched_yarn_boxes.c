@@ -239,10 +239,11 @@ static void test_start_errors(void **state)
     }
 }
 
-static void test_start_in_doubt(void **state)
+static void test_a_start_without_an_answer_is_repeated(void **state)
 {
     (void)state;
-    /* the call broke and nothing was started: the status is asked, and the start is repeated */
+    /* The connection broke during the call, and nothing was started. The master asks the node for
+     * the status of the container, and starts it again. */
     w->fail[K_START].kind = RPC_FAULT_BROKEN;
     w->fail[K_START].maybe_done = true;
     world_ask(0, 1, 100);
@@ -282,7 +283,7 @@ int main(void)
         CASE(test_an_end_without_a_report_of_the_node),
         CASE(test_node_does_not_answer),
         CASE(test_start_errors),
-        CASE(test_start_in_doubt),
+        CASE(test_a_start_without_an_answer_is_repeated),
         CASE(test_a_status_request_finds_an_end),
         CASE(test_ends_are_forgotten),
         CASE(test_an_end_that_crosses_a_stop),

@@ -76,9 +76,9 @@ static void refused_otherwise(void **state)
     expect_refused(&key, APP, buf_span(&large), EMSGSIZE);
 }
 
-/* The file of today must be readable by the master of tomorrow. The bytes come from another
- * implementation of HKDF and AES-GCM. */
-static void the_format(void **state)
+/* Later versions must be able to read this file. Its bytes were made with another implementation of
+ * HKDF and AES-GCM. */
+static void a_file_of_another_implementation_is_read(void **state)
 {
     (void)state;
     static const unsigned char file[] = {
@@ -117,7 +117,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(opened_with_its_key),
         cmocka_unit_test(refused_otherwise),
-        cmocka_unit_test(the_format),
+        cmocka_unit_test(a_file_of_another_implementation_is_read),
         cmocka_unit_test(without_memory),
     };
     return cmocka_run_group_tests_name("sealed", tests, NULL, NULL);

@@ -381,8 +381,9 @@ static void test_held(void **state)
     }
 }
 
-/* A held session takes no further message, and no proof counts twice. */
-static void test_held_too_much(void **state)
+/* A held session (tls_hold()) accepts no further message. If a client's first message is recorded
+ * and sent again, it is recognised by its number. */
+static void test_a_held_session_accepts_no_more(void **state)
 {
     (void)state;
     struct pair x;
@@ -424,7 +425,7 @@ int main(void)
         cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_handshake_is_short),
         cmocka_unit_test(test_held),
-        cmocka_unit_test(test_held_too_much),
+        cmocka_unit_test(test_a_held_session_accepts_no_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
