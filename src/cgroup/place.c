@@ -110,6 +110,7 @@ static void set_dir(struct place *p, enum place_kind kind, const char *dir)
         p->controllers[n - 1] = '\0';
 }
 
+/* No groups can be made: say why, and what changes that. */
 static void explain(struct place *p, const struct own *o)
 {
     p->kind = PLACE_NONE;
@@ -132,6 +133,8 @@ static void explain(struct place *p, const struct own *o)
     }
 }
 
+/* Find the first case that applies: decision 0021 has the list. The last one before explain() is a
+ * parent group in which somebody has already switched on the controller memory for this user. */
 static void survey_v2(struct place *p, const struct own *o)
 {
     bool root = geteuid() == 0;

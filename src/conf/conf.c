@@ -16,14 +16,16 @@
 #include "conf/conf_int.h"
 #include "runtime/runtime.h"
 
-static const char *const multi_value[] = { "tony.containers.envs", "tony.execution.envs",
-                                           "tony.containers.resources",
-                                           "tony.application.secrets" };
+/* If an option sets one of these keys, it adds to the value of the job file. For all other keys it
+ * replaces that value. */
+static const char *const appended_keys[] = { "tony.containers.envs", "tony.execution.envs",
+                                             "tony.containers.resources",
+                                             "tony.application.secrets" };
 
 static bool appends(const char *key)
 {
-    for (size_t i = 0; i < ARRAY_LEN(multi_value); i++) {
-        if (strcmp(key, multi_value[i]) == 0)
+    for (size_t i = 0; i < ARRAY_LEN(appended_keys); i++) {
+        if (strcmp(key, appended_keys[i]) == 0)
             return true;
     }
     return false;
@@ -120,7 +122,7 @@ void conf_freep(struct conf **c)
 
 /* ---- checks ---- */
 
-/* Is this a framework that the program supports, though the table of keys does not list it? */
+/* Is this a framework that a foreign build has added? The table of keys does not list it. */
 static bool is_added_framework(struct span name)
 {
     AUTO(free_p) char *lower = span_dup(name);
@@ -129,8 +131,8 @@ static bool is_added_framework(struct span name)
     return runtime_find(lower) != NULL;
 }
 
-/* Values of enumerations that users may expect, since other commands know them, and why they are
- * refused. */
+/* Values of a key that another command accepts, so that users may try them here, and the reason why
+ * they are refused. */
 static const struct {
     const char *key, *value, *why, *hint;
 } refused_values[] = {
@@ -313,6 +315,8 @@ static int unknown_key(const char *key, struct err *e)
 
 /* ---- layers ---- */
 
+/* Set the key to the old value, a comma, and the value of x. A backslash at the end of the old
+ * value would quote the comma, so it is doubled. */
 static int join(struct conf *c, const struct entry *old, const struct entry *x, struct err *e)
 {
     size_t slashes = 0, len = strlen(old->value);

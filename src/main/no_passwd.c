@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Linked into the static programs. libuv contains a look-up of the user's home directory, which
- * tony never uses. In a static program, glibc's own function would need shared libraries. This
- * replacement always answers: no such user.
+ * Linked into the static programs. To look up users and services, glibc loads shared libraries,
+ * which a static program does not have. So these functions replace those of glibc.
  */
 #include <errno.h>
 #include <netdb.h>
@@ -11,6 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
+/* libuv can look up the home directory of the user with it. tony never uses that, so the answer is
+ * always: there is no such user. */
 int getpwuid_r(uid_t uid, struct passwd *entry, char *buf, size_t size, struct passwd **out)
 {
     (void)uid;
@@ -40,7 +41,7 @@ static struct passwd *ask_name_service(uid_t uid)
     return &entry;
 }
 
-/* The client names its user. */
+/* The client needs the name of its user. */
 struct passwd *getpwuid(uid_t uid)
 {
     FILE *f = fopen("/etc/passwd", "re");
@@ -52,7 +53,7 @@ struct passwd *getpwuid(uid_t uid)
     return found ? found : ask_name_service(uid);
 }
 
-/* The same for c-ares, which could look up the names of services. tony never uses that. */
+/* c-ares can look up the names of services with these two. tony never uses that. */
 struct servent *getservbyname(const char *name, const char *proto)
 {
     (void)name;

@@ -88,7 +88,7 @@ void blocked_end(struct master *m)
 }
 
 /* A verdict counts only when it is in the journal. If the core has reached one that is not written
- * yet, followers are shown the job as the journal on disk describes it. */
+ * yet, clients are shown the job that the journal on disk describes. */
 void blocked_load_job_on_disk(struct master *m)
 {
     struct err e = { 0 };

@@ -22,7 +22,7 @@
 #include "storage/resizekey.h"
 
 enum {
-    NOTIFY_MS = 50,        /* followers get at most 20 updates a second */
+    NOTIFY_MS = 50,        /* a client that follows the job gets at most 20 updates a second */
     UPDATE_MAX = 24 << 20, /* bytes of a status document without tasks; it must fit into a frame */
 };
 
@@ -60,6 +60,7 @@ static void peer_gone(struct peer *p)
         (void)master_feed(m, &(struct job_event){ .type = EV_CLIENT_AWAY });
 }
 
+/* End the connection, and free p. message: sent before; may be NULL. */
 static void refuse(struct peer *p, int num, const char *message, const char *hint)
 {
     if (message) {
@@ -100,7 +101,9 @@ void peers_close(struct master *m)
 
 /* ---- updates ---- */
 
-/* The job as followers see it: see blocked_load_job_on_disk(). */
+/* The job that clients are shown. A verdict must be in the journal before anybody is told of it. So
+ * if the verdict cannot be written, clients are shown the job that the journal on disk describes
+ * (blocked_load_job_on_disk()). */
 static const struct job *shown_job(const struct master *m)
 {
     return m->job_on_disk ? m->job_on_disk->job : m->job;
@@ -152,7 +155,8 @@ void clients_notify(void *arg)
     }
     m->update_due = false;
     m->notified_ms = now;
-    /* The timer may come between an event and master_flush(): the core may have a verdict since. */
+    /* If the timer is due between an event and master_flush(), the job in memory may have a verdict
+     * that is not in the journal yet. */
     blocked_load_job_on_disk(m);
     update_all(m);
 }
@@ -550,7 +554,7 @@ static void on_frame(struct conn *c, const Tony__Frame *f, void *arg)
 static void on_close(struct conn *c, const struct err *e, void *arg)
 {
     struct peer *p = arg;
-    (void)c; /* freed by the loop */
+    (void)c; /* the loop frees it */
     if (e->num)
         log_event(LOG_DEBUG, "peer.broken", f_int("kind", p->kind), f_str("why", e->msg));
     if (p->kind == PEER_EXECUTOR)

@@ -70,7 +70,8 @@ static int read_real(const struct instance *in, const json_t *v, const char *whe
     return wrong(in, where, must, e);
 }
 
-/* A member of an object; absent: *out stays as it is. */
+/* Read a member of an object. If it is absent, *out stays unchanged; member_flag() sets it to
+ * false. */
 static int member_int(const struct instance *in, const json_t *obj, const char *path,
                       const char *key, int64_t min, int64_t max, int64_t *out, struct err *e)
 {

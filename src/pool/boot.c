@@ -6,8 +6,7 @@
  * jobs that had been started and have no keeper were lost by the stop. Such a job continues if it
  * says so (tony.application.restart-on-boot), or if it says nothing and `tony pool enable` was
  * used: then the pool starts another keeper, and the tasks restart from their checkpoints.
- * Otherwise the job ends. In both cases the status of the job says which tasks
- * were lost, and when.
+ * Otherwise the job ends. In both cases the status of the job says which tasks were lost, and when.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -48,8 +47,8 @@ void boot_read(struct pool *p)
         log_event(LOG_INFO, "pool.machine_was_booted");
 }
 
-/* Only after recover(): if this pool dies before that, the next one must come to the same result.
- */
+/* Call it after recover(): if this pool dies before, the next one must still see that the machine
+ * was booted. */
 void boot_record(const struct pool *p)
 {
     char now[ID_MAX], last[ID_MAX];
@@ -59,10 +58,10 @@ void boot_record(const struct pool *p)
         (read_line(path, last) == 0 && str_eq(last, now)))
         return;
     if (fs_write_atomic(AT_FDCWD, path, span_of(now), 0600, false, &e) < 0)
-        log_err(LOG_WARN, "pool.boot", &e); /* the next stop of the machine will not be told */
+        log_err(LOG_WARN, "pool.boot", &e); /* later pools may take an old boot for a new one */
 }
 
-/* ---- when it was ---- */
+/* ---- when did the machine stop? ---- */
 
 /* The latest change of a file in the directory, in seconds since 1970. */
 static int64_t latest_change(int dir, const char *name, int depth, unsigned *left)
@@ -87,8 +86,8 @@ static int64_t latest_change(int dir, const char *name, int depth, unsigned *lef
     return latest;
 }
 
-/* The last trace of a job: its journal and the logs of its tasks. The working directories of tasks
- * may be large, and hold files with old times. */
+/* When was a file of the job changed last? Looks at the job's directory and the logs of its tasks.
+ * It leaves out the working directories of tasks: they may be large. */
 static int64_t last_trace(const char *dir)
 {
     unsigned left = LOOK_MAX;
@@ -113,6 +112,7 @@ static int64_t booted_at_s(void)
     return clock_gettime(CLOCK_BOOTTIME, &up) == 0 ? clock_wall_ms() / 1000 - up.tv_sec : 0;
 }
 
+/* The sentence for people: when the machine stopped and was booted. */
 static char *sentence(const char *dir)
 {
     char last[TIME_SIZE], boot[TIME_SIZE];
@@ -123,7 +123,8 @@ static char *sentence(const char *dir)
 
 /* ---- a job ---- */
 
-static bool goes_on(const struct pool_job *j)
+/* Does the job continue after the machine was booted? */
+static bool may_continue(const struct pool_job *j)
 {
     AUTO(free_p) char *enabled = fs_join(j->pool->paths.pool, "enabled");
     return j->restart_on_boot >= 0 ? j->restart_on_boot > 0 : enabled && access(enabled, F_OK) == 0;
@@ -140,7 +141,7 @@ static void write_note(const char *dir, const char *name, const char *text)
 void boot_lost(struct pool_job *j, const char *dir)
 {
     AUTO(free_p) char *text = sentence(dir);
-    bool on = goes_on(j);
+    bool on = may_continue(j);
     if (!text)
         return; /* no memory: the job continues, without the sentence */
     log_event(LOG_WARN, "job.interrupted", f_str("job", j->id),
@@ -152,8 +153,8 @@ void boot_lost(struct pool_job *j, const char *dir)
         j->fatal = TAKE(text);
 }
 
-/* Another keeper starts. The sentence is about the last one, unless the machine has just stopped.
- */
+/* Another keeper starts for the job. If this is not because of a boot, remove the sentence about an
+ * earlier boot. */
 void boot_forget(struct pool_job *j)
 {
     AUTO(free_p) char *dir = paths_job(&j->pool->paths, j->id);

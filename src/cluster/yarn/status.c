@@ -45,8 +45,8 @@ static char *why_waiting(const struct yarn_report *r)
     return str_printf("queue %s%s%s", r->queue, line[0] ? ": " : "", line);
 }
 
-/* If a master has failed at its start, the end of its stderr is in the diagnostics. "" = it is not.
- */
+/* If a master has failed at its start, the end of its stderr is in the diagnostics. "" = none is
+ * there. */
 static struct span master_stderr(const struct yarn_report *r)
 {
     const char *tail = strstr(r->diagnostics, "bytes of stderr");
@@ -136,7 +136,7 @@ static int check_author(struct yarn *y, const char *path, const char *id, const 
     return rc;
 }
 
-/* The master writes this file before it ends. */
+/* Read the status document that the master has written into the history before its exit. */
 int yarn_history(struct cluster *k, const char *id, json_t **out, struct err *e)
 {
     struct yarn *y = yarn_of(k);
@@ -208,7 +208,8 @@ static json_t *row_of(const struct yarn *y, const struct yarn_report *a)
     struct cluster_report r;
     if (yarn_cluster_report(y, a, &r) < 0)
         return NULL;
-    /* The master has reported its end, which the ResourceManager still has to store. */
+    /* The master has reported the end of the job, but the ResourceManager has not stored it yet.
+     * For people the job has ended. */
     bool ended = a->final != HADOOP__FINAL_APPLICATION_STATUS__APP_UNDEFINED;
     if (r.phase != CLUSTER_OVER && ended) {
         r.phase = CLUSTER_OVER;
@@ -240,7 +241,7 @@ static void on_apps(const Hadoop__GetApplicationsResponse *r, const struct rpc_e
     yarn_join_end(&l->join, e ? &e->err : NULL);
 }
 
-/* In no order: the ResourceManager has none. */
+/* The jobs of this user in any order: the ResourceManager does not sort them. */
 static int list_all(struct yarn *y, json_t *jobs, struct err *e)
 {
     struct listing l = { .join = { .loop = y->loop, .n = 1 }, .y = y, .jobs = jobs };
