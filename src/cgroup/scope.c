@@ -30,10 +30,10 @@
 #include "base/util.h"
 
 enum {
-    LIMIT_MS = 5000,
-    PAUSE_MS = 2,
+    LIMIT_MS = 5000,        /* for all of scope_enter() */
+    PAUSE_MS = 2,           /* between two looks whether this process is in its scope */
     HEADER = 16,            /* the fixed part of a message */
-    MESSAGE_MAX = 64 << 10, /* of the manager */
+    MESSAGE_MAX = 64 << 10, /* bytes of a message from the manager */
     TYPE_CALL = 1,
     TYPE_RETURN = 2,
     TYPE_ERROR = 3,

@@ -15,7 +15,7 @@ static bool ready;
 
 static void begin(void)
 {
-    ready = sodium_init() >= 0; /* it asks the processor what it can do */
+    ready = sodium_init() >= 0; /* chooses the instructions that the processor has */
 }
 
 static bool is_ready(void)
@@ -24,7 +24,7 @@ static bool is_ready(void)
     return ready;
 }
 
-/* Mbed TLS has no function for the key of a context. */
+/* Read the key from the state of ChaCha20: Mbed TLS has no function that returns it. */
 static void key_of(const mbedtls_chachapoly_context *c, uint32_t key[KEY_WORDS])
 {
     for (unsigned i = 0; i < KEY_WORDS; i++)

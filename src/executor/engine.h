@@ -50,11 +50,11 @@ void engine_kill(struct executor *x);
 /* The engines of all ranks have exited by themselves, so they have removed their containers. */
 void engine_forget(const struct executor *x);
 
-/* ---- engine_stop.c: TERM reaches the command in an image whenever it is sent ---- */
+/* ---- engine_stop.c: stops the task, also if its command has not started yet ---- */
 
 /* Send TERM to the command of each rank. If a container has not started yet, ask its engine to give
- * up: it may be fetching the image. Returns when to call engine_stop_again(), INT64_MAX: only after
- * an engine has exited. */
+ * up: it may be fetching the image. Returns the time at which to call engine_stop_again();
+ * INT64_MAX: call it when an engine has exited. */
 int64_t engine_stop(struct executor *x);
 /* A command may have started meanwhile: send it TERM. Returns the same, or 0 if all engines have
  * exited and no container runs any more. */

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Stops a task that runs in containers of podman or docker, one for each rank. The *engine* of a
+ * rank is the process `podman run` or `docker run`; it exits when its container has ended. The
+ * executor sends TERM to the processes in the container itself: engine_signal() says why.
+ */
 #include <signal.h>
 
 #include "base/clock.h"
@@ -12,7 +17,7 @@ static uint32_t n_engines(const struct attempt *a)
     return a->ranks ? a->n_ranks : 1;
 }
 
-/* The process of podman or docker that runs the container of this rank; 0 = it has exited. */
+/* The engine of this rank; 0 = it has exited. */
 static pid_t engine_of(const struct attempt *a, uint32_t rank)
 {
     if (a->ranks)
@@ -20,16 +25,19 @@ static pid_t engine_of(const struct attempt *a, uint32_t rank)
     return a->exited ? 0 : a->pid;
 }
 
-static bool *is_told(struct attempt *a, uint32_t rank)
+/* Have the processes of the command of this rank got TERM? */
+static bool *told_of(struct attempt *a, uint32_t rank)
 {
     return a->ranks ? &a->ranks[rank].told : &a->told;
 }
 
-/* Returns true if the container of this rank runs, or may still be started. */
+/* Send TERM to the command of this rank, unless it has got it. If there is no container yet, the
+ * first call sends TERM to the engine, so that it starts none. Returns true if the container runs,
+ * or may still be started. */
 static bool tell(struct executor *x, uint32_t rank, bool first_time)
 {
     struct attempt *a = &x->a;
-    bool *told = is_told(a, rank);
+    bool *told = told_of(a, rank);
     pid_t engine = engine_of(a, rank);
     if (!*told)
         *told = engine_signal(x, rank, SIGTERM, false) > 0;
@@ -52,7 +60,7 @@ static int64_t tell_all(struct executor *x, bool first_time)
     for (uint32_t rank = 0; rank < n_engines(a); rank++) {
         bool left = tell(x, rank, first_time);
         any_left |= left;
-        must_look |= left && (!*is_told(a, rank) || !engine_of(a, rank));
+        must_look |= left && (!*told_of(a, rank) || !engine_of(a, rank));
     }
     if (!any_left)
         return 0;

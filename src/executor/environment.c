@@ -17,8 +17,6 @@
 
 extern char **environ;
 
-enum { KIND_TRACKED = 1 };
-
 /* Does the task get this variable of the executor's environment? Other variables come from the
  * process that started the pool, so they would differ between runs. */
 static bool passes(const char *variable)

@@ -81,6 +81,8 @@ static int mount_one(int dirfd, const Tony__Mount *m, struct err *e)
     return e ? -e->num : -EEXIST;
 }
 
+/* Make the directory of a container: take a spare one, or else make it, and if need be the
+ * directory `all` of all containers. */
 static int make_dir(const char *all, const char *dir, const char *container_id,
                     const char *spare_dir)
 {
@@ -119,7 +121,7 @@ int workdir_make(const char *job_dir, const char *container_id, const char *spar
     return 0;
 }
 
-/* 0 = it was made, or exists. */
+/* Make a directory. 0 also if it exists. */
 static int make_one(const char *dir)
 {
     return mkdir(dir, 0700) == 0 || errno == EEXIST ? 0 : -errno;

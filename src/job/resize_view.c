@@ -58,7 +58,7 @@ const char *resize_outcome_name(enum resize_outcome o)
     return names[o];
 }
 
-/* The number of containers that the scheduler demanded while the gang forms. */
+/* Add "kept": a demand of the scheduler for fewer containers that came while the gang forms. */
 static void kept_json(const struct kept_shrink *kept, struct buf *out)
 {
     (void)buf_addf(out, ",\"kept\":{\"containers\":%u", kept->n_containers);

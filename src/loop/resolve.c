@@ -45,7 +45,8 @@ struct tcp_resolve {
     struct tcp_address found[ADDRESSES_MAX];
     size_t n_found;
     struct err failed;
-    bool over, freeing;
+    bool over;    /* the result is known: the timer reports it */
+    bool freeing; /* resolve_free() runs: c-ares may still call back */
     void (*done)(const struct tcp_address *v, size_t n, const struct err *e, void *arg);
     void *arg;
 };

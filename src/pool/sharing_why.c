@@ -151,8 +151,8 @@ void sharing_reason(const struct pool *p, const struct sharing_result *w, char *
 
 /* ---- keeping ---- */
 
-/* The highest number of a decision in the file; 0 = there is none. If the disk was full, a line may
- * end within its number. */
+/* The highest number of a decision in the file; 0 = there is none. If the disk was full, the number
+ * in a line may be cut off and so too small: then that of another line is higher. */
 static uint64_t highest_number_in(const char *path)
 {
     static const char head[] = "{\"number\":";
@@ -204,6 +204,8 @@ static void record_done(struct sharing_record *r)
     free(r->jobs);
 }
 
+/* Is it the same result for the job: the same number of containers, and if it waits, for the same
+ * reason? */
 static bool same_result(const struct sharing_result *a, const struct sharing_result *b)
 {
     bool waits = a->target.n == 0;

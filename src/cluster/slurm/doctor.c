@@ -104,7 +104,8 @@ static bool say_partitions(cluster_finding_fn *add, void *arg)
     return true;
 }
 
-/* Only file systems of one machine are known for certain not to be shared. */
+/* Say on which file system TONY_HOME is, and whether nodes can share it. About a type that is not
+ * in the table nothing is said: it may be shared or not. */
 static void say_home(struct cluster_host *h, cluster_finding_fn *add, void *arg)
 {
     static const struct {
