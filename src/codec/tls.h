@@ -10,12 +10,13 @@
  *         send all of tls_out(t), also when rc < 0: it may hold the alert that tells the peer why
  *     }
  *
- * A handshake costs each side about a millisecond. A server that anybody can reach hears a peer
- * first: after tls_hold() the session stops at the peer's first message, and tls_claim() says
- * whether this message proves that the peer has the key of its identity. The proof is a MAC of the
- * identity and a number, sent as TLS's server name. A recorded proof can be sent again, so the
- * caller remembers the numbers that it has seen (tls_seen_add()). Peers without a proof are served
- * as well; the caller limits them. tls_continue() continues, on any thread.
+ * A handshake costs each side about a millisecond of CPU time. So a server that anybody can reach
+ * should serve peers first that have the key. With tls_hold() the session stops at the first
+ * message of the client. tls_claim() then says whether this message proves that the client has the
+ * key of its identity. The proof is a MAC of the identity and a number; it travels as TLS's server
+ * name. An attacker may record a proof and send it again. So the caller remembers the numbers that
+ * it has seen (tls_seen_add()). The caller may also serve clients without a proof, a limited number
+ * of them. tls_continue() continues the handshake, on any thread.
  *
  * The client sends first: send tls_out() after tls_client_new(). A session takes 36 KiB, nearly all
  * of it for the two record buffers of mbedTLS, and a little more during the handshake. Random bytes
@@ -60,8 +61,8 @@ void tls_hold(struct tls *t);
 bool tls_held(const struct tls *t); /* it has stopped there: call tls_continue() or tls_free() */
 /* Did the peer's first message prove that it has the key of its identity? */
 bool tls_claim(const struct tls *t, uint64_t *out_number);
-/* Continue a held session. It does not call key_of of a peer with a proof any more, also not in
- * later calls of tls_feed(). Errors as of tls_feed(). */
+/* Continue a held session. If the client has sent a proof, key_of has been called already: neither
+ * this nor a later tls_feed() calls it again. Errors as of tls_feed(). */
 int tls_continue(struct tls *t, struct err *e);
 
 /* Numbers of proofs. A new one may replace an old one. */

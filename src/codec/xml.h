@@ -33,7 +33,7 @@ struct xml_prop {
     uint32_t line;            /* of <name>, from 1 */
     bool final;
     /* xml_site_parse() only: this entry is an <xi:include>. name is NULL and value is its href. If
-     * the href cannot be read (and has_fallback is set), the next n_fallback entries take its
+     * that file does not exist (and has_fallback is set), the next n_fallback entries take its
      * place. */
     bool include, has_fallback;
     uint32_t n_fallback;

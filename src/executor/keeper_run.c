@@ -33,7 +33,7 @@ enum {
     FENCE_MS = 3000,
     COPY_SIZE = 64 << 10,
     NUMBER_MAX = 32,
-    TOLD_MS = 60000, /* after SIGTERM the cluster ends the run within this time */
+    TOLD_MS = 60000, /* if SIGTERM announced the end of the run, it comes within this time */
 };
 
 /* The number in the file `run`; `unset` if there is none. */
@@ -134,13 +134,15 @@ void run_told(struct keeper *k)
     k->told_until_ms = clock_mono_ms() + TOLD_MS;
 }
 
-/* The pause before a head keeper restarts its master: after SIGTERM the cluster ends the run. */
+/* How long a head keeper must wait before it restarts its master. After SIGTERM the cluster
+ * probably ends the run within TOLD_MS, so a new master would be killed at once. */
 int64_t run_pause_ms(const struct keeper *k)
 {
     return MAX(k->told_until_ms - clock_mono_ms(), (int64_t)0);
 }
 
-/* Everything stays in its place for the next run. */
+/* The run ends. The job's directory stays for the next run, which finds in it that this one has
+ * ended in order. */
 int run_end(struct keeper *k)
 {
     AUTO(free_p) char *left = str_printf("%s/left", k->job_dir);

@@ -9,7 +9,7 @@
  *   ${env.NAME:-default} (if unset or empty) and ${env.NAME-default} (if unset). Unknown variables
  *   stay as they are written.
  * - <xi:include href="..."/> includes a file, relative to the including one. <xi:fallback> is used
- *   if that file cannot be read. A file that includes itself is refused, and so are document types.
+ *   if that file does not exist. A file that includes itself is refused, and so are document types.
  *
  * Hadoop's own defaults are not here: callers give them. Errors are sentences that name file and
  * line.

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A *box* is a container of YARN, as the back-end knows it from its grant to its end. This file
+ * finds out why a container has ended, and reports that to the core.
+ */
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
