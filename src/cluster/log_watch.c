@@ -117,8 +117,8 @@ int log_watch_send(struct conn *master, const struct log_watch_wish *w,
     return rc;
 }
 
-/* The place of this log. Those of earlier attempts of the task are forgotten. NULL: no memory, or
- * the piece is of an attempt before the present one. */
+/* Up to where the log of this piece was read: find the place, or add one. Remove the places of
+ * earlier attempts of the task. NULL: no memory, or the piece is itself of an earlier attempt. */
 static struct log_place *place_of(struct log_places *places, const Tony__LogPiece *p)
 {
     struct log_place *found = NULL;

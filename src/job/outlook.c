@@ -8,12 +8,14 @@ struct range {
     bool known;
 };
 
+/* By which part may the estimate be wrong? The speed of a few steps tells little. */
 static double margin(uint64_t steps_done)
 {
     return steps_done < 10 ? 0.5 : steps_done < 100 ? 0.25 : 0.1;
 }
 
-/* false: the task has not reported enough. */
+/* How long the task still runs, by the speed of its steps so far. false: it has not reported its
+ * progress twice, or has not said how many steps there are. */
 static bool task_left(const struct job *j, const struct slot *s, struct range *out)
 {
     int64_t took_ms = s->step_ms - s->first_ms;

@@ -6,9 +6,9 @@
  * 1. When the job has its verdict, hook_leave() leaves a *request* on disk. A master does so before
  *    it tells its scheduler that the job is over: if it is killed earlier, the next master reaches
  *    the same verdict and does it.
- * 2. A process of its own, hook_run(), makes the call, and repeats it with growing pauses until it
- *    succeeds. Then it removes the request. If it is killed, the request stays, and another one
- *    makes the call again.
+ * 2. Another process calls hook_run(), which makes the call and repeats it with growing pauses
+ * until it succeeds. Then it removes the request. If the process is killed, the request stays, and
+ * a later process makes the call again.
  *
  * So the call is made at least once. The document has a member `delivery`, which is the same in
  * each repetition. No job waits for its call.
@@ -18,8 +18,9 @@
  *   request  JSON:
  * {"format":1,"application_id","delivery","target","signature","state","exit_code"}
  *
- * On one machine and on Slurm the parent is pool/on-end of TONY_HOME; a request that a cluster's
- * processes could not deliver is taken by the next pool. On YARN it is in the master's container.
+ * On one machine and on Slurm the parent is pool/on-end of TONY_HOME. If the processes on Slurm
+ * could not deliver a request, the next pool takes it. On YARN the parent is in the master's
+ * container.
  */
 #ifndef TONY_STORAGE_HOOK_H
 #define TONY_STORAGE_HOOK_H
@@ -31,8 +32,8 @@
 struct err;
 struct job_spec;
 
-#define HOOK_DIR "on-end" /* of requests; also the option --on-end of the programs that run hooks  \
-                           */
+/* The directory of the requests. The programs that make calls have the option --on-end. */
+#define HOOK_DIR "on-end"
 #define HOOK_LOG "on-end.log"
 
 enum {
@@ -56,8 +57,8 @@ struct hook_end {
 int hook_leave(const char *parent, const struct hook_end *h, struct err *e);
 
 /*
- * Make the call of one request, until it succeeds. Blocks, and starts processes; it is run in a
- * process of its own.
+ * Make the call of one request, until it succeeds. Blocks, and starts processes; call it in a
+ * process that does nothing else.
  *
  * log        a file to which the attempts are written; NULL = standard error
  * limit_ms   how long calls are repeated

@@ -20,11 +20,11 @@ struct log_mark {
 
 /* This text was read, and the position is behind it. */
 void log_mark_add(struct log_mark *m, const char *text, size_t len);
-/* Is the file, which has `size` bytes, another one than that of which `at` bytes were read? Then
- * the mark is forgotten. It reads the file only if it has grown. */
+/* Was the file truncated since `at` bytes of it were read? If so, forget the mark. size: the file's
+ * length now. Reads the file only if it has grown. */
 bool log_was_truncated(struct log_mark *m, int fd, int64_t at, int64_t size);
-/* Has the file of this path taken the place of the open one, as after a rename? true only if it
- * has text: before, the program still writes to the open one. */
+/* path_fd: the file that has the log's path now. Did it replace the open file fd, as logrotate does
+ * by a rename? true only if it has text: until then the program still writes to the open file. */
 bool log_was_replaced(int fd, int path_fd);
 
 #endif
