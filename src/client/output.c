@@ -33,26 +33,31 @@ void client_note(const char *fmt, ...)
     (void)fs_write_all(STDERR_FILENO, text.p, text.len);
 }
 
+/* num: the error of the last write. A reader that has closed its end, as `head -1` does, has seen
+ * enough: that is no failure. */
+static int write_failed(int num)
+{
+    struct err e;
+    if (num == EPIPE)
+        return EXIT_DONE;
+    (void)err_set(&e, num, "cannot write the result to standard output: %m");
+    return client_fail(EXIT_CLUSTER, &e);
+}
+
 int client_flush_stdout(void)
 {
-    if (fflush(stdout) == 0 && !ferror(stdout))
-        return EXIT_DONE;
-    struct err e;
-    (void)err_set(&e, errno ? errno : EIO, "cannot write the result to standard output: %m");
-    return client_fail(EXIT_CLUSTER, &e);
+    errno = 0;
+    return fflush(stdout) == 0 && !ferror(stdout) ? EXIT_DONE : write_failed(errno ? errno : EIO);
 }
 
 int client_print_json(json_t *doc)
 {
-    if (!doc || json_dumpf(doc, stdout, JSON_INDENT(2)) < 0 || fputc('\n', stdout) == EOF) {
-        struct err e;
-        (void)err_set(&e, doc && errno ? errno : ENOMEM,
-                      "cannot write the result to standard output: %m");
-        json_decref(doc);
-        return client_fail(EXIT_CLUSTER, &e);
-    }
+    errno = 0;
+    bool printed =
+        doc && json_dumpf(doc, stdout, JSON_INDENT(2)) == 0 && fputc('\n', stdout) != EOF;
+    int num = errno ? errno : ENOMEM;
     json_decref(doc);
-    return client_flush_stdout();
+    return printed ? client_flush_stdout() : write_failed(num);
 }
 
 void table_add(struct table *t, ...)
