@@ -146,6 +146,25 @@ def test_gpus(case):
     case.tony("pool", "stop", timeout=300)
 
 
+def test_the_user_logs_out(case):
+    """
+    podman keeps what it knows of its containers in the runtime directory of the user. Without lingering this directory,
+    and the user's manager, live as long as a process of the session does that has started the pool.
+    """
+    if case.user == "root":
+        pytest.skip("optional: the runtime directory of root has no part in this")
+    root = lambda command: case.machine.out("root", command)  # noqa: E731
+    app = case.up("echo up; sleep 7642")
+    case.wait_for(lambda: root("loginctl show-user user --property=State --value") in ("closing", "lingering"), "the user has no session any more")
+    case.machine.ssh("other", "true")  # the session manager looks for what it can clean up
+    assert root("pgrep -f '^sleep 7642'") and root("systemctl is-active user@1000.service") == "active"
+    assert root("ls -d /run/user/1000")
+    assert case.state(app) == "RUNNING"
+    case.tony("stop", app, timeout=300)
+    assert case.over(app)["restarts"] == 0
+    case.clean()
+
+
 def test_stop(case):
     app = case.up()
     case.tony("stop", app, timeout=300)

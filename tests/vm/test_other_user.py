@@ -5,11 +5,16 @@ lingers. The surroundings of that user's home are open to everybody: only tony i
 """
 
 import pytest
-from conftest import Jobs
-from lib_attack import ATTACK, FIRST_BYTES, LISTEN, OWN, plan_text, worked
+from conftest import BIN, Jobs, machine_with
+from lib_attack import ATTACK, CLAIM, FIRST_BYTES, LISTEN, OWN, plan_text, worked
 
+NVML = BIN.parent / "tests/fixtures/libfake_nvml.so"  # a stand-in for NVIDIA's library
 GATE = "while [ ! -e $HOME/gate ]; do sleep 0.3; done"
 KEY = "correct-horse"
+
+@pytest.fixture(scope="module")
+def machine():
+    yield from machine_with(files=[NVML])
 
 
 @pytest.fixture
@@ -102,6 +107,29 @@ def test_the_socket_of_a_task(victim):
     assert all(names) and not victim.attack(abstract=names)
     assert all(t["step"] != 4711 for t in victim.json("status", app)["tasks"])
     victim.release(app)
+
+
+def test_claims_on_gpus(victim):
+    """A file that nobody holds is no claim. A process of another user that holds one is named, and the job runs after its end."""
+    victim.machine.ssh("other", "touch /tmp/tony-gpu-0-0 /tmp/tony-gpu-1-0; chmod 666 /tmp/tony-gpu-*; mkdir /tmp/tony-gpu-0-1; ln -s /etc/passwd /tmp/tony-gpu-1-2")
+    victim.sh("TONY_NVML=/tony/libfake_nvml.so FAKE_GPUS=2 tony pool start")
+    app = victim.gated("echo $CUDA_VISIBLE_DEVICES", role={"gpus": 1})
+    assert sorted(victim.lines("cat port0 port1")) == ["0", "1"]
+    claims = victim.lines("find /tmp -maxdepth 1 -name 'tony-gpu-*' -user user")
+    assert len(claims) == 2, claims
+    did = victim.attack(files=claims)
+    assert not did, did
+    victim.release(app)
+    victim.wait_for(lambda: not victim.sh("find /tmp -maxdepth 1 -name 'tony-gpu-*' -user user"), "the claims are gone")
+    pid, _ = victim.background("other", CLAIM, 1, "/tmp")
+    app = victim.submit("", roles={"worker": {"instances": 2, "memory": "32m", "gpus": 1, "command": "true"}})
+
+    text = f"GPU 1 is used by another job of this machine (user 1001, process {pid})"
+    for command in ("status", "why"):
+        victim.wait_for(lambda: text in " ".join(victim.tony(command, app).split()), f"tony {command} says who holds the GPU")
+    assert victim.state(app) not in ("SUCCEEDED", "FAILED", "KILLED")
+    victim.machine.ssh("other", f"kill -9 {pid}")
+    assert victim.over(app)["state"] == "SUCCEEDED"
 
 
 def test_a_port_that_was_reserved(victim):
