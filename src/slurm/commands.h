@@ -81,6 +81,10 @@ typedef VEC(struct slurm_held) slurm_helds;
 #define SLURM_HELD_FIELDS "%i|%T|%N|%j"
 int slurm_parse_helds(struct span text, slurm_helds *out);
 void slurm_helds_done(slurm_helds *v);
+/* Read the output of squeue -h -o SLURM_SCRIPT_FIELDS: the job whose batch script has a path that
+ * ends in these words. false: there is none. */
+#define SLURM_SCRIPT_FIELDS "%i|%o"
+bool slurm_find_script(struct span text, const char *tail, char number[static 32]);
 /* Append the names of a list such as "n[1-3,07],m5". -EBADMSG or -ENOMEM. */
 int slurm_expand_nodes(struct span list, struct strv *out);
 

@@ -198,3 +198,19 @@ int slurm_parse_helds(struct span text, slurm_helds *out)
     }
     return 0;
 }
+
+bool slurm_find_script(struct span text, const char *tail, char number[static 32])
+{
+    struct span line, id, first;
+    size_t n = strlen(tail);
+    while (text.len && span_split(&text, '\n', &line)) {
+        (void)span_split(&line, '|', &id);
+        (void)span_split(&id, '+', &first); /* a component of a heterogeneous job is "12+0" */
+        line = span_trim(line);
+        if (line.len >= n && memcmp(line.p + line.len - n, tail, n) == 0 &&
+            slurm_parse_number(first, number) == 0)
+            return true;
+    }
+    number[0] = '\0';
+    return false;
+}

@@ -129,6 +129,27 @@ static void jobs_of_squeue(void **state)
     slurm_helds_done(&v);
 }
 
+static void a_job_by_its_script(void **state)
+{
+    (void)state;
+    static const char text[] = "11|/home/ada/x.sh\n"
+                               "damaged\n"
+                               "x|/h/jobs/application_1_0001/script\n"
+                               "12|/h/jobs/application_1_0001/script\n"
+                               "13+0|/a|b/jobs/application_2_0001/script\n"
+                               "13+1|/a|b/jobs/application_2_0001/script\n"
+                               "14|\n"
+                               "15|(null)\n";
+    char number[32];
+    assert_true(slurm_find_script(span_of(text), "/jobs/application_1_0001/script", number));
+    assert_string_equal(number, "12");
+    assert_true(slurm_find_script(span_of(text), "/jobs/application_2_0001/script", number));
+    assert_string_equal(number, "13");
+    assert_false(slurm_find_script(span_of(text), "/jobs/application_3_0001/script", number));
+    assert_string_equal(number, "");
+    assert_false(slurm_find_script(span_of(""), "/jobs/application_1_0001/script", number));
+}
+
 static void numbers_of_sbatch(void **state)
 {
     (void)state;
@@ -535,6 +556,7 @@ int main(void)
         cmocka_unit_test(uses_of_sinfo),
         cmocka_unit_test(names_of_nodes),
         cmocka_unit_test(jobs_of_squeue),
+        cmocka_unit_test(a_job_by_its_script),
         cmocka_unit_test(numbers_of_sbatch),
         cmocka_unit_test(states_of_squeue),
         cmocka_unit_test(jobs_of_scontrol),

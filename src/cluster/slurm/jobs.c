@@ -137,13 +137,19 @@ int slurm_settle(struct cluster_host *h, const char *id, const struct slurm_stat
 {
     AUTO(free_p) char *dir = paths_job(&h->paths, id);
     AUTO(free_p) char *why = NULL;
+    char number[32];
     bool killed = slurm_exit_code(s->state) == EXIT_STOPPED;
     if (!dir || access(dir, F_OK) == -1)
         return 0;
     if (s->torn)
         cancel(dir);
     cancel_further(dir, id);
-    if (str_eq(s->state, "TIMEOUT"))
+    slurm_number(dir, number);
+    if (str_eq(s->state, SLURM_NEVER))
+        why = str_dup("its client ended during the submission; Slurm never got the job");
+    else if (killed && !number[0])
+        why = str_dup("it was stopped before Slurm had it");
+    else if (str_eq(s->state, "TIMEOUT"))
         why = str_dup("the time limit of its job in Slurm was over");
     else if (killed)
         why = str_dup("its job in Slurm was cancelled");
@@ -163,7 +169,7 @@ int slurm_settle(struct cluster_host *h, const char *id, const struct slurm_stat
         return err_set(e, ENOMEM, "no memory to end the job");
     struct job_event ev = { .type = killed ? EV_STOP : EV_LAUNCH_FAILED_JOB };
     if (killed)
-        ev.stop = (struct ev_stop){ .who = "Slurm", .why = why };
+        ev.stop = (struct ev_stop){ .who = number[0] ? "Slurm" : "tony", .why = why };
     else
         ev.launch_failed_job.why = why;
     return history_abort(&h->paths, id, &ev, e);
@@ -235,12 +241,15 @@ static void from_squeue(const char *dir, struct cluster_report *out, struct slur
     char number[32];
     bool never;
     slurm_number(dir, number);
-    if (!number[0]) { /* its client is about to submit it */
-        out->phase = CLUSTER_WAITING;
+    int rc = number[0] ? 0 : slurm_find_number(dir, number, e);
+    if (rc == 0 && !number[0]) { /* its client is about to submit it, or has died */
+        bool never_sent = slurm_is_given_up(dir);
+        out->phase = never_sent ? CLUSTER_OVER : CLUSTER_WAITING;
+        (void)str_copy(s->state, sizeof s->state, never_sent ? SLURM_NEVER : "");
         (void)str_copy(out->state, sizeof out->state, "NEW");
         return;
     }
-    if (slurm_ask(number, s, e) < 0) {
+    if (rc < 0 || slurm_ask(number, s, e) < 0) {
         out->phase = out->at.host ? CLUSTER_RUNNING : CLUSTER_UNKNOWN;
         return;
     }
@@ -356,7 +365,11 @@ int slurm_list(struct cluster *k, size_t max, json_t *rows, bool *out_more, stru
 {
     struct cluster_host *h = slurm_host(k);
     struct err unread = { 0 };
-    int rc = local_rows(h, max, true, rows, out_more, e);
+    int rc = host_look_paths(h, e);
+    if (rc == 0)
+        slurm_adopt_all(h);
+    if (rc == 0)
+        rc = local_rows(h, max, true, rows, out_more, e);
     json_t *jobs = rc == 0 ? ask_all(&unread) : NULL;
     size_t i;
     json_t *row;

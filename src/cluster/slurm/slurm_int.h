@@ -7,6 +7,7 @@
  * parts.c    one allocation, or components for roles with different needs
  * script.c   the batch script
  * submit.c   plan, stage and submit
+ * adopt.c    jobs whose client died during the submission
  * jobs.c     what Slurm and the files say about a job
  * watch.c    following
  * arbiter.c  what tony arbiter needs of Slurm
@@ -114,6 +115,21 @@ int slurm_settle(struct cluster_host *h, const char *id, const struct slurm_stat
                  struct err *e);
 int slurm_report(struct cluster *k, const char *id, struct cluster_report *out, struct err *e);
 int slurm_list(struct cluster *k, size_t max, json_t *rows, bool *out_more, struct err *e);
+
+/* ---- adopt.c ---- */
+
+/* Not a state of Slurm's: it does not know the job, since sbatch has never sent it. */
+#define SLURM_NEVER "UNSUBMITTED"
+
+int slurm_record_number(const char *dir, const char *number, struct err *e);
+/* Ask Slurm for the number of a job whose client has not recorded it, and record it. number: "" =
+ * Slurm does not know the job. -errno: Slurm does not answer. */
+int slurm_find_number(const char *dir, char number[static 32], struct err *e);
+/* A job without a number: is it certain that no client submits it now? */
+bool slurm_is_given_up(const char *dir);
+/* Find the numbers of all such jobs with one question, and end those that were given up. Without
+ * such jobs, Slurm is not asked. */
+void slurm_adopt_all(struct cluster_host *h);
 
 /* ---- arbiter.c ---- */
 

@@ -5,7 +5,7 @@
  * 1. stage: the size of the allocation is chosen from what sinfo says. The shipped content goes
  * into the store, and the programs of tony into programs/ of TONY_HOME.
  * 2. submit: the directory of the job is made in jobs/, then sbatch is run. If the client dies in
- *    between, the directory has no job number of Slurm, and `tony status` shows the state NEW.
+ *    between, the directory has no job number of Slurm: see adopt.c.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -239,6 +239,7 @@ int slurm_stage(struct cluster *k, struct cluster_job *j, struct err *e)
         return rc == -ERANGE || rc == -EINVAL ? -EXIT_MISUSE : -EXIT_CLUSTER;
     if (host_open_paths(slurm_host(k), e) < 0)
         return -EXIT_CLUSTER;
+    slurm_adopt_all(slurm_host(k));
     rc = ship_put(slurm_host(k), j, e);
     if (rc == 0 && put_programs(s, e) < 0)
         rc = -EXIT_CLUSTER;
@@ -272,9 +273,9 @@ static int write_file(const char *dir, const char *name, const void *bytes, size
     return rc < 0 ? err_set(e, -rc, "cannot write '%s': %m", path) : 0;
 }
 
-/* slurm.json: the number of the job, and for an arbiter the share of a node. number: "" = not known
- * yet. */
-static void describe(const struct slurm_size *z, const char *number, char out[static 200])
+/* slurm.json: for an arbiter, the share of a node. slurm_record_number() adds the number of the
+ * job. */
+static void describe(const struct slurm_size *z, char out[static 200])
 {
     const struct slurm_shape *s = &z->v[0];
     char shape[120] = "";
@@ -283,10 +284,7 @@ static void describe(const struct slurm_size *z, const char *number, char out[st
                        "\"shape\":{\"nodes\":%u,\"memory_mib\":%llu,\"vcores\":%u,\"gpus\":%u}",
                        s->nodes, (unsigned long long)(s->memory_mib + s->overhead_mib), s->vcores,
                        s->gpus);
-    if (number[0])
-        (void)snprintf(out, 200, "{\"job\":\"%s\"%s%s}\n", number, shape[0] ? "," : "", shape);
-    else
-        (void)snprintf(out, 200, "{%s}\n", shape);
+    (void)snprintf(out, 200, "{%s}\n", shape);
 }
 
 static int fill(struct slurm_cluster *s, struct cluster_job *j, const char *id, const char *dir,
@@ -297,7 +295,7 @@ static int fill(struct slurm_cluster *s, struct cluster_job *j, const char *id, 
     AUTO(free_p) char *nodes = fs_join(dir, "nodes");
     struct job_key key;
     char about[200];
-    describe(&s->size, "", about);
+    describe(&s->size, about);
     int rc = nodes ? fs_mkdirs(nodes, 0700, e) : err_set(e, ENOMEM, "no memory to submit the job");
     if (rc == 0)
         rc = job_conf_text(h, j, &conf, e);
@@ -381,14 +379,25 @@ static int run_sbatch(const char *dir, char number[static 32], struct err *e)
     return rc;
 }
 
-static int write_number(const struct slurm_size *z, const char *dir, const char *number,
-                        struct err *e)
+/* Has somebody stopped the job meanwhile? Its batch script would find no directory. number: "" =
+ * Slurm has not got the job. */
+static int check_there(struct slurm_cluster *s, const char *id, const char *dir, const char *number,
+                       struct err *e)
 {
-    AUTO(free_p) char *path = fs_join(dir, "slurm.json");
-    char text[200];
-    describe(z, number, text);
-    return path ? fs_write_atomic(AT_FDCWD, path, span_of(text), 0600, true, e)
-                : err_set(e, ENOMEM, "no memory to record the number of the job");
+    AUTO(free_p) char *past = paths_history(&s->head.cfg.host->paths, id);
+    AUTO(free_p) char *ran = past ? fs_join(past, "slurm_id") : NULL; /* a quick job is over */
+    const char *const argv[] = { "scancel", number, NULL };
+    struct slurm_answer a;
+    struct err unread = { 0 };
+    if (access(dir, F_OK) == 0 || !ran || access(ran, F_OK) == 0)
+        return 0;
+    if (number[0]) {
+        (void)slurm_run(argv, NULL, SBATCH_MS, &a, &unread);
+        slurm_answer_done(&a);
+    }
+    err_clear(e);
+    (void)err_set(e, ECANCELED, "job %s was stopped while it was submitted", id);
+    return -EXIT_STOPPED;
 }
 
 int slurm_submit(struct cluster *k, struct cluster_job *j, bool owned,
@@ -403,13 +412,17 @@ int slurm_submit(struct cluster *k, struct cluster_job *j, bool owned,
     if (owned)
         signals_hold();
     rc = run_sbatch(dir, number, e);
+    if (rc < 0 && check_there(s, out->id, dir, "", e) < 0)
+        return -EXIT_STOPPED;
     if (rc < 0) {
         (void)fs_remove_tree(AT_FDCWD, dir,
                              NULL); /* a script that was accepted ends at once then */
         return rc;
     }
     struct err unread = { 0 };
-    (void)write_number(&s->size, dir, number, &unread); /* the script writes the number, too */
+    if (slurm_record_number(dir, number, &unread) < 0 && /* the script writes the number, too */
+        (rc = check_there(s, out->id, dir, number, e)) < 0)
+        return rc;
     uint32_t nodes = slurm_size_nodes(&s->size);
     (void)strv_pushf(&out->said,
                      "submitted %s as %s, job %s of Slurm on %u node%s; logs in %s/logs",

@@ -29,6 +29,7 @@ enum {
 /* What the thread uses. It belongs to the thread while `busy` of the watch is set. */
 struct question {
     struct cluster_watch *w; /* NULL: the watch has ended meanwhile */
+    char *dir;               /* find the number of the job in this directory; NULL = it is known */
     char number[32];
     bool cancel; /* run scancel, not squeue */
     struct slurm_state state;
@@ -102,6 +103,8 @@ static bool tell_verdict(struct cluster_watch *w)
 static int on_thread(void *arg)
 {
     struct question *q = arg;
+    if (q->dir)
+        return slurm_find_number(q->dir, q->number, &q->e);
     if (!q->cancel)
         return slurm_ask(q->number, &q->state, &q->e);
     const char *const argv[] = { "scancel", q->number, NULL };
@@ -117,19 +120,42 @@ static int on_thread(void *arg)
     return rc;
 }
 
-static void on_answer(struct cluster_watch *w, const struct question *q)
+static void settle(struct cluster_watch *w)
 {
-    w->silent = false;
-    w->silent_since = 0;
-    w->state = q->state;
-    w->answered = true;
-    if (!slurm_state_is_over(w->state.state) || tell_verdict(w) || slurm_has_left(w->dir))
-        return;
     struct err e = { 0 };
     if (slurm_settle(w->h, w->head.cfg->id, &w->state, &e) < 0)
         lost(w, EXIT_CLUSTER, &e);
     else
         (void)tell_verdict(w);
+}
+
+/* Slurm does not know the job, whose number is not known. */
+static void on_none(struct cluster_watch *w)
+{
+    char number[32];
+    bool stopped = w->cancel_at_ms && clock_mono_ms() >= w->cancel_at_ms;
+    slurm_number(w->dir, number); /* its client or its batch script may have written it meanwhile */
+    if (number[0] || (!stopped && !slurm_is_given_up(w->dir)))
+        return;
+    (void)str_copy(w->state.state, sizeof w->state.state, stopped ? "CANCELLED" : SLURM_NEVER);
+    if (!tell_verdict(w))
+        settle(w);
+}
+
+static void on_answer(struct cluster_watch *w, const struct question *q)
+{
+    w->silent = false;
+    w->silent_since = 0;
+    if (q->dir) { /* with a number, the next look asks for the state */
+        w->ask_at_ms = q->number[0] ? clock_mono_ms() : w->ask_at_ms;
+        if (!q->number[0])
+            on_none(w);
+        return;
+    }
+    w->state = q->state;
+    w->answered = true;
+    if (slurm_state_is_over(w->state.state) && !tell_verdict(w) && !slurm_has_left(w->dir))
+        settle(w);
 }
 
 static void on_silence(struct cluster_watch *w, const struct err *e)
@@ -159,21 +185,29 @@ static void on_done(void *arg, int rc)
         if (!w->over && !w->attended)
             look_soon(w, 1);
     }
+    free(q->dir);
     free(q);
 }
 
+/* number: "" = it is not known, so find it. */
 static void ask(struct cluster_watch *w, const char *number, bool cancel)
 {
     struct question *q = calloc(1, sizeof *q);
-    if (!q)
+    if (q && !number[0])
+        q->dir = str_dup(w->dir);
+    if (!q || (!number[0] && !q->dir)) {
+        free(q);
         return; /* tried again with the next look */
+    }
     q->w = w;
     q->cancel = cancel;
     (void)str_copy(q->number, sizeof q->number, number);
-    if (loop_work(w->h->loop, on_thread, on_done, q) < 0)
-        free(q);
-    else
+    if (loop_work(w->h->loop, on_thread, on_done, q) == 0) {
         w->q = q;
+        return;
+    }
+    free(q->dir);
+    free(q);
 }
 
 /* ---- looking ---- */
@@ -201,9 +235,9 @@ static void ask_if_due(struct cluster_watch *w, int64_t now)
 {
     char number[32];
     slurm_number(w->dir, number);
-    if (w->q || !number[0])
+    if (w->q)
         return;
-    if (w->cancel_at_ms && now >= w->cancel_at_ms && !w->cancelled) {
+    if (number[0] && w->cancel_at_ms && now >= w->cancel_at_ms && !w->cancelled) {
         w->cancelled = true;
         w->ask_at_ms = now + ASK_MS / 4;
         w->ask_pause_ms = ASK_MS;
@@ -282,6 +316,7 @@ void slurm_stop(struct cluster_watch *w, enum cluster_stop how, const char *reas
     }
     bool now = how == CLUSTER_STOP_ALONE || !has_master;
     w->cancel_at_ms = clock_mono_ms() + (now ? 0 : STOP_WAIT_MS);
+    w->ask_at_ms = MIN(w->ask_at_ms, w->cancel_at_ms);
     look_soon(w, w->attended && !now ? STOP_WAIT_MS : 0);
 }
 
