@@ -152,7 +152,7 @@ def test_the_executor_is_small_and_static():
     content = program.read_bytes()
     if b"__asan_init" in content or b"__gcov_init" in content:
         pytest.skip("build: with coverage or a sanitizer, not to be shipped")
-    assert len(content) < 3_300_000, "also with its symbols"
+    assert len(content) < 3_600_000, "also with its symbols; libsodium has 0.2 MB of it (decision 0034)"
     assert b"/ld-linux" not in content, "and it needs no loader"
 
 
