@@ -16,10 +16,11 @@
 #   over         the file that is written if the user has cancelled a step
 
 # Make a directory on this node for the sockets and locks of a keeper. The program that uses such a directory locks its
-# file `lock`. So directories whose file is not locked belong to killed jobs: remove them first.
+# file `lock`. So directories whose file is not locked belong to killed jobs: remove them first. Leave the directories of
+# other users alone.
 runtime_dir() {
     for d in /tmp/tony-slurm-*; do
-        [ ! -O "$d/lock" ] || (flock -n 9 && rm -rf "$d") 9< "$d/lock"
+        [ -L "$d" ] || [ ! -O "$d" ] || [ ! -O "$d/lock" ] || (flock -n 9 && rm -rf "$d") 9< "$d/lock"
     done 2> /dev/null
     TONY_RUNTIME_DIR=$(mktemp -d /tmp/tony-slurm-XXXXXX) || exit 1
     export TONY_RUNTIME_DIR
