@@ -12,7 +12,8 @@ import time
 import pytest
 
 __all__ = ["test_success", "test_failure", "test_a_restart_resumes_from_a_checkpoint", "test_stop_with_a_checkpoint", "test_stages",
-           "test_spares_and_queue", "test_streams", "test_shrink", "test_plan_is_run"]
+           "test_spares_and_queue", "test_streams", "test_shrink", "test_plan_is_run", "test_which_tasks_restart", "test_tasks_meet",
+           "test_progress_and_tensorboard"]
 
 # What a scenario may expect on each cluster.
 DIFFERS = {
@@ -176,3 +177,56 @@ def test_plan_is_run(on, change):
     other = on.job({"worker": {"instances": 2, "command": "true", "spares": 1}, "extra": {"memory": "97m", "command": "sh f"}},
                    src=on.directory("f", "exit 0\n"), env={"A": "b c"}, **change)
     assert json.loads(on.run("plan", "--cluster", on.cluster, other, "--json").stdout)["digest"] != plans[on.cluster]
+
+
+@pytest.mark.parametrize("scope, attempts", [("task", [1, 2, 1]), ("role", [1, 2, 2]), ("job", [2, 2, 2])])
+def test_which_tasks_restart(on, scope, attempts):
+    """One task fails while all run."""
+    conf = {"tony.worker.restart": "on-failure", "tony.worker.max-restarts": 1, "tony.worker.restart-scope": scope,
+            "tony.application.distributed-mode": "FCFS"}
+    command = "until [ -e go ] && [ $TONY_ATTEMPT = 1 ]; do sleep 0.1; done; exit 3"
+    app = on.running(on.job({"helper": {"command": "exec sleep 600"}, "worker": {"instances": 2, "command": command}}, conf), 3)
+    on.ok("exec", app, "worker:0", "--", "touch", "go")
+
+    def as_expected(doc):
+        return [t["attempt"] for t in sorted(doc["tasks"], key=lambda t: t["task"]) if t["state"] == "running"] == attempts
+    doc = on.until(app, as_expected, f"the attempts are {attempts}")
+    assert doc["state"] == "RUNNING"
+    on.ok("stop", app)
+
+
+def test_tasks_meet(on):
+    """The tasks find the first one by CLUSTER_SPEC, also on other nodes, and its port is free."""
+    text = ("spec, rank = json.loads(os.environ['CLUSTER_SPEC'])['worker'], int(os.environ['TASK_INDEX'])\n"
+            "at, n = (spec[0].rpartition(':')[0], int(spec[0].rpartition(':')[2])), len(spec)\n"
+            "if rank == 0:\n"
+            "    server = socket.create_server(('', at[1]))\n"
+            "    met = sorted(int(server.accept()[0].makefile().readline()) for _ in range(n - 1))\n"
+            "    print('met', *met)\n"
+            "    sys.exit(met != list(range(1, n)))\n"
+            "deadline = time.monotonic() + 60\n"
+            "while True:\n"
+            "    try:\n"
+            "        socket.create_connection(at, 5).sendall(b'%d\\n' % rank)\n"
+            "        break\n"
+            "    except OSError:\n"
+            "        if time.monotonic() > deadline:\n"
+            "            raise\n"
+            "        time.sleep(0.1)\n")
+    doc = on.finish(on.job({"worker": {"instances": 3, "command": "exec /usr/bin/python3 main.py"}}, src=on.program(text)))
+    assert doc["state"] == "SUCCEEDED", doc
+    assert on.log(doc["application_id"], "worker:0") == "met 1 2\n"
+
+
+def test_progress_and_tensorboard(on):
+    """Both are in the status, and in `tony list`, while the job runs."""
+    text = ("say(step=3, total=10)\n"
+            "if os.environ['TONY_TASK'].startswith('tensorboard'):\n"
+            "    import http.server\n"
+            "    http.server.HTTPServer(('', int(os.environ['TB_PORT'])), http.server.SimpleHTTPRequestHandler).serve_forever()\n"
+            "time.sleep(600)\n")
+    command = "exec /usr/bin/python3 main.py"
+    app = on.running(on.job({"worker": {"command": command}, "tensorboard": {"command": command}}, src=on.program(text)), 2)
+    doc = on.until(app, lambda doc: doc.get("tensorboard") and all(t["step"] == 3 for t in doc["tasks"] if t["role"] == "worker"), "both are known")
+    assert doc["tensorboard"].startswith("http"), doc
+    on.ok("stop", app)
