@@ -42,11 +42,12 @@ print("ends at", step, flush=True)
 class Job:
     """An elastic training whose gang restarts for each resize."""
 
-    def __init__(self, tony, name, **conf):
+    def __init__(self, tony, name, gpus=0, most=3, **conf):
         self.tony, self.stop = tony, tony.base / f"end-{name}"
         (tony.base / "train.py").write_text(textwrap.dedent(TRAINING))
         command = f"exec /usr/bin/python3 {shlex.quote(str(tony.base / 'train.py'))} {self.stop}"
-        role = {"instances": 1, "memory": "2500m", "vcores": 1, "command": command, "min-instances": 1, "max-instances": 3,
+        takes = {"gpus": gpus, "memory": "300m"} if gpus else {"memory": "2500m"}  # a node has room for one
+        role = {"instances": 1, **takes, "vcores": 1, "command": command, "min-instances": 1, "max-instances": most,
                 "restart": "on-failure", "max-restarts": 9}
         job = {"name": name, "cluster": "slurm", "framework": "pytorch", "roles": {"worker": role}, "conf": {"tony.slurm.nodes": 1, **conf}}
         (tony.base / f"{name}.yaml").write_text(json.dumps(job))
@@ -128,13 +129,14 @@ def kill_master(tony, job):
     wait_until(lambda: tony.status(job.id).get("epoch", 0) > epoch, "the next master answers", LIMIT_S)
 
 
-def exchange(tony, slurm, arbiter, on_step=lambda name, first, second: None):
+def exchange(tony, slurm, arbiter, on_step=lambda name, first, second: None, policy="drf", gpus=0):
     """A second job comes: the first one shrinks after a checkpoint and gives nodes back, and gets them again in the end."""
-    first = Job(tony, "first")
+    (tony.base / "tony-site.yaml").write_text(SITE.replace("drf", policy))
+    first = Job(tony, "first", gpus)
     arbiter.start()
     until(lambda: first.running() == 3, "the first job has all nodes", first)
     on_step("grown", first, None)
-    second = Job(tony, "second")
+    second = Job(tony, "second", gpus)
     both = (first, second)
     until(lambda: first.running() < 3, "the first job was asked to shrink", *both)
     on_step("asked", *both)
@@ -145,7 +147,7 @@ def exchange(tony, slurm, arbiter, on_step=lambda name, first, second: None):
     second.end()
     until(lambda: first.running() == 3, "the first job has all nodes again", first)
     words = wait_until(lambda: (w := " ".join(tony("why", first.id).stdout.split())) and "done" in w and w, "the resize is done", LIMIT_S)
-    assert "the arbiter of partition 'all', policy drf: it grows from" in words, words
+    assert f"the arbiter of partition 'all', policy {policy}: it grows from" in words, words
     first.end()
     assert first.first_steps()[0] == 0 and all(n > 0 for n in first.first_steps()[1:]) and len(first.first_steps()) >= 3, first.output()
     wait_until(lambda: not slurm.jobs(), "nothing is left in Slurm's queue", LIMIT_S)
@@ -153,8 +155,9 @@ def exchange(tony, slurm, arbiter, on_step=lambda name, first, second: None):
 
 
 @pytest.mark.slow
-def test_two_jobs_share_a_partition(tony, slurm, arbiter):
-    exchange(tony, slurm, arbiter)
+@pytest.mark.parametrize("policy, gpus", [("drf", 0), ("dorm", 0), ("drf", 2), ("dorm", 2)])
+def test_two_jobs_share_a_partition(tony, slurm, arbiter, policy, gpus):
+    exchange(tony, slurm, arbiter, policy=policy, gpus=gpus)
     arbiter.kill()
     assert "starts with 1  " in arbiter.said() and "1 -> 3  it grows" in arbiter.said() and "did not follow" not in arbiter.said(), arbiter.said()
 
