@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tasks write, while they write it: by way of the master. And the record of submitted jobs."""
 
+import os
+import pathlib
 import re
 
+import pytest
 from lib_cluster import wait_until
 from lib_tony import APP
 
@@ -73,3 +76,39 @@ def test_filters_of_the_list(tony):
     assert names("--since", "1h") == ["filter-2", "filter-1"] and names("--since", "1ms") == []
     assert names("--user", "nobody-of-that-name") == [] and names("--cluster", "yarn", "-n", "1") == ["filter-2"]
     assert names("--cluster", "local") == []
+
+
+# Writes 10, 11 and 12 lines after the files go-1 to go-3. Before the last ones it opens its log again, as a daemon does
+# when logrotate tells it to. (A text of the length of the truncated one is noticed when it becomes longer.)
+WRITER = """log=$(readlink /proc/$$/fd/1); n=0
+for turn in 1 2 3; do
+    while [ ! -e {base}/go-$turn ]; do sleep 0.1; done
+    if [ $turn = 3 ]; then exec >> "$log"; fi
+    for i in $(seq $((9 + turn))); do n=$((n + 1)); echo "line $n"; done
+done"""
+
+
+@pytest.mark.parametrize("how", ["create", "copytruncate"])
+def test_following_logs_that_are_rotated(tony, cluster, base, how):
+    """In the directory of the NodeManager, by a rename or by copytruncate. No line is lost, and none comes twice."""
+    app = tony.submit(tony.workers(WRITER.replace("{base}", str(base)), n=1))
+    with open(base / "out", "w") as out:
+        follower = tony.start("logs", app, "-f", "worker:0", "--stdout", stdout=out)
+        for turn, last in ((1, 10), (2, 21), (3, 33)):
+            (base / f"go-{turn}").touch()
+            wait_until(lambda: f"line {last}\n" in (base / "out").read_text(), f"turn {turn} is shown", 120)  # pylint: disable=cell-var-from-loop
+            if turn == 3:
+                break
+            if turn == 1:
+                log = next(p for p in pathlib.Path(cluster.dir, "nm").glob(f"*/logs/{app}/*/stdout") if "line 1" in p.read_text())
+            for old in sorted(log.parent.glob("stdout.?"), reverse=True):
+                old.rename(old.with_name(f"stdout.{int(old.name[-1]) + 1}"))
+            if how == "copytruncate":
+                (log.parent / "stdout.1").write_bytes(log.read_bytes())
+                os.truncate(log, 0)
+            else:
+                log.rename(log.parent / "stdout.1")
+                log.touch(0o640)
+        _, err = follower.communicate(timeout=300)
+    assert follower.returncode == 0, err
+    assert (base / "out").read_text().splitlines() == [f"line {n + 1}" for n in range(33)]
