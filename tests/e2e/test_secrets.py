@@ -7,10 +7,15 @@ import os
 import pathlib
 import stat
 import subprocess
+import sys
+import urllib.request
 
 import pytest
-from conftest import wait_until
+from conftest import ROOT, wait_until
 from lib_jobs import kill9, lab, make_lab  # noqa: F401
+
+sys.path.insert(0, str(ROOT / "tests"))
+from lib_prometheus import free_port  # noqa: E402
 
 ENV_VALUE, FILE_VALUE = "Zk3-from-a-variable-9041", "Zk3-from-a-file-5512"
 VALUES = (ENV_VALUE, FILE_VALUE)
@@ -63,8 +68,11 @@ def is_task(line):
     return "bash -c" in line or line.startswith("sleep")
 
 
-def test_they_reach_the_tasks_and_nothing_else(lab):
-    path = job(lab, f"while [ ! -e {lab.base}/go ]; do sleep 0.05; done", n=2)
+def test_they_reach_the_tasks_and_nothing_else(make_lab):
+    """Nor the pages, a command beside a task that does not print them, and the command that is called at the end."""
+    port = free_port()
+    lab = make_lab(site={"pool.page-port": port})
+    path = job(lab, f"while [ ! -e {lab.base}/go ]; do sleep 0.05; done", n=2, **{"on-end": f"(cat; env) > {lab.base}/told"})
     p = lab.start("run", path, env=SOURCES)
     app = wait_until(lambda: next((x.name for x in (lab.home / "jobs").glob("application_*")), None), "the job")
     wait_until(lambda: lab.n_running(app) == 2, "both run")
@@ -78,8 +86,13 @@ def test_they_reach_the_tasks_and_nothing_else(lab):
             assert name == "environ" and (is_task(line) or line.split()[0].endswith("/tony")), (name, line)
         outputs = [lab.run(*args, env=SOURCES) for args in (
             ("status", app), ("status", app, "--json"), ("tasks", app, "--json"), ("list", "--json"), ("why", app), ("logs", app),
-            ("pool", "status", "--json"), ("plan", path, "--json"), ("plan", path), ("metrics", app), ("doctor", "--json"))]
+            ("pool", "status", "--json"), ("plan", path, "--json"), ("plan", path), ("metrics", app), ("metrics", app, "--csv"), ("top", app), ("top",), ("events", app), ("doctor", "--json"),
+            ("exec", app, "worker:1", "--", "ps", "-ef"))]
         assert not [r.args for r in outputs if holds(r.stdout) or holds(r.stderr)]
+        assert outputs[-1].returncode == 0 and "sleep" in outputs[-1].stdout
+        for page in ("", "metrics"):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}", timeout=60) as r:
+                assert not holds(r.read())
 
     look()
     kill9(lab.one("master", app))
@@ -91,6 +104,8 @@ def test_they_reach_the_tasks_and_nothing_else(lab):
     assert not holds(out) and not holds(err)
     lab.in_history(app)
     assert not files_with_a_secret(lab.home, lab.base / "run")
+    told = wait_until(lambda: (lab.base / "told").exists() and (lab.base / "told").read_text(), "the command at the end has run")
+    assert app in told and not holds(told)
     lab.settled()
 
 
