@@ -24,9 +24,8 @@ static int not_answered(const struct slurm_answer *a, const char *command, const
 /* One job number, all states: without -t all, squeue shows nothing for a job that has ended. */
 int slurm_ask(const char *number, struct slurm_state *out, struct err *e)
 {
-    const char *const argv[] = {
-        "squeue", "-h", "-t", "all", "-j", number, "-o", "%T|%r|%i", NULL
-    };
+    const char *const argv[] = { "squeue",           "-h", "-t", "all", "-j", number, "-o",
+                                 SLURM_STATE_FIELDS, NULL };
     struct slurm_answer a;
     *out = (struct slurm_state){ 0 };
     int rc = slurm_run(argv, NULL, SQUEUE_MS, &a, e);
@@ -58,6 +57,21 @@ int slurm_ask_job(const char *number, int limit_ms, struct slurm_job *out, struc
     else if (rc == 0 && slurm_parse_job(buf_span(&a.out), out) < 0)
         rc = err_set(e, EBADMSG, "the answer of 'scontrol show job %s' has no state of the job",
                      number);
+    slurm_answer_done(&a);
+    return rc;
+}
+
+int slurm_put_back(const char *number, int limit_ms, struct err *e)
+{
+    const char *const argv[] = { "scontrol", "requeue", number, NULL };
+    struct slurm_answer a;
+    int rc = slurm_run(argv, NULL, limit_ms, &a, e);
+    if (rc == 0 && a.status != 0) {
+        AUTO(free_p) char *words = slurm_words(&a);
+        rc = err_set(e, slurm_is_trouble(words ? words : "") ? EAGAIN : EPERM,
+                     "Slurm does not put the job back into its queue: %s",
+                     words && *words ? words : "scontrol failed");
+    }
     slurm_answer_done(&a);
     return rc;
 }

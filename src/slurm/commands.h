@@ -94,9 +94,11 @@ struct slurm_state { /* what squeue says */
     char state[24];  /* "PENDING"; "" = Slurm does not know the job (any more) */
     char reason[80];
     bool components; /* it is a heterogeneous job */
+    bool headless;   /* it runs, but has lost the node of its batch script */
     bool torn;       /* a component has ended, and the first one waits for ever; state: NODE_FAIL */
 };
-/* Read the output of squeue -h -o "%T|%r|%i". */
+/* Read the output of squeue -h -o SLURM_STATE_FIELDS. */
+#define SLURM_STATE_FIELDS "%T|%r|%i|%B|%N"
 void slurm_parse_state(struct span text, struct slurm_state *out);
 bool slurm_state_is_over(const char *state); /* "" is over */
 /* Why it waits, in words. never: it can never start. The caller frees it; NULL = no memory. */
@@ -112,6 +114,7 @@ struct slurm_job { /* what scontrol show job says */
     int64_t preempt_s; /* since when Slurm wants its nodes for another job; 0 = it does not */
     uint32_t restarts; /* how often it was put back into the queue */
     bool requeue;      /* it was submitted with --requeue */
+    uint32_t killed;   /* this signal has killed its batch script; 0 = none has */
 };
 /* Read the output of scontrol show job -o. -EBADMSG: it names no state. */
 int slurm_parse_job(struct span text, struct slurm_job *out);
@@ -132,5 +135,9 @@ enum slurm_meaning slurm_meaning_of(const struct slurm_job *j, uint32_t run);
 int slurm_ask(const char *number, struct slurm_state *out, struct err *e);
 /* Ask scontrol for a job, for at most limit_ms. 0 or -errno; -ESRCH: Slurm does not know it. */
 int slurm_ask_job(const char *number, int limit_ms, struct slurm_job *out, struct err *e);
+
+/* Put a job back into the queue, in at most limit_ms. 0; -EPERM: Slurm refuses that; another
+ * -errno: Slurm does not answer. */
+int slurm_put_back(const char *number, int limit_ms, struct err *e);
 
 #endif

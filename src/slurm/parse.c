@@ -140,16 +140,31 @@ void slurm_copy(struct span from, char *to, size_t size)
     str_mask_controls(to);
 }
 
-static bool read_state(struct span line, struct slurm_state *out)
+/* host: the node of the batch script; nodes: those that the job has, in Slurm's short form. */
+static bool has_lost(struct span host, struct span nodes)
 {
-    struct span state = { 0 }, reason = { 0 };
+    struct strv names = { 0 };
+    bool lost = host.len && nodes.len && slurm_expand_nodes(nodes, &names) == 0 && names.n > 0;
+    for (size_t i = 0; i < names.n && lost; i++)
+        lost = !span_eqs(host, names.v[i]);
+    strv_done(&names);
+    return lost;
+}
+
+/* out_first: it is no component, or the first one. */
+static bool read_state(struct span line, struct slurm_state *out, bool *out_first)
+{
+    struct span f[4] = { { 0 } }; /* state, reason, number, node of the batch script */
     *out = (struct slurm_state){ 0 };
-    if (!line.len || !span_split(&line, '|', &state))
+    for (size_t i = 0; i < ARRAY_LEN(f) && line.len; i++)
+        (void)span_split(&line, '|', &f[i]);
+    if (!f[0].len)
         return false;
-    (void)span_split(&line, '|', &reason);
-    slurm_copy(span_trim(state), out->state, sizeof out->state);
-    slurm_copy(span_trim(reason), out->reason, sizeof out->reason);
-    out->components = line.len > 0 && memchr(line.p, '+', line.len);
+    slurm_copy(span_trim(f[0]), out->state, sizeof out->state);
+    slurm_copy(span_trim(f[1]), out->reason, sizeof out->reason);
+    out->components = f[2].len > 0 && memchr(f[2].p, '+', f[2].len);
+    *out_first = !out->components || (f[2].len > 1 && memcmp(f[2].p + f[2].len - 2, "+0", 2) == 0);
+    out->headless = str_eq(out->state, "RUNNING") && has_lost(span_trim(f[3]), span_trim(line));
     return true;
 }
 
@@ -170,10 +185,9 @@ void slurm_parse_state(struct span text, struct slurm_state *out)
     bool torn = false;
     while (text.len && span_split(&text, '\n', &line)) {
         struct slurm_state next;
-        if (!read_state(line, &next))
+        bool first;
+        if (!read_state(line, &next, &first))
             continue;
-        bool first =
-            !next.components || (line.len > 1 && memcmp(line.p + line.len - 2, "+0", 2) == 0);
         if (first && !all[0].state[0])
             all[0] = next;
         else if (!all[1].state[0] || slurm_state_is_over(next.state))
@@ -229,6 +243,21 @@ static int64_t read_time(struct span text)
     return t > 0 ? (int64_t)t : 0;
 }
 
+/* exit_code: "0:9". A job that was cancelled, or whose time is over, has such a code, too. But then
+ * the reason is another one. */
+static uint32_t read_killed(const struct slurm_state *is, struct span exit_code)
+{
+    struct span code;
+    int64_t n = 0;
+    bool failed = str_eq(is->state, "FAILED") || str_eq(is->state, "COMPLETING");
+    bool script = str_eq(is->reason, "JobLaunchFailure") || str_eq(is->reason, "NonZeroExitCode") ||
+                  str_starts(is->reason, "RaisedSignal");
+    if (!failed || !script || !exit_code.len || !span_split(&exit_code, ':', &code) ||
+        !span_eqs(code, "0") || str_i64(exit_code, 1, 64, "ExitCode", &n, NULL) < 0)
+        return 0;
+    return (uint32_t)n;
+}
+
 /* The fields are separated by spaces. Values of later fields may contain spaces, so the first
  * field of a name counts. */
 static int read_job(struct span line, struct slurm_job *out)
@@ -238,7 +267,8 @@ static int read_job(struct span line, struct slurm_job *out)
         const char *name;
         struct span value;
     } fields[] = { { "JobState", { 0 } }, { "Reason", { 0 } },   { "EndTime", { 0 } },
-                   { "Requeue", { 0 } },  { "Restarts", { 0 } }, { "PreemptTime", { 0 } } };
+                   { "Requeue", { 0 } },  { "Restarts", { 0 } }, { "PreemptTime", { 0 } },
+                   { "ExitCode", { 0 } } };
     *out = (struct slurm_job){ 0 };
     while (line.len && span_split(&line, ' ', &word)) {
         struct span name;
@@ -256,6 +286,7 @@ static int read_job(struct span line, struct slurm_job *out)
     if (fields[4].value.len && str_i64(fields[4].value, 0, INT32_MAX, "Restarts", &n, NULL) == 0)
         out->restarts = (uint32_t)n;
     out->preempt_s = read_time(fields[5].value);
+    out->killed = read_killed(&out->is, fields[6].value);
     return out->is.state[0] ? 0 : -EBADMSG;
 }
 

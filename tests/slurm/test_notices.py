@@ -154,21 +154,54 @@ def test_slurmd_may_be_stopped_and_started(tony, slurm):
     tony("stop", app)
 
 
-@pytest.mark.slow
-def test_the_first_node_loses_its_power(tony, slurm):
-    """
-    Because of --no-kill, Slurm lets the job run on without its first node. A requeue puts it back, and the next run
-    continues it on other nodes.
-    """
-    app = tony("submit", training(tony, 60, **{"tony.task.master-away-limit": 2000})).stdout.strip()
-    tony.await_running(app, 2)
+def lose_the_first_node(tony, slurm, **conf):
+    """A training whose first node loses its power: the id of the job, and its number in Slurm."""
+    app = tony("submit", training(tony, 200, **{"tony.task.master-away-limit": 2000, **conf})).stdout.strip()
+    await_training(tony, app)
     number = tony.number(app)
     slurm.power_off(slurm.job(number, "%B"))
-    wait_until(lambda: "down*" in slurm.states(), "slurmctld misses the node", limit=120)
-    assert slurm.run("scontrol", "requeue", number, user=tony.user).returncode == 0
-    begin_again(slurm, number, limit=120)
+    return app, number
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("who", ["status", "wait"])
+def test_the_first_node_loses_its_power(tony, slurm, who):
+    """
+    Because of --no-kill, Slurm lets the job run on without its first node. A client that asks about the job puts it back
+    into the queue, and the next run continues it on other nodes.
+    """
+    app, number = lose_the_first_node(tony, slurm)
+    client = tony.start("wait", app) if who == "wait" else None
+    wait_until(lambda: (client or tony.status(app)) and slurm.job(number) == "PENDING", "the job is back in the queue", limit=180, pause=0.5)
+    begin_again(slurm, number)
     wait_until(lambda: tony.status(app)["state"] == "SUCCEEDED", "the job succeeds", limit=120)
     assert tony.status(app)["epoch"] == 2
+    assert not client or client.wait(60) == 0
+
+
+@pytest.mark.slow
+def test_the_first_node_of_a_job_that_may_not_run_again(tony, slurm):
+    app, _ = lose_the_first_node(tony, slurm, **{"tony.slurm.requeue": "false"})
+    wait_until(lambda: not tony.status(app)["live"], "the job is over", limit=180, pause=0.5)
+    doc = tony.status(app)
+    assert doc["state"] == "FAILED" and "first node of the job is lost" in str(doc), doc
+    wait_until(lambda: not slurm.jobs(), "nothing is left in Slurm's queue")
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_task_that_handles_term_at_a_requeue(tony, slurm, code):
+    """It ends at once, with a code of its own. That is no end of the task: it runs again, without a charge to its budget."""
+    command = f"trap 'exit {code}' TERM; [ -e {tony.base}/go ] && exit 0; echo begins; sleep 600 & wait"
+    app = tony.submit(command, instances=6, conf={"tony.slurm.nodes": 2})
+    tony.await_running(app, 6)
+    for i in range(6):
+        wait_until(lambda: "begins" in tony("logs", app, f"worker:{i}", "--stdout").stdout, "the task handles TERM")
+    number = tony.number(app)
+    assert slurm.run("scontrol", "requeue", number, user=tony.user).returncode == 0
+    (tony.base / "go").touch()
+    begin_again(slurm, number)
+    wait_until(lambda: tony.status(app)["state"] == "SUCCEEDED", "the job succeeds", limit=60)
+    assert [t["attempt"] for t in tony.status(app)["tasks"]] == [2] * 6, tony.logs()
 
 
 def high_job(slurm, user):

@@ -194,6 +194,25 @@ static void states_of_squeue(void **state)
     assert_string_equal(s.state, "RUNNING");
     slurm_parse_state(span_of("PENDING|None|12\n"), &s);
     assert_false(s.components);
+    static const struct {
+        const char *line;
+        bool headless;
+    } heads[] = {
+        { "RUNNING|None|12|n2|n[1-3]\n", false },
+        { "RUNNING|None|12|n2|n2\n", false },
+        { "RUNNING|None|12|n4|n[1-3]\n", true },
+        { "RUNNING|None|12|n1|n[2-3,10]\n", true },
+        { "PENDING|Resources|12|n/a|\n", false },
+        { "RUNNING|None|12||n[1-2]\n", false },
+        { "RUNNING|None|12|n1|\n", false },
+        { "COMPLETING|None|12|n1|n2\n", false },
+        { "RUNNING|None|12+1|n1|n[2-3]\nRUNNING|None|12+0|n1|n1\n", false },
+        { "RUNNING|None|12+1|n4|n4\nRUNNING|None|12+0|n1|n[2-3]\n", true },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(heads); i++) {
+        slurm_parse_state(span_of(heads[i].line), &s);
+        assert_int_equal(s.headless, heads[i].headless);
+    }
     slurm_parse_state(span_of(""), &s);
     assert_string_equal(s.state, "");
     assert_true(slurm_state_is_over(s.state));
@@ -232,6 +251,35 @@ static void jobs_of_scontrol(void **state)
     assert_true(j.preempt_s > 0 && j.end_s - j.preempt_s == 24 * 3600);
     assert_int_equal(slurm_parse_job(span_of("slurm_load_jobs error"), &j), -EBADMSG);
     assert_int_equal(slurm_parse_job(span_of(""), &j), -EBADMSG);
+}
+
+/* A batch script that a signal has killed is told from a job that was cancelled. */
+static void a_killed_batch_script(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line;
+        uint32_t killed;
+    } cases[] = {
+        { "JobState=COMPLETING Reason=JobLaunchFailure ExitCode=0:9", 9 },
+        { "JobState=FAILED Reason=JobLaunchFailure ExitCode=0:9", 9 },
+        { "JobState=FAILED Reason=RaisedSignal:9(Killed) ExitCode=0:9", 9 },
+        { "JobState=FAILED Reason=NonZeroExitCode ExitCode=1:0", 0 },
+        { "JobState=CANCELLED Reason=None ExitCode=0:15", 0 },
+        { "JobState=COMPLETING Reason=None ExitCode=0:15", 0 },
+        { "JobState=TIMEOUT Reason=TimeLimit ExitCode=0:9", 0 },
+        { "JobState=COMPLETING Reason=TimeLimit ExitCode=0:9", 0 },
+        { "JobState=OUT_OF_MEMORY Reason=OutOfMemory ExitCode=0:125", 0 },
+        { "JobState=PENDING Reason=JobLaunchFailure ExitCode=0:9", 0 },
+        { "JobState=FAILED Reason=JobLaunchFailure ExitCode=0:", 0 },
+        { "JobState=FAILED Reason=JobLaunchFailure ExitCode=0:x", 0 },
+        { "JobState=FAILED Reason=JobLaunchFailure", 0 },
+    };
+    struct slurm_job j;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        assert_int_equal(slurm_parse_job(span_of(cases[i].line), &j), 0);
+        assert_int_equal(j.killed, cases[i].killed);
+    }
 }
 
 static void what_an_answer_means(void **state)
@@ -508,8 +556,8 @@ static void the_further_script(void **state)
                                        "#SBATCH --account=a\n",
                                        "#SBATCH --output=/h/jobs/application_1_0001/further.log\n",
                                        "--node \"$number\"" };
-    static const char *const lacks[] = { "#SBATCH --nodes", "--signal", "#SBATCH --nodelist", "--exclude",
-                                         "--head" };
+    static const char *const lacks[] = { "#SBATCH --nodes", "--signal", "#SBATCH --nodelist",
+                                         "--exclude", "--head" };
     struct conf *c = conf_new();
     struct err e = { 0 };
     const struct slurm_size size = { .n = 1, .v = { { 2, 1000, 4, 1, 100 } } };
@@ -560,6 +608,7 @@ int main(void)
         cmocka_unit_test(numbers_of_sbatch),
         cmocka_unit_test(states_of_squeue),
         cmocka_unit_test(jobs_of_scontrol),
+        cmocka_unit_test(a_killed_batch_script),
         cmocka_unit_test(what_an_answer_means),
         cmocka_unit_test(a_command_and_its_limit),
         cmocka_unit_test(sizes),

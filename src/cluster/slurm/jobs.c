@@ -20,6 +20,7 @@ enum {
     SQUEUE_MS = 20000,
     FILE_MAX = 64 << 10,
     CONNECT_MS = 2000,
+    KILLED_MAX = 3, /* a job is put back so often after the kill of its batch script */
 };
 
 /* ---- files ---- */
@@ -131,6 +132,45 @@ static void cancel(const char *dir)
         (void)slurm_run(argv, NULL, SQUEUE_MS, &a, &unread); /* the user sees it in squeue, then */
         slurm_answer_done(&a);
     }
+}
+
+/* The number of the run: 0 = the first one, -1 = not known. */
+static int64_t run_of(const char *dir)
+{
+    AUTO(free_p) char *path = fs_join(dir, "run");
+    AUTO(buf_done) struct buf text = { .max = 100 };
+    int64_t n = -1;
+    if (!path || fs_read(AT_FDCWD, path, &text, NULL) < 0 ||
+        str_i64(span_trim(buf_span(&text)), 0, INT32_MAX, "run", &n, NULL) < 0)
+        return -1;
+    return n;
+}
+
+/* A signal has killed the batch script, and the master could not put the job back. */
+static bool was_killed(const char *dir, const struct slurm_state *s)
+{
+    int64_t run = run_of(dir);
+    return str_eq(s->state, "FAILED") && !was_not_seen(dir, s) && !slurm_has_left(dir) &&
+           (str_eq(s->reason, "JobLaunchFailure") || str_starts(s->reason, "RaisedSignal")) &&
+           run >= 0 && run < KILLED_MAX;
+}
+
+int slurm_ask_alive(const char *dir, const char *number, struct slurm_state *out, struct err *e)
+{
+    struct err why = { 0 };
+    int rc = slurm_ask(number, out, e);
+    if (rc < 0 || (!out->headless && !was_killed(dir, out)))
+        return rc;
+    rc = slurm_put_back(number, SQUEUE_MS, &why);
+    if (rc == 0) {
+        (void)str_copy(out->state, sizeof out->state, "PENDING");
+        (void)str_copy(out->reason, sizeof out->reason, "BeginTime");
+    } else if (rc == -EPERM && out->headless) { /* tony.slurm.requeue: false */
+        cancel(dir);
+        (void)str_copy(out->state, sizeof out->state, "NODE_FAIL");
+        (void)str_copy(out->reason, sizeof out->reason, "the first node of the job is lost");
+    }
+    return rc == 0 || rc == -EPERM ? 0 : err_set(e, why.num, "%s", why.msg);
 }
 
 int slurm_settle(struct cluster_host *h, const char *id, const struct slurm_state *s, struct err *e)
@@ -249,7 +289,7 @@ static void from_squeue(const char *dir, struct cluster_report *out, struct slur
         (void)str_copy(out->state, sizeof out->state, "NEW");
         return;
     }
-    if (rc < 0 || slurm_ask(number, s, e) < 0) {
+    if (rc < 0 || slurm_ask_alive(dir, number, s, e) < 0) {
         out->phase = out->at.host ? CLUSTER_RUNNING : CLUSTER_UNKNOWN;
         return;
     }

@@ -110,6 +110,10 @@ int slurm_exit_code(const char *state);
 bool slurm_has_left(const char *dir);
 /* Fill r->at from master.json. false: no master has started yet. */
 bool slurm_master(const char *dir, struct cluster_master *out);
+/* Ask squeue for the job of this directory. If it has lost its first node, or if a signal has
+ * killed its batch script, put it back into the queue: no process of the job may be left that
+ * could. 0 or -errno: Slurm does not answer. Any thread. */
+int slurm_ask_alive(const char *dir, const char *number, struct slurm_state *out, struct err *e);
 /* The job has ended in Slurm without a verdict: write one, and move the job to the history. */
 int slurm_settle(struct cluster_host *h, const char *id, const struct slurm_state *s,
                  struct err *e);

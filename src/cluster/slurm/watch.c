@@ -29,8 +29,9 @@ enum {
 /* What the thread uses. It belongs to the thread while `busy` of the watch is set. */
 struct question {
     struct cluster_watch *w; /* NULL: the watch has ended meanwhile */
-    char *dir;               /* find the number of the job in this directory; NULL = it is known */
+    char *dir;               /* of the job */
     char number[32];
+    bool find;   /* find the number of the job, which is not known yet */
     bool cancel; /* run scancel, not squeue */
     struct slurm_state state;
     struct err e;
@@ -103,10 +104,10 @@ static bool tell_verdict(struct cluster_watch *w)
 static int on_thread(void *arg)
 {
     struct question *q = arg;
-    if (q->dir)
+    if (q->find)
         return slurm_find_number(q->dir, q->number, &q->e);
     if (!q->cancel)
-        return slurm_ask(q->number, &q->state, &q->e);
+        return slurm_ask_alive(q->dir, q->number, &q->state, &q->e);
     const char *const argv[] = { "scancel", q->number, NULL };
     struct slurm_answer a;
     int rc = slurm_run(argv, NULL, SCANCEL_MS, &a, &q->e);
@@ -146,7 +147,7 @@ static void on_answer(struct cluster_watch *w, const struct question *q)
 {
     w->silent = false;
     w->silent_since = 0;
-    if (q->dir) { /* with a number, the next look asks for the state */
+    if (q->find) { /* with a number, the next look asks for the state */
         w->ask_at_ms = q->number[0] ? clock_mono_ms() : w->ask_at_ms;
         if (!q->number[0])
             on_none(w);
@@ -193,16 +194,14 @@ static void on_done(void *arg, int rc)
 static void ask(struct cluster_watch *w, const char *number, bool cancel)
 {
     struct question *q = calloc(1, sizeof *q);
-    if (q && !number[0])
-        q->dir = str_dup(w->dir);
-    if (!q || (!number[0] && !q->dir)) {
-        free(q);
+    if (!q)
         return; /* tried again with the next look */
-    }
     q->w = w;
     q->cancel = cancel;
+    q->find = !number[0];
     (void)str_copy(q->number, sizeof q->number, number);
-    if (loop_work(w->h->loop, on_thread, on_done, q) == 0) {
+    q->dir = str_dup(w->dir);
+    if (q->dir && loop_work(w->h->loop, on_thread, on_done, q) == 0) {
         w->q = q;
         return;
     }

@@ -555,16 +555,17 @@ static void on_hello(struct conn *c, const Tony__Frame *f, void *arg)
     struct node *n = NULL;
     struct further *further = NULL;
     bool stale = m && m->run != s->run; /* its node was cut off when Slurm started the job again */
-    if (m && job_key_keeper_of(conn_identity(c), &proved) && proved == m->index) {
-        if (m->index >= s->n_nodes && !stale && !(further = further_of_node(s, m->index))) {
+    bool proves = m && job_key_keeper_of(conn_identity(c), &proved) && proved == m->index;
+    if (proves && stale)
+        log_event(LOG_WARN, "node.of_earlier_run", f_str("node", m->node), f_int("run", m->run));
+    if (proves && !stale) {
+        if (m->index >= s->n_nodes && !(further = further_of_node(s, m->index))) {
             send_away(s, c, m->node);
             return;
         }
         n = node_get(s, m->index);
     }
-    if (n && stale)
-        log_event(LOG_WARN, "node.of_earlier_run", f_str("node", m->node), f_int("run", m->run));
-    char *name = n && !stale ? str_dup(m->node) : NULL;
+    char *name = n ? str_dup(m->node) : NULL;
     if (!name || s->finishing) {
         free(name);
         conn_close(c);

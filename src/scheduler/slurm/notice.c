@@ -18,6 +18,10 @@
  *   checkpoint and the job ends (SE_ENDING).
  * - A step of the keepers was cancelled, although the job of Slurm runs on: the job of tony stops.
  *   In this case, and when all steps have ended, the batch script writes the file `step_ended`.
+ * - A signal has killed the batch script, so Slurm ends this run as failed. The master puts the job
+ *   back into the queue.
+ *
+ * If slurmctld does not answer, the master asks it again.
  */
 #include <errno.h>
 #include <signal.h>
@@ -42,6 +46,11 @@ enum {
     MARGIN_MS = 10000,   /* between the end of the tasks and that of Slurm */
     RECHECK_MS = 60000,  /* after the announced end: does the job still run? */
     STEP_END_MS = 60000, /* if TERM to a keeper ends its step, the keeper exits within this time */
+    AGAIN_MS = 1000,     /* after an answer that did not come: until the next question */
+    SILENT_MS = 600000,  /* when slurmctld has not answered for this time, ask no more */
+    /* A batch script that is killed again and again is not started again for ever. */
+    KILLED_MAX = 3,
+    LONG_RUN_MS = 600000, /* a run that has lasted for this time does not count for KILLED_MAX */
 };
 
 enum ask_why { WHY_SIGNAL = 1, WHY_STEP = 2, WHY_TIME = 4, WHY_FATE = 8, WHY_REQUEUE = 16 };
@@ -52,7 +61,9 @@ struct slurm_question {
     struct slurm *s; /* NULL: the back-end was closed meanwhile */
     unsigned why;
     char number[32];
+    bool may_requeue; /* put the job back into the queue if its batch script was killed */
     struct slurm_job job;
+    bool requeued;
     struct err e;
 };
 
@@ -173,25 +184,31 @@ static void on_timer(void *arg)
 
 /* ---- answers ---- */
 
+static const char *why_it_ended(const struct slurm_job *j)
+{
+    if (str_eq(j->is.reason, "TimeLimit") || str_eq(j->is.state, "TIMEOUT"))
+        return "the time limit of its job in Slurm was over";
+    if (j->killed)
+        return "Slurm has ended the job, since a signal has killed its batch script";
+    return "Slurm has ended the job: it was cancelled, or its nodes were needed for another job";
+}
+
 static void answer_fate(struct slurm *s, enum slurm_meaning meaning, const struct slurm_job *j)
 {
     void (*done)(bool, const char *, const char *, void *) = TAKE(s->fate_done);
     if (!done)
         return;
-    if (meaning == SLURM_REQUEUES) {
+    if (meaning == SLURM_REQUEUES)
         done(false, NULL, "Slurm has put the job back into its queue", s->cfg.arg);
-        return;
-    }
-    if (meaning != SLURM_ENDS) { /* not known, or a signal by hand: no verdict without a reason */
+    else if (meaning == SLURM_ENDS)
+        done(true, NULL, why_it_ended(j), s->cfg.arg);
+    else if (s->notice.step_over)
+        done(true, NULL,
+             "a step of tony's keepers has ended: it was cancelled in Slurm, or the keepers could "
+             "not work; nodes/*.log in the job's directory may say more",
+             s->cfg.arg);
+    else /* not known, or a signal by hand: no verdict without a reason */
         done(false, NULL, NULL, s->cfg.arg);
-        return;
-    }
-    bool limit = str_eq(j->is.reason, "TimeLimit") || str_eq(j->is.state, "TIMEOUT");
-    done(true, NULL,
-         limit ? "the time limit of its job in Slurm was over"
-               : "Slurm has ended the job: it was cancelled, or its nodes were needed for another "
-                 "job",
-         s->cfg.arg);
 }
 
 static void on_answer(struct slurm *s, unsigned why, enum slurm_meaning meaning,
@@ -228,18 +245,48 @@ static void on_answer(struct slurm *s, unsigned why, enum slurm_meaning meaning,
 static int on_thread(void *arg)
 {
     struct slurm_question *q = arg;
-    if (!(q->why & WHY_REQUEUE))
-        return slurm_ask_job(q->number, q->why & WHY_FATE ? FATE_MS : ASK_MS, &q->job, &q->e);
-    const char *const argv[] = { "scontrol", "requeue", q->number, NULL };
-    struct slurm_answer a;
-    int rc = slurm_run(argv, NULL, ASK_MS, &a, &q->e);
-    if (rc == 0 && a.status != 0) {
-        AUTO(free_p) char *words = slurm_words(&a);
-        rc = err_set(&q->e, EIO, "Slurm does not put the job back into its queue: %s",
-                     words && *words ? words : "scontrol failed");
-    }
-    slurm_answer_done(&a);
+    if (q->why & WHY_REQUEUE)
+        return slurm_put_back(q->number, ASK_MS, &q->e);
+    int rc = slurm_ask_job(q->number, q->why & WHY_FATE ? FATE_MS : ASK_MS, &q->job, &q->e);
+    if (rc == 0 && q->job.killed && q->may_requeue)
+        q->requeued = slurm_put_back(q->number, FATE_MS, &q->e) == 0;
     return rc;
+}
+
+static enum slurm_meaning meaning_of(const struct slurm *s, const struct slurm_question *q, int rc)
+{
+    if (rc < 0)
+        return SLURM_UNKNOWN;
+    return q->requeued ? SLURM_REQUEUES : slurm_meaning_of(&q->job, s->run);
+}
+
+/* slurmctld does not answer. Ask again for what the job must know, and return those reasons. After
+ * SIGTERM there is no time for that: the next run of the job, or a client, finds out. */
+static unsigned ask_again(struct slurm *s, unsigned why, int rc)
+{
+    struct notice *n = &s->notice;
+    int64_t now = clock_mono_ms();
+    if (rc == 0 || rc == -ESRCH || rc == -ENOENT || rc == -EPERM) {
+        n->silent_since_ms = 0;
+        return 0;
+    }
+    if (!n->silent_since_ms)
+        n->silent_since_ms = now;
+    why &= WHY_SIGNAL | WHY_STEP | WHY_REQUEUE | (n->step_over ? WHY_FATE : 0u);
+    if (!why || now - n->silent_since_ms >= SILENT_MS)
+        return 0;
+    n->silent_why |= why;
+    loop_timer_set(n->again, now + AGAIN_MS);
+    return why;
+}
+
+static void on_again(void *arg)
+{
+    struct slurm *s = arg;
+    unsigned why = s->notice.silent_why;
+    s->notice.silent_why = 0;
+    if (!s->finishing)
+        ask(s, why);
 }
 
 static void on_done(void *arg, int rc)
@@ -252,9 +299,13 @@ static void on_done(void *arg, int rc)
         s->notice.ask_again = 0;
         if (rc < 0)
             log_err(LOG_WARN, "slurm.silent", &q->e);
+        else if (q->requeued)
+            log_event(LOG_WARN, "slurm.script_killed", f_int("signal", q->job.killed));
+        else if (q->e.num)
+            log_err(LOG_WARN, "slurm.not_requeued", &q->e);
+        unsigned open = ask_again(s, q->why, rc);
         if (!(q->why & WHY_REQUEUE))
-            on_answer(s, q->why, rc < 0 ? SLURM_UNKNOWN : slurm_meaning_of(&q->job, s->run),
-                      &q->job);
+            on_answer(s, q->why & ~open, meaning_of(s, q, rc), &q->job);
         if (again)
             ask(s, again);
     }
@@ -275,6 +326,7 @@ static void ask(struct slurm *s, unsigned why)
         return free(q);
     q->s = s;
     q->why = why;
+    q->may_requeue = s->run < KILLED_MAX || clock_mono_ms() - s->opened_ms >= (int64_t)LONG_RUN_MS;
     (void)str_copy(q->number, sizeof q->number, number);
     if (loop_work(s->cfg.loop, on_thread, on_done, q) < 0)
         free(q);
@@ -303,15 +355,18 @@ void notice_of_node(struct slurm *s, const struct node *n, uint32_t signal)
 /* Does Slurm end the keepers? Then their nodes are not lost. */
 bool notice_explains_lost_nodes(const struct slurm *s)
 {
+    unsigned open = s->notice.silent_why | s->notice.ask_again;
+    if (s->notice.q)
+        open |= s->notice.q->why;
     return s->notice.leaving || s->notice.step_ends_ms || s->fate_done ||
-           (s->notice.q && (s->notice.q->why & (WHY_STEP | WHY_FATE)));
+           (open & (WHY_STEP | WHY_FATE));
 }
 
 void notice_tick(struct slurm *s, int64_t now_ms)
 {
     if (s->notice.step_ends_ms && now_ms >= s->notice.step_ends_ms)
         s->notice.step_ends_ms = 0; /* TERM was not the end */
-    if (s->notice.leaving || s->fate_done || s->notice.q)
+    if (s->notice.leaving || s->fate_done || s->notice.q || s->notice.silent_why)
         return; /* the reason is known, or slurmctld will tell it: a preemption ends the steps, too
                  */
     AUTO(free_p) char *path = fs_join(s->cfg.job_dir, "step_ended");
@@ -323,31 +378,12 @@ void notice_tick(struct slurm *s, int64_t now_ms)
 
 /* ---- after SIGTERM to the master: does the job end, or only this run? ---- */
 
-static void on_step_over(void *arg)
-{
-    struct slurm *s = arg;
-    void (*done)(bool, const char *, const char *, void *) = TAKE(s->fate_done);
-    if (done)
-        done(true, NULL,
-             "a step of tony's keepers has ended: it was cancelled in Slurm, or the keepers could "
-             "not work; nodes/*.log in the job's directory may say more",
-             s->cfg.arg);
-}
-
 int notice_fate(struct slurm *s,
                 void (*done)(bool over, const char *who, const char *text, void *arg))
 {
     s->fate_done = done;
-    if (!s->notice.step_over) {
-        ask(s, WHY_FATE);
-        return s->notice.q ? 0 : -ENOMEM;
-    }
-    if (!s->fate)
-        s->fate = loop_timer_new(s->cfg.loop, on_step_over, s);
-    if (!s->fate)
-        return -ENOMEM;
-    loop_timer_set(s->fate, clock_mono_ms());
-    return 0;
+    ask(s, WHY_FATE);
+    return s->notice.q ? 0 : -ENOMEM;
 }
 
 /* ---- open and close ---- */
@@ -355,9 +391,10 @@ int notice_fate(struct slurm *s,
 int notice_open(struct slurm *s, struct err *e)
 {
     s->notice.timer = loop_timer_new(s->cfg.loop, on_timer, s);
+    s->notice.again = loop_timer_new(s->cfg.loop, on_again, s);
     s->notice.usr1 = loop_signal_new(s->cfg.loop, SIGUSR1, on_usr1, s);
-    return s->notice.timer && s->notice.usr1 ? 0
-                                             : err_set(e, ENOMEM, "no memory to start the master");
+    bool all = s->notice.timer && s->notice.again && s->notice.usr1;
+    return all ? 0 : err_set(e, ENOMEM, "no memory to start the master");
 }
 
 void notice_close(struct slurm *s)
@@ -365,5 +402,6 @@ void notice_close(struct slurm *s)
     if (s->notice.q)
         s->notice.q->s = NULL;
     loop_timer_free(s->notice.timer);
+    loop_timer_free(s->notice.again);
     loop_signal_free(s->notice.usr1);
 }

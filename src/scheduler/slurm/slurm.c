@@ -323,7 +323,6 @@ static void slurm_close(struct sched *sched)
     loop_timer_free(s->turn);
     loop_timer_free(s->tick);
     loop_timer_free(s->finish);
-    loop_timer_free(s->fate);
     for (size_t i = 0; i < s->holds.n; i++)
         free(s->holds.v[i].id);
     vec_done(&s->holds);
@@ -371,6 +370,7 @@ static int slurm_open(const struct sched_config *cfg, struct sched **out, struct
         job_spec_demand(cfg->spec, &demand);
     s->ops = &sched_slurm;
     s->cfg = *cfg;
+    s->opened_ms = now;
     s->n_nodes = MAX(number_of("SLURM_JOB_NUM_NODES", 1), 1u);
     s->run = number_of("SLURM_RESTART_COUNT", 0);
     s->refused_slot = SCHED_NO_SLOT;

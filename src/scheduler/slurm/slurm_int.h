@@ -96,6 +96,9 @@ struct notice {
     int64_t limit_ms;
     int64_t step_ends_ms; /* the step of the keepers was cancelled; its end by this time. 0 = no */
     bool step_over;
+    struct loop_timer *again; /* ask for silent_why again, since slurmctld did not answer */
+    unsigned silent_why;
+    int64_t silent_since_ms; /* 0 = slurmctld has answered */
 };
 
 struct slurm {
@@ -106,7 +109,7 @@ struct slurm {
     struct loop_timer *turn;   /* place containers, and send what is due, in the next turn */
     struct loop_timer *tick;   /* once a second */
     struct loop_timer *finish; /* after slurm_finish() */
-    struct loop_timer *fate;   /* notice_fate(), if the answer is known */
+    int64_t opened_ms;
     void (*fate_done)(bool over, const char *who, const char *text, void *arg);
     uint32_t n_nodes;             /* of the first allocation */
     uint32_t n_parts;             /* components; 0 = an ordinary allocation */
