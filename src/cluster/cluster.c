@@ -53,6 +53,7 @@ const struct cluster_ops *cluster_of(struct cluster_host *h, const char *option,
                                      const struct conf *site, const char *word)
 {
     const struct cluster_ops *ops;
+    h->history_location = site ? conf_get(site, "tony.history.location") : NULL;
     for (size_t i = 0; !option && (ops = cluster_at(i)); i++)
         if (ops->knows && ops->knows(h, word))
             return ops;

@@ -53,6 +53,8 @@ struct cluster_host {
     const char *program; /* "tony run"; masters and the pool write it into their logs */
     bool verbose;        /* also note what only experts want to read */
     bool no_checks;      /* --no-checks: leave it to the cluster to refuse a job */
+    /* tony.history.location of the site; NULL = not set. Borrowed. */
+    const char *history_location;
     /* A sentence for the user, without a newline at its end. */
     void (*note)(const char *text, void *arg);
     /* Called at most ten times a second, and once with n_files 0. NULL: not wanted. */

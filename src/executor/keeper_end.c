@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The end of a job. The keeper first moves the job to the history by a rename, and then removes its
- * working directories. So clients that wait for the job wait only for the rename. On one machine the
- * keeper does not wait until the master has exited: after FinishJob the master writes only to files
- * that it has opened.
+ * working directories. So clients that wait for the job wait only for the rename. On one machine
+ * the keeper does not wait until the master has exited: after FinishJob the master writes only to
+ * files that it has opened.
  *
  * Before that rename, the keeper moves the working directories (there may be a thousand) and the
  * list of the control groups to pool/ended/<application id>/. So the directory in history/ is
@@ -41,6 +41,7 @@
 #include "executor/spare.h"
 #include "storage/gpulock.h"
 #include "storage/hook.h"
+#include "storage/publish.h"
 #include "storage/secrets.h"
 
 enum {
@@ -306,6 +307,8 @@ int keeper_end(struct keeper *k)
         if (dir && left_any(dir))
             keeper_mark_ended(k);
         keeper_unlock(k);
+        if (dir && k->kind == KEEPER_HEAD && publish_job(dir, k->app_id, &e) < 0)
+            log_err(LOG_WARN, "keeper.publish", &e); /* TONY_HOME has the history */
         make_call(k, k->end.told_pool);
     }
     if (aborted || rc < 0)

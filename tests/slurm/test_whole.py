@@ -89,11 +89,3 @@ def test_measurements(tony):
     assert "worker:0" in shown and "worker:1" in shown, shown
     tony("stop", app)
     assert "worker:0" in tony("metrics", app).stdout, "also of a finished job"
-
-
-def test_the_history_is_where_the_pool_keeps_it(tony):
-    """tony.history.location is a directory in HDFS, so it has no effect here, and the client says so."""
-    path = tony.job_file("true", instances=1, conf={"tony.history.location": str(tony.base / "other")})
-    assert "only on YARN" in tony("plan", path).stdout + tony("plan", path).stderr
-    app = app_of(tony("run", path))
-    assert (tony.home / "history" / app).is_dir() and not (tony.base / "other").exists()

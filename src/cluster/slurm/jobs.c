@@ -15,6 +15,7 @@
 #include "job/event.h"
 #include "loop/loop.h"
 #include "storage/jobkey.h"
+#include "storage/publish.h"
 
 enum {
     SQUEUE_MS = 20000,
@@ -179,6 +180,7 @@ int slurm_settle(struct cluster_host *h, const char *id, const struct slurm_stat
     AUTO(free_p) char *why = NULL;
     char number[32];
     bool killed = slurm_exit_code(s->state) == EXIT_STOPPED;
+    int rc;
     if (!dir || access(dir, F_OK) == -1)
         return 0;
     if (s->torn)
@@ -212,7 +214,12 @@ int slurm_settle(struct cluster_host *h, const char *id, const struct slurm_stat
         ev.stop = (struct ev_stop){ .who = number[0] ? "Slurm" : "tony", .why = why };
     else
         ev.launch_failed_job.why = why;
-    return history_abort(&h->paths, id, &ev, e);
+    rc = history_abort(&h->paths, id, &ev, e);
+    AUTO(free_p) char *final = rc == 0 ? paths_history(&h->paths, id) : NULL;
+    struct err unshared = { 0 };
+    if (final && publish_job(final, id, &unshared) < 0)
+        host_note(h, "%s", unshared.msg);
+    return rc;
 }
 
 /* ---- the report ---- */
@@ -410,6 +417,8 @@ int slurm_list(struct cluster *k, size_t max, json_t *rows, bool *out_more, stru
         slurm_adopt_all(h);
     if (rc == 0)
         rc = local_rows(h, max, true, rows, out_more, e);
+    if (rc == 0)
+        rc = slurm_shared_rows(h, max, rows, out_more, e);
     json_t *jobs = rc == 0 ? ask_all(&unread) : NULL;
     size_t i;
     json_t *row;

@@ -26,6 +26,8 @@ static int open_slurm(const struct cluster_config *cfg, struct cluster **out, st
         return -EXIT_CLUSTER;
     }
     s->head = (struct cluster_head){ &cluster_slurm, *cfg };
+    if (cfg->conf)
+        cfg->host->history_location = conf_get(cfg->conf, "tony.history.location");
     *out = (struct cluster *)(void *)s;
     return 0;
 }
@@ -46,12 +48,15 @@ static bool knows(struct cluster_host *h, const char *word)
 {
     char id[APP_ID_MAX];
     struct err unread = { 0 };
-    return local_find_app(h, word, id, &unread) == 0 && local_is_of_slurm(&h->paths, id);
+    int rc = slurm_find_app(h, word, id, &unread);
+    /* A copy that cannot be read, or is not believed: find() tells the user why. */
+    bool refused = h->history_location && (rc == -EPERM || rc == -EACCES);
+    return refused || (rc == 0 && local_is_of_slurm(&h->paths, id));
 }
 
 static int find(struct cluster *k, const char *word, char out[APP_ID_MAX], struct err *e)
 {
-    if (local_find_app(slurm_host(k), word, out, e) == 0)
+    if (slurm_find_app(slurm_host(k), word, out, e) == 0)
         return 0;
     return e->num == ENOENT || e->num == EINVAL ? -EXIT_MISUSE : -EXIT_CLUSTER;
 }
@@ -126,7 +131,7 @@ static int history_file(struct cluster *k, const char *id, const char *name, str
 }
 
 static const char *const keys_also[] = { "tony.yarn.queue", "tony.application.node-label",
-                                         "tony.<role>.node-label", NULL };
+                                         "tony.<role>.node-label", "tony.history.location", NULL };
 
 const struct cluster_ops cluster_slurm = {
     .name = "slurm",

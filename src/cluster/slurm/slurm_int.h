@@ -9,6 +9,7 @@
  * submit.c   plan, stage and submit
  * adopt.c    jobs whose client died during the submission
  * jobs.c     what Slurm and the files say about a job
+ * shared.c   finished jobs in tony.history.location
  * watch.c    following
  * arbiter.c  what tony arbiter needs of Slurm
  * doctor.c   what doctor says
@@ -90,6 +91,15 @@ bool slurm_may_have_further(const struct conf *c, const struct slurm_size *size)
  * of the run of the job. 0 or -ENOMEM. */
 int slurm_further_script(const struct conf *c, const struct slurm_size *size, const char *id,
                          const char *home, const char *programs, struct buf *out);
+
+/* ---- shared.c ---- */
+
+/* As local_find_app(). If TONY_HOME has no job with this id, and the directory of
+ * tony.history.location has one, all paths of finished jobs lead there from now on. */
+int slurm_find_app(struct cluster_host *h, const char *word, char out[APP_ID_MAX], struct err *e);
+/* Append the jobs of that directory which TONY_HOME does not have. */
+int slurm_shared_rows(struct cluster_host *h, size_t max, json_t *rows, bool *out_more,
+                      struct err *e);
 
 /* ---- submit.c ---- */
 

@@ -18,6 +18,7 @@
 #include "cluster/slurm/slurm_int.h"
 #include "conf/conf.h"
 #include "storage/jobkey.h"
+#include "storage/publish.h"
 #include "storage/secrets.h"
 #include "storage/tree.h"
 
@@ -128,6 +129,17 @@ static json_t *components_json(const struct slurm_size *z)
     return list;
 }
 
+static int show_history(const struct conf *c, struct cluster_plan *out)
+{
+    const char *history = conf_get(c, "tony.history.location");
+    if (!history || !*history || publish_place(history))
+        return 0;
+    return strv_pushf(&out->shown,
+                      "# on Slurm tony.history.location must be an absolute path of this machine; "
+                      "'%s' has no effect",
+                      history);
+}
+
 static int show_script(struct cluster *k, const struct cluster_job *j,
                        const struct slurm_size *size, struct cluster_plan *out)
 {
@@ -150,6 +162,8 @@ static int show_script(struct cluster *k, const struct cluster_job *j,
     if (rc == 0 && further)
         rc = strv_take(&out->shown, str_dup("# further batch jobs with nodes of the same size "
                                             "(tony.slurm.further-allocations)."));
+    if (rc == 0)
+        rc = show_history(j->conf, out);
     if (rc == 0)
         out->more = json_pack("{s:s, s:{s:i, s:I, s:i, s:i, s:o}}", "script", buf_cstr(&text),
                               "slurm", "nodes", (int)slurm_size_nodes(size), "memory_mib",
@@ -322,6 +336,9 @@ static int fill(struct slurm_cluster *s, struct cluster_job *j, const char *id, 
         rc = write_file(dir, "slurm.json", about, strlen(about), e);
     if (rc == 0 && owned)
         rc = write_file(dir, "owned", "", 0, e);
+    const char *place = publish_place(conf_get(j->conf, "tony.history.location"));
+    if (rc == 0 && place)
+        rc = write_file(dir, PUBLISH_FILE, place, strlen(place), e);
     job_key_wipe(&key, sizeof key);
     return rc;
 }
