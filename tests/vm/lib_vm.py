@@ -11,6 +11,8 @@ import hashlib
 import inspect
 import os
 import pathlib
+import re
+import select
 import shlex
 import shutil
 import signal
@@ -145,6 +147,37 @@ def make_image(packages=()):
 
 # ---- the machine ----
 
+class OnTerminal:
+    """A command on a terminal of a machine. What it shows is in `text`; expect() forgets what it has found."""
+
+    def __init__(self, argv):
+        self.p = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.text = b""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.p.kill()
+        self.p.communicate()
+
+    def send(self, data):
+        self.p.stdin.write(data)
+        self.p.stdin.flush()
+
+    def say(self, line):
+        self.send(line.encode() + b"\n")
+
+    def expect(self, pattern, limit=300):
+        until = time.monotonic() + limit
+        while not (found := re.search(pattern, self.text, re.DOTALL)):
+            assert select.select([self.p.stdout], [], [], max(until - time.monotonic(), 0))[0], f"within {limit} s: {pattern} in {self.text}"
+            data = os.read(self.p.stdout.fileno(), 65536)
+            assert data, f"it ended before {pattern}: {self.text}"
+            self.text += data
+        self.text = self.text[found.end():]
+
+
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -208,11 +241,18 @@ class Machine:
         if self.process and self.process.poll() is None:
             self.lose_power()
 
+    def ssh_argv(self, user, command, *options):
+        argv = ["ssh", *options, "-i", self.image / "key", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
+                "-o", "LogLevel=ERROR", "-o", "ConnectTimeout=20", "-o", "IdentitiesOnly=yes", "-p", self.port, f"{user}@127.0.0.1", command]
+        return [str(a) for a in argv]
+
+    def on_terminal(self, user, command):
+        """A login session with a terminal."""
+        return OnTerminal(self.ssh_argv(user, command, "-tt"))
+
     def ssh(self, user, command, check=True, timeout=120):
         """A login session of its own, which ends with the command."""
-        argv = ["ssh", "-i", self.image / "key", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR",
-                "-o", "ConnectTimeout=20", "-o", "IdentitiesOnly=yes", "-p", self.port, f"{user}@127.0.0.1", command]
-        r = subprocess.run([str(a) for a in argv], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=timeout)
+        r = subprocess.run(self.ssh_argv(user, command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=timeout)
         assert not check or r.returncode == 0, f"{user}$ {command}\nexit {r.returncode}\n{r.stdout}\n{r.stderr}"
         return r
 

@@ -92,12 +92,56 @@ def test_a_job_in_an_image(case):
     case.clean()
 
 
+def nothing_sleeps(case, seconds):
+    case.wait_for(lambda: not case.sh(f"ps -ef | grep '[s]leep {seconds}' || true"), "nothing of the command is left")
+
+
 def test_exec(case):
     """A command in the container of a task; what it leaves in the background ends with it, and the task goes on."""
     app = case.up()
-    out = case.tony("exec", app, "worker:0", "--", "sh", "-c", "'sleep 7537 & cat /etc/mark; id -u; echo $TASK_INDEX'", timeout=300)
-    assert out.split("\n") == ["of the image", case.sh("id -u"), "0"]
-    case.wait_for(lambda: not case.sh("ps -ef | grep '[s]leep 7537' || true"), "nothing of the command is left")
+    out = case.tony("exec", app, "worker:0", "--", "sh", "-c", "'sleep 7537 & cat /etc/mark; id -u; echo $TASK_INDEX; pwd'", timeout=300)
+    *said, cwd = out.split("\n")
+    assert said == ["of the image", case.sh("id -u"), "0"] and "/containers/container_" in cwd
+    nothing_sleeps(case, 7537)
+    here = case.sh(f"echo by tony > in; sha256sum < in; tony exec {app} worker:0 -i -- sh -c 'cat > given; exit 7' < in || echo $?; sha256sum < {cwd}/given",
+                   timeout=300).split("\n")
+    assert here[1] == "7" and here[0] == here[2], "input and the exit code"
+    assert case.sh(f"tony exec {app} worker:0 -- sh -c 'kill -9 $$' || echo $?", timeout=300) == "137"
+    assert case.sh(f"tony exec {app} worker:0 -- no-such-program 2> why || echo $?", timeout=300).splitlines()[-1] in ("127", "126"), "docker 20 says 126"
+    case.sh(f"tony exec {app} worker:0 -- sleep 7538 & p=$!; until ps -ef | grep '[0-9] sleep 7538'; do sleep 1; done; kill -9 $p", timeout=300)
+    nothing_sleeps(case, 7538)
+    assert case.state(app) == "RUNNING"
+    case.tony("stop", app, timeout=300)
+    case.over(app)
+    case.clean()
+
+
+def test_cp(case):
+    app = case.up()
+    case.sh("rm -rf there; mkdir -p there/sub; echo from outside > there/sub/file; head -c 3000000 /dev/urandom > there/large")
+    case.tony("cp", app, "there", "worker:0:put", timeout=300)
+    assert case.tony("exec", app, "worker:0", "--", "cat", "put/sub/file", timeout=300) == "from outside"
+    case.sh(f"rm -rf back; tony cp {app} worker:0:put back; cmp there/large back/large; cmp there/sub/file back/sub/file", timeout=300)
+    case.tony("stop", app, timeout=300)
+    case.over(app)
+    case.clean()
+
+
+def test_a_shell(case):
+    """On a terminal: Ctrl-C reaches the command in the container, and the exit code is that of the shell."""
+    app = case.up()
+    with case.machine.on_terminal(case.user, f"tony shell {app} worker:0; echo ended with $?") as t:
+        t.say("PS1=; cat /etc/mark; test -t 0 && echo is''atty; echo \"term<$TERM>\"; id -u")
+        t.expect(rb"of the image\r\n.*isatty\r\n.*term<\w+>\r\n" + case.sh("id -u").encode())
+        t.say("echo sle''eps; sleep 7539")
+        t.expect(rb"sleeps\r\n")
+        case.wait_for(lambda: case.sh("ps -ef | grep '[0-9] sleep 7539' || true"), "it sleeps")
+        t.send(b"\x03")
+        t.say("echo aft''er $?")
+        t.expect(rb"after 130")
+        t.say("exit 3")
+        t.expect(rb"ended with 3")
+    nothing_sleeps(case, 7539)
     assert case.state(app) == "RUNNING"
     case.tony("stop", app, timeout=300)
     case.over(app)
