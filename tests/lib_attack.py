@@ -104,7 +104,7 @@ def worked(output):
     return ast.literal_eval(output)
 
 
-# What a stranger may send first to a server of ranks.
+# The first bytes that an attacker may send to a rendezvous server.
 PUT = "PUT /s/k HTTP/1.1\r\nContent-Length: 5\r\n\r\nwrong"
 GET = "GET /s/k HTTP/1.1\r\n\r\n"
 FIRST_BYTES = [PUT, GET, "DELETE /s/k HTTP/1.1\r\n\r\n", "cmd=initack pmiid=0\n", "\x00\x01\x00\x00\x00\x00\x00\x00\x00k"]

@@ -142,8 +142,7 @@ unsigned cgroup_dir_kill(const char *dir)
     AUTO(buf_done) struct buf text = { 0 };
     snprintf(path, sizeof path, "%s/cgroup.procs", dir);
     if (fs_read(AT_FDCWD, path, &text, NULL) < 0 || text.len == 0)
-        return 0; /* no write to cgroup.kill: spawn.c says what a group costs where it was written
-                   */
+        return 0; /* An unneeded write to cgroup.kill makes later starts slow: see spawn.c. */
     snprintf(path, sizeof path, "%s/cgroup.kill", dir);
     int fd = open(path, O_WRONLY | O_CLOEXEC); /* v2 since Linux 5.14 */
     if (fd >= 0) {

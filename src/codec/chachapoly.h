@@ -4,7 +4,7 @@
  * times slower, which is most of the time of a stream over TLS
  * (docs/decisions/0034-libsodium-encrypts.md).
  *
- * Nobody calls these functions directly. The linker gives them the calls of
+ * No code of tony calls these functions. The linker gives them the calls of
  * mbedtls_chachapoly_encrypt_and_tag() and mbedtls_chachapoly_auth_decrypt() (--wrap,
  * src/codec/meson.build). They have the parameters and the results of those. __real_X() is Mbed
  * TLS's own X(). A program that is linked without --wrap uses Mbed TLS's own.

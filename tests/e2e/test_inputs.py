@@ -12,7 +12,7 @@ from test_bad_input import GOOD_ROLE, refused
 
 ROLE = ("--conf", "tony.worker.instances=1", "--conf", "tony.worker.memory=32m")
 NOT_UTF8 = os.fsdecode(b"x\xff")
-# What a task has that no plan names: the variables of the machine, and that which hides GPUs from a task without any.
+# Variables of a task that `tony plan` does not list: those of the machine, and the one that hides its GPUs.
 NOT_PLANNED = {"PATH", "HOME", "LANG", *(["CUDA_VISIBLE_DEVICES"] if os.path.exists("/dev/nvidiactl") else [])}
 
 

@@ -148,7 +148,7 @@ def test_signals(scene, deaf, tmp_path, name):
         nothing_is_left(scene, p, before, tmp_path, name)
 
 
-# What the commands of the table are given instead, so that they print something.
+# Other arguments for some commands of the table, so that they print something.
 PRINTS = {"plan": ["plan", "JOB"], "submit": ["submit", "JOB"], "exec": ["exec", "APP", "worker:0", "--", "sh", "-c", CHATTY + "; # 7541"],
           "logs": ["logs", "APP"], "events": ["events", "APP"]}
 

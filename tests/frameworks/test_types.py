@@ -9,7 +9,7 @@ import pytest
 from lib_frameworks import ROOT, environment
 
 PACKAGE = ROOT / "clients/python"
-# What a user's program may say, and what a wrong one is told.
+# Two programs of a user: the types of the first are right, and mypy must complain about the second.
 PROGRAM = """\
 import asyncio
 
