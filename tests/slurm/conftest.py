@@ -30,19 +30,28 @@ def the_slurm():
         shutil.rmtree(base, ignore_errors=True)
 
 
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item):
+    """The fixtures see whether the test has failed."""
+    report = (yield).get_result()
+    item.has_failed = getattr(item, "has_failed", False) or report.failed
+
+
 @pytest.fixture
-def slurm(the_slurm):
+def slurm(the_slurm, request):
+    """A test that has failed may leave jobs; they end here."""
     the_slurm.repair()
     yield the_slurm
     if "slurmctld" not in the_slurm.procs:
         the_slurm.controller_on()
-    with contextlib.suppress(AssertionError):  # the batch script ends a moment after the job
-        wait_until(lambda: not the_slurm.jobs("PENDING", "RUNNING"), "no job runs", limit=10)
+    if not request.node.has_failed:
+        with contextlib.suppress(AssertionError):  # the batch script ends a moment after the job
+            wait_until(lambda: not the_slurm.jobs("PENDING", "RUNNING"), "no job runs", limit=10)
     left = the_slurm.jobs("PENDING", "RUNNING")
     for job in left:
         the_slurm.run("scancel", "--signal=KILL", job)
     wait_until(lambda: not the_slurm.jobs(), "no job is left")
-    assert not left, f"the test has left jobs: {left}"
+    assert not left or request.node.has_failed, f"the test has left jobs: {left}"
 
 
 @pytest.fixture
@@ -50,5 +59,7 @@ def tony(slurm):
     """tony as an ordinary user, with a home that all nodes see."""
     base = pathlib.Path(tempfile.mkdtemp(prefix="th-", dir="/tmp"))
     shutil.chown(base, USER)
-    yield Tony(slurm, base, USER)
+    tony = Tony(slurm, base, USER)
+    yield tony
+    tony.end_clients()
     shutil.rmtree(base, ignore_errors=True)

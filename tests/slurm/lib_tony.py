@@ -20,7 +20,7 @@ class Tony:
         programs.mkdir(mode=0o755)
         for name in ("tony", "tony-master", "tony-executor", "tony-pool", "tony-pack", "tony-arbiter"):
             shutil.copy(BIN / name, programs)
-        self.program = programs / "tony"
+        self.program, self.clients = programs / "tony", []
         self.env = {"TONY_HOME": str(self.home), "HOME": str(base), "TONY_CONF_DIR": str(base)}
 
     def __call__(self, *args, ok=True, **kw):
@@ -33,9 +33,19 @@ class Tony:
         return self(*args, ok=False, timeout=120)
 
     def start(self, *args):
-        """A command in the background."""
-        return subprocess.Popen([*as_user(self.user), str(self.program), *map(str, args)], env={**self.slurm.environment(), **self.env},
-                                cwd=self.base, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        """A command in the background. end_clients() kills those that are left."""
+        client = subprocess.Popen([*as_user(self.user), str(self.program), *map(str, args)], env={**self.slurm.environment(), **self.env},
+                                  cwd=self.base, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.clients.append(client)
+        return client
+
+    def end_clients(self):
+        """Of a test that has failed."""
+        for client in self.clients:
+            if client.poll() is None:
+                client.kill()
+                client.wait()
+            client.stdout.close()
 
     def job_file(self, command, instances=3, conf=None, **role):
         path = self.base / "job.yaml"

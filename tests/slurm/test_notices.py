@@ -54,41 +54,50 @@ def outputs(tony, app, task="worker:0"):
     return [p.read_text() for p in sorted((history / "logs" / task.replace(":", "-")).glob("*/stdout"))]
 
 
-def begin_again(slurm, number, limit=60):
+def begin_again(slurm, number, limit=60, *more):
     """
     Slurm holds a job that was put back for two minutes; an administrator may shorten that. But a node takes no job in
-    the second in which the credential of its last run was revoked: slurmctld then ends the job.
+    the second in which the credential of its last run was revoked: slurmctld then ends the job. more: other changes.
     """
     wait_until(lambda: slurm.job(number) == "PENDING", "the job is back in the queue", limit=limit)
     seen = int(time.time())
     wait_until(lambda: time.time() > seen + 2, "the second of the revocation is over")
-    assert slurm.run("scontrol", "update", f"JobId={number}", "StartTime=now").returncode == 0
-
-
-def notice(tony, slurm, app):
-    """What Slurm does with --signal=B:USR1@N."""
-    done = slurm.run("scancel", "--batch", "--signal=USR1", tony.number(app), user=tony.user)
+    done = slurm.run("scontrol", "update", f"JobId={number}", "StartTime=now", *more)
     assert done.returncode == 0, done.stderr
 
 
+def limit_comes_near(tony, slurm, app, seconds):
+    """
+    The job has only these seconds left, and Slurm sends its notice (--signal=B:USR1@N). A time limit that is so short
+    from the start would not do: Slurm looks each 30 s for jobs whose notice is due, and might find this one before its
+    tasks train, or find its second run.
+    """
+    number = tony.number(app)
+    done = slurm.run("scontrol", "update", f"JobId={number}", f"EndTime=now+{seconds}")
+    assert done.returncode == 0, done.stderr
+    done = slurm.run("scancel", "--batch", "--signal=USR1", number, user=tony.user)
+    assert done.returncode == 0, done.stderr
+
+
+LIMITED = {"tony.slurm.time-limit": 3600000, "tony.task.checkpoint-grace": 60000}
+
+
 def test_a_time_limit_lets_the_tasks_save(tony, slurm):
-    """The notice comes at once: with this time limit it is due before the start."""
-    app = tony("submit", training(tony, 100000, **{"tony.slurm.time-limit": 60000, "tony.task.checkpoint-grace": 60000})).stdout.strip()
+    app = tony("submit", training(tony, 100000, **LIMITED)).stdout.strip()
     await_training(tony, app)
-    notice(tony, slurm, app)
-    wait_until(lambda: tony.status(app)["state"] == "KILLED", "the job ends", limit=30)
+    limit_comes_near(tony, slurm, app, 60)
+    wait_until(lambda: tony.status(app)["state"] == "KILLED", "the job ends")
     doc = tony.status(app)
     assert "time limit" in json.dumps(doc) and doc["checkpoint"]["path"].startswith("/data/"), doc
     wait_until(lambda: slurm.job(tony.number(app)) == "FAILED", "Slurm shows that the job has not succeeded")
 
 
 def test_a_job_goes_back_into_the_queue_at_its_time_limit(tony, slurm):
-    conf = {"tony.slurm.time-limit": 60000, "tony.task.checkpoint-grace": 60000, "tony.slurm.requeue-at-limit": "true"}
-    client = tony.start("run", training(tony, 60, **conf))
+    client = tony.start("run", training(tony, 60, **LIMITED, **{"tony.slurm.requeue-at-limit": "true"}))
     app = wait_until(lambda: [p.name for p in (tony.home / "jobs").glob("application_*")], "the job is submitted")[0]
     await_training(tony, app)
-    notice(tony, slurm, app)
-    begin_again(slurm, tony.number(app))
+    limit_comes_near(tony, slurm, app, 120)
+    begin_again(slurm, tony.number(app), 60, "TimeLimit=60")
     said = client.communicate(timeout=120)[0]
     assert client.returncode == 0, said + tony.logs()
     doc = tony.status(app)
