@@ -130,6 +130,16 @@ enum slurm_meaning {
 /* run: SLURM_RESTART_COUNT of the caller, 0 = the first run. */
 enum slurm_meaning slurm_meaning_of(const struct slurm_job *j, uint32_t run);
 
+/* The tasks of a job whose time limit is near begin to save a checkpoint this long before it. With
+ * requeue_at_limit, they also have to end, and their nodes to tell so, before Slurm ends the run.
+ */
+enum { SLURM_LIMIT_MARGIN_MS = 10000 };
+static inline int64_t slurm_limit_needs_ms(int64_t checkpoint_grace_ms, int64_t kill_grace_ms,
+                                           bool requeue_at_limit)
+{
+    return SLURM_LIMIT_MARGIN_MS + kill_grace_ms + checkpoint_grace_ms * (requeue_at_limit ? 2 : 1);
+}
+
 /* Ask squeue for a job. 0, also if Slurm does not know the job, or -errno: Slurm does not answer.
  */
 int slurm_ask(const char *number, struct slurm_state *out, struct err *e);

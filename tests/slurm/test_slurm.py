@@ -89,6 +89,7 @@ def test_what_slurm_cannot_give_is_refused_at_once(tony, slurm):
     for change, words in (({"memory": "9g"}, "cannot hold"), ({"conf": {"tony.slurm.nodes": 9}}, "cannot hold"),
                           ({"conf": {"tony.slurm.partition": "none"}}, "does not exist"),
                           ({"conf": {"tony.slurm.extra-arguments": "--array=0-2"}}, "one allocation"),
+                          ({"conf": {"tony.slurm.time-limit": 30000, "tony.task.checkpoint-grace": 45000}}, "a time limit of 60 s leaves the job no time"),
                           ({"conf": {"tony.slurm.constraint": "nosuch"}}, "Invalid feature")):
         done = tony("submit", tony.job_file("true", **change), ok=False)
         assert done.returncode == 2 and words in done.stderr, done.stderr

@@ -39,6 +39,11 @@ static bool is_default(const struct conf *c, const char *key)
     return !origin || str_eq(origin, "default");
 }
 
+int64_t slurm_limit_ms(const struct conf *c)
+{
+    return (conf_int(c, "tony.slurm.time-limit") + MINUTE_MS - 1) / MINUTE_MS * MINUTE_MS;
+}
+
 /* constraint: that of a component; NULL = it has none of its own. */
 static void add_keys(const struct conf *c, const char *constraint, struct buf *out)
 {
@@ -61,10 +66,9 @@ static void add_keys(const struct conf *c, const char *constraint, struct buf *o
     add_option(out, "--constraint", constraint);
     for (size_t i = 0; i < ARRAY_LEN(plain); i++)
         add_option(out, plain[i].option, set_value(c, plain[i].key));
-    int64_t limit_ms = conf_int(c, "tony.slurm.time-limit");
+    int64_t limit_ms = slurm_limit_ms(c);
     if (limit_ms)
-        (void)buf_addf(out, "#SBATCH --time=%lld\n",
-                       (long long)((limit_ms + MINUTE_MS - 1) / MINUTE_MS));
+        (void)buf_addf(out, "#SBATCH --time=%lld\n", (long long)limit_ms / MINUTE_MS);
     int64_t nice = conf_int(c, "tony.slurm.nice"),
             priority = conf_int(c, "tony.application.priority");
     if (nice == 0 && priority < 0)
@@ -201,12 +205,16 @@ static void add_steps(const struct slurm_size *z, struct buf *out)
     (void)buf_adds(out, "}\n");
 }
 
+int64_t slurm_needs_ms(const struct job_spec *s)
+{
+    return slurm_limit_needs_ms(s->checkpoint_grace_ms, s->kill_grace_ms, s->requeue_at_limit);
+}
+
 /* Slurm's notice may come a minute early, and is passed on to the tasks when they need the time. */
 static int64_t notice_s(const struct job_spec *s)
 {
-    enum { EARLY_S = 60, MARGIN_S = 15 };
-    int64_t save_ms = (int64_t)s->checkpoint_grace_ms * (s->requeue_at_limit ? 2 : 1);
-    return (save_ms + s->kill_grace_ms) / 1000 + EARLY_S + MARGIN_S;
+    enum { EARLY_S = 60, ASKING_S = 5 };
+    return slurm_needs_ms(s) / 1000 + EARLY_S + ASKING_S;
 }
 
 /* Variables of both scripts. */

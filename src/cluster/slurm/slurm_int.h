@@ -81,6 +81,10 @@ uint32_t slurm_size_nodes(const struct slurm_size *z);
 
 /* ---- script.c ---- */
 
+/* The time limit of the job, in whole minutes as Slurm wants it. 0 = that of the partition. */
+int64_t slurm_limit_ms(const struct conf *c);
+/* How long before its time limit the job begins to end. */
+int64_t slurm_needs_ms(const struct job_spec *s);
 /* The batch script of a job. dir: its directory; programs: NULL = not known yet. 0 or -ENOMEM. */
 int slurm_script(const struct conf *c, const struct job_spec *s, const struct slurm_size *size,
                  const char *id, const char *home, const char *programs, struct buf *out);

@@ -99,6 +99,22 @@ static int check_extra(const struct cluster_job *j, struct err *e)
     return rc < 0 ? -EXIT_MISUSE : 0;
 }
 
+/* With such a limit each run of the job would end as soon as it has begun. */
+static int check_limit(const struct cluster_job *j, struct err *e)
+{
+    int64_t limit_ms = slurm_limit_ms(j->conf);
+    int64_t needed_ms = slurm_needs_ms(j->spec);
+    if (limit_ms == 0 || limit_ms > needed_ms)
+        return 0;
+    (void)err_set(e, EINVAL,
+                  "a time limit of %lld s leaves the job no time to run: its tasks would have to "
+                  "save a checkpoint %lld s before the end",
+                  (long long)limit_ms / 1000, (long long)needed_ms / 1000);
+    err_hint(e, "give the job more time (tony.slurm.time-limit), or its tasks less for the "
+                "checkpoint (tony.task.checkpoint-grace)");
+    return -EXIT_MISUSE;
+}
+
 /* ---- plan ---- */
 
 static json_t *capacity_json(const slurm_nodes *nodes)
@@ -178,6 +194,8 @@ int slurm_plan(struct cluster *k, struct cluster_job *j, struct cluster_plan *ou
     slurm_nodes nodes = { 0 };
     struct slurm_size size = { 0 };
     int rc = check_extra(j, &out->why);
+    if (rc == 0)
+        rc = check_limit(j, &out->why);
     out->refused = rc < 0;
     if (rc == 0)
         rc = read_nodes(j->conf, &nodes, &out->why);
@@ -243,6 +261,8 @@ int slurm_stage(struct cluster *k, struct cluster_job *j, struct err *e)
     struct slurm_cluster *s = (struct slurm_cluster *)(void *)k;
     slurm_nodes nodes = { 0 };
     int rc = check_extra(j, e);
+    if (rc == 0)
+        rc = check_limit(j, e);
     if (rc < 0)
         return rc;
     rc = read_nodes(j->conf, &nodes, e);

@@ -43,7 +43,6 @@
 enum {
     ASK_MS = 10000, /* limit of a question */
     FATE_MS = 3000, /* the same after SIGTERM: SIGKILL follows within KillWait, 30 s by default */
-    MARGIN_MS = 10000,   /* between the end of the tasks and that of Slurm */
     RECHECK_MS = 60000,  /* after the announced end: does the job still run? */
     STEP_END_MS = 60000, /* if TERM to a keeper ends its step, the keeper exits within this time */
     AGAIN_MS = 1000,     /* after an answer that did not come: until the next question */
@@ -73,7 +72,7 @@ static void ask(struct slurm *s, unsigned why);
 
 static int64_t left_ms(const struct slurm_job *j)
 {
-    return j->end_s ? MAX(j->end_s * 1000 - clock_wall_ms(), (int64_t)1) : MARGIN_MS;
+    return j->end_s ? MAX(j->end_s * 1000 - clock_wall_ms(), (int64_t)1) : SLURM_LIMIT_MARGIN_MS;
 }
 
 static int64_t kill_grace(const struct slurm *s)
@@ -153,7 +152,7 @@ static void act_on_limit(struct slurm *s, int64_t left)
         return;
     }
     log_event(LOG_WARN, "slurm.time_limit", f_int("left_ms", left));
-    int64_t within = left - kill_grace(s) - MARGIN_MS / 2;
+    int64_t within = left - kill_grace(s) - SLURM_LIMIT_MARGIN_MS / 2;
     slurm_emit(s, &(struct sched_event){
                       .type = SE_ENDING, .deadline_ms = MAX(within, (int64_t)1), .text = why });
 }
@@ -162,11 +161,11 @@ static void act_on_limit(struct slurm *s, int64_t left)
 static void on_limit(struct slurm *s, const struct slurm_job *j)
 {
     const struct job_spec *spec = s->cfg.spec;
-    int64_t now = clock_mono_ms(), left = left_ms(j), needed = MARGIN_MS + kill_grace(s);
+    int64_t now = clock_mono_ms(), left = left_ms(j);
+    int64_t needed = slurm_limit_needs_ms(spec ? spec->checkpoint_grace_ms : 0, kill_grace(s),
+                                          spec && spec->requeue_at_limit);
     if (!j->end_s)
         return; /* the partition has no limit: a user sent the signal by hand */
-    if (spec)
-        needed += spec->checkpoint_grace_ms * (spec->requeue_at_limit ? 2ll : 1ll);
     if (left <= needed + 1000) {
         act_on_limit(s, left);
         return;
