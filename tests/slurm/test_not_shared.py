@@ -5,7 +5,9 @@ so a directory can be hidden there.
 """
 
 import contextlib
+import json
 import os
+import shutil
 import signal
 import subprocess
 
@@ -32,6 +34,42 @@ def test_no_node_sees_the_home(tony, slurm):
         done = tony("run", tony.job_file("true"), ok=False, timeout=120)
     assert done.returncode not in (0, 3) and "the first node must see TONY_HOME" in done.stdout + done.stderr, done.stdout + done.stderr
     assert not slurm.jobs()
+
+
+def test_plan_and_submission_doubt_a_home_of_this_machine(tony, slurm):
+    """Mounted after the nodes have started, so that they do not see it."""
+    def planned():
+        return tony("plan", path).stdout
+    path = tony.job_file("true")
+    tony.home.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=700", "none", tony.home], check=True)
+    try:
+        shutil.chown(tony.home, tony.user)
+        assert f"# TONY_HOME '{tony.home}' is on tmpfs, a file system of this machine. If the first node" in planned(), planned()
+        done = tony("run", path, ok=False, timeout=120)
+        said = done.stdout + done.stderr
+        assert done.returncode not in (0, 3) and "if the first node of the job does not see it, the job fails: set TONY_HOME to" in said, said
+        assert "the first node must see TONY_HOME" in said, said
+    finally:
+        subprocess.run(["umount", "--lazy", tony.home], check=True)
+    shutil.chown(tony.home, tony.user)
+    tony("run", path)  # the nodes see this one
+    assert "file system of this machine" not in planned(), planned()
+
+
+def test_doctor_says_which_nodes_see_the_home(tony, slurm):
+    """Doctor asks the idle nodes."""
+    def said():
+        wait_until(slurm.is_idle, "all nodes are idle")
+        checks = json.loads(tony("doctor", "--cluster", "slurm", "--json", ok=False).stdout)["checks"]
+        return next((c["state"], c["value"]) for c in checks if c["name"] == "slurm nodes")
+    assert said() == ("ok", "3 idle nodes can use TONY_HOME")
+    with hidden(slurm, slurm.names[:1], tony.base):
+        state, value = said()
+        assert state == "note" and value.endswith("one of them: n1"), (state, value)
+    with hidden(slurm, slurm.names, tony.base):
+        state, value = said()
+        assert state == "wrong" and all(n in value for n in slurm.names), (state, value)
 
 
 def test_only_the_first_node_sees_the_home(tony, slurm):

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * doctor on a machine that is a client of Slurm: its version and its partitions with their limits,
- * the commands that are missing, whether TONY_HOME can be a directory that nodes share, and what
- * the settings of the site mean for a job that Slurm ends.
+ * the commands that are missing, whether TONY_HOME is a directory that nodes share, and what the
+ * settings of the site mean for a job that Slurm ends.
  */
+#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/vfs.h>
@@ -12,9 +13,10 @@
 #include "base/base.h"
 #include "base/fs.h"
 #include "cluster/slurm/slurm_int.h"
+#include "conf/conf.h"
 #include "storage/paths.h"
 
-enum { ASK_MS = 20000, PARTITIONS_MAX = 8 };
+enum { ASK_MS = 20000, PARTITIONS_MAX = 8, NODES_MAX = 16 };
 
 static const char *const commands[] = { "sinfo", "sbatch", "squeue", "scancel", "scontrol" };
 
@@ -104,9 +106,11 @@ static bool say_partitions(cluster_finding_fn *add, void *arg)
     return true;
 }
 
-/* Say on which file system TONY_HOME is, and whether nodes can share it. About a type that is not
- * in the table nothing is said: it may be shared or not. */
-static void say_home(struct cluster_host *h, cluster_finding_fn *add, void *arg)
+/* ---- do the nodes see TONY_HOME? ---- */
+
+/* The name of the type of the file system of this path. out_shared: nodes can share it. NULL: the
+ * type is not in the table. Nodes may share it or not. */
+static const char *file_system(const char *path, bool *out_shared)
 {
     static const struct {
         unsigned long magic;
@@ -122,24 +126,158 @@ static void say_home(struct cluster_host *h, cluster_finding_fn *add, void *arg)
         { 0x01021994, "tmpfs", false }, { 0x794c7630, "overlay", false },
     };
     struct statfs s;
-    struct err e = { 0 };
-    if (host_look_paths(h, &e) < 0 || statfs(h->paths.home, &s) == -1)
-        return; /* the finding about TONY_HOME says why */
-    for (size_t i = 0; i < ARRAY_LEN(types); i++) {
-        if (types[i].magic != (unsigned long)s.f_type)
-            continue;
-        AUTO(free_p)
-        char *text = str_printf("TONY_HOME '%s' is on %s%s", h->paths.home, types[i].name,
-                                types[i].shared ? "" : ", a file system of this machine");
-        add("slurm home", types[i].shared ? CLUSTER_FINE : CLUSTER_NOTE,
-            types[i].shared
-                ? NULL
-                : "the first node of a job must see it: export it, or set TONY_HOME to a "
-                  "directory that the nodes share (docs/slurm.md)",
-            text ? text : "", arg);
-        return;
-    }
+    if (statfs(path, &s) == -1)
+        return NULL;
+    for (size_t i = 0; i < ARRAY_LEN(types); i++)
+        if (types[i].magic == (unsigned long)s.f_type) {
+            *out_shared = types[i].shared;
+            return types[i].name;
+        }
+    return NULL;
 }
+
+/* Is a job in this directory whose batch script has written slurm_id there, from the first node? */
+static bool has_run(const char *jobs)
+{
+    DIR *d = opendir(jobs);
+    bool found = false;
+    for (struct dirent *x; d && !found && (x = readdir(d));) {
+        AUTO(free_p) char *path = str_printf("%s/%s/slurm_id", jobs, x->d_name);
+        found = x->d_name[0] != '.' && path && access(path, F_OK) == 0;
+    }
+    if (d)
+        (void)closedir(d);
+    return found;
+}
+
+char *slurm_home_doubt(struct cluster_host *h)
+{
+    bool shared = true;
+    struct err unread = { 0 };
+    const char *name =
+        host_look_paths(h, &unread) == 0 ? file_system(h->paths.home, &shared) : NULL;
+    if (!name || shared || has_run(h->paths.jobs) || has_run(h->paths.history))
+        return NULL;
+    return str_printf("TONY_HOME '%s' is on %s, a file system of this machine", h->paths.home,
+                      name);
+}
+
+static void say_home(struct cluster_host *h, cluster_finding_fn *add, void *arg)
+{
+    struct err e = { 0 };
+    bool shared;
+    const char *name = host_look_paths(h, &e) == 0 ? file_system(h->paths.home, &shared) : NULL;
+    if (!name)
+        return; /* if there is no TONY_HOME, the finding about it says why */
+    AUTO(free_p)
+    char *text = str_printf("TONY_HOME '%s' is on %s%s", h->paths.home, name,
+                            shared ? "" : ", a file system of this machine");
+    add("slurm home", shared ? CLUSTER_FINE : CLUSTER_NOTE,
+        shared ? NULL : "the first node of a job must see it: " SLURM_HOME_ADVICE, text ? text : "",
+        arg);
+}
+
+/* How many nodes of the partition are idle? NULL: of the default one. */
+static int64_t count_idle(const char *partition)
+{
+    const char *const argv[] = { "sinfo", "-h", "-t", "idle", "-o", "%P|%D", NULL };
+    AUTO(free_p) char *why = NULL;
+    AUTO(free_p) char *text = output_of(argv, &why);
+    struct span rest = span_of(text ? text : ""), line, name;
+    int64_t n = 0;
+    while (rest.len && span_split(&rest, '\n', &line)) {
+        if (!line.len || !span_split(&line, '|', &name))
+            continue;
+        bool is_default = name.len && name.p[name.len - 1] == '*';
+        name.len -= is_default;
+        if (partition ? span_eqs(name, partition) : is_default)
+            return str_i64(span_trim(line), 0, INT32_MAX, "nodes", &n, NULL) == 0 ? n : 0;
+    }
+    return 0;
+}
+
+/* Run a command on idle nodes, which tells of each whether it can write to TONY_HOME. The caller
+ * frees the lines, "y NODE" or "n NODE". NULL: other jobs have taken the nodes meanwhile, or the
+ * site does not let users run srun here. */
+static char *ask_nodes(const char *home, const struct conf *conf, int64_t n)
+{
+    const char *partition = conf ? slurm_partition_of(conf) : NULL;
+    const char *account = conf ? conf_get(conf, "tony.slurm.account") : NULL;
+    const char *qos = conf ? conf_get(conf, "tony.slurm.qos") : NULL;
+    struct strv argv = { 0 };
+    AUTO(free_p) char *why = NULL;
+    static const char *const fixed[] = {
+        "srun",     "--quiet",   "--immediate=10", "--ntasks-per-node=1", "--mem=1",
+        "--time=1", "--chdir=/", "--input=none",   "--mpi=none"
+    };
+    static const char *const command[] = {
+        "sh", "-c", "[ -w \"$0\" ] && echo \"y $SLURMD_NODENAME\" || echo \"n $SLURMD_NODENAME\""
+    };
+    int rc = 0;
+    for (size_t i = 0; i < ARRAY_LEN(fixed) && rc == 0; i++)
+        rc = strv_push(&argv, fixed[i]);
+    if (rc == 0)
+        rc = strv_pushf(&argv, "--nodes=%d", (int)n);
+    if (rc == 0 && partition)
+        rc = strv_pushf(&argv, "--partition=%s", partition);
+    if (rc == 0 && account && *account)
+        rc = strv_pushf(&argv, "--account=%s", account);
+    if (rc == 0 && qos && *qos)
+        rc = strv_pushf(&argv, "--qos=%s", qos);
+    for (size_t i = 0; i < ARRAY_LEN(command) && rc == 0; i++)
+        rc = strv_push(&argv, command[i]);
+    if (rc == 0)
+        rc = strv_push(&argv, home);
+    AUTO(free_p) const char **all = rc == 0 ? calloc(argv.n + 1, sizeof *all) : NULL;
+    for (size_t i = 0; all && i < argv.n; i++)
+        all[i] = argv.v[i];
+    char *text = all ? output_of(all, &why) : NULL;
+    strv_done(&argv);
+    return text;
+}
+
+/* Say of up to NODES_MAX idle nodes whether they can use TONY_HOME. If none is idle, say nothing.
+ */
+static void say_nodes(struct cluster_host *h, const struct conf *conf, cluster_finding_fn *add,
+                      void *arg)
+{
+    struct err unread = { 0 };
+    if (host_look_paths(h, &unread) < 0 || access(h->paths.home, W_OK) == -1)
+        return; /* the finding about TONY_HOME says why */
+    int64_t idle = MIN(count_idle(conf ? slurm_partition_of(conf) : NULL), (int64_t)NODES_MAX);
+    AUTO(free_p) char *text = idle > 0 ? ask_nodes(h->paths.home, conf, idle) : NULL;
+    AUTO(buf_done) struct buf blind = { 0 };
+    struct span rest = span_of(text ? text : ""), line, word;
+    unsigned n_seeing = 0, n_blind = 0;
+    while (rest.len && span_split(&rest, '\n', &line)) {
+        if (!line.len || !memchr(line.p, ' ', line.len) || !span_split(&line, ' ', &word))
+            continue;
+        if (span_eqs(word, "y")) {
+            n_seeing++;
+        } else if (span_eqs(word, "n")) {
+            n_blind++;
+            (void)buf_addf(&blind, "%s%.*s", blind.len ? ", " : "", (int)line.len, line.p);
+        }
+    }
+    AUTO(free_p)
+    char *said = n_blind ? str_printf("these nodes cannot use TONY_HOME, so a job fails if its "
+                                      "first node is one of them: %s",
+                                      buf_cstr(&blind))
+                         : str_printf("%u idle node%s can use TONY_HOME", n_seeing,
+                                      n_seeing == 1 ? "" : "s");
+    if (n_seeing + n_blind > 0 && said)
+        add("slurm nodes",
+            n_blind == 0   ? CLUSTER_FINE
+            : n_seeing > 0 ? CLUSTER_NOTE
+                           : CLUSTER_WRONG,
+            n_blind == 0   ? NULL
+            : n_seeing > 0 ? "mount the directory there, or keep such nodes out of your jobs by "
+                             "tony.slurm.constraint or tony.slurm.exclude"
+                           : SLURM_HOME_ADVICE,
+            said, arg);
+}
+
+/* ---- settings of the site ---- */
 
 static bool setting(struct span text, const char *name, struct span *out)
 {
@@ -192,9 +330,9 @@ static void say_settings(cluster_finding_fn *add, void *arg)
 void slurm_doctor(struct cluster_host *h, const struct conf *conf, cluster_finding_fn *add,
                   void *arg)
 {
-    (void)conf;
     if (!say_commands(add, arg) || !say_partitions(add, arg))
         return;
     say_home(h, add, arg);
+    say_nodes(h, conf, add, arg);
     say_settings(add, arg);
 }

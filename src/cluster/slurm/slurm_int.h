@@ -107,6 +107,8 @@ int slurm_shared_rows(struct cluster_host *h, size_t max, json_t *rows, bool *ou
 
 /* ---- submit.c ---- */
 
+/* The partition that the keys of the job name. NULL = the default one of the cluster. */
+const char *slurm_partition_of(const struct conf *c);
 int slurm_plan(struct cluster *k, struct cluster_job *j, struct cluster_plan *out, struct err *e);
 int slurm_stage(struct cluster *k, struct cluster_job *j, struct err *e);
 int slurm_submit(struct cluster *k, struct cluster_job *j, bool owned,
@@ -164,6 +166,14 @@ void slurm_unwatch(struct cluster_watch *w);
 
 /* ---- doctor.c ---- */
 
+/* What to do if nodes do not see TONY_HOME. */
+#define SLURM_HOME_ADVICE                                                                          \
+    "set TONY_HOME to a directory that this machine and the nodes share, or export this one to "   \
+    "them under the same path (docs/slurm.md)"
+
+/* A sentence without its period: why it is doubtful that nodes see TONY_HOME. The caller frees it.
+ * NULL: there is no doubt, or a job has run there already. */
+char *slurm_home_doubt(struct cluster_host *h);
 void slurm_doctor(struct cluster_host *h, const struct conf *conf, cluster_finding_fn *add,
                   void *arg);
 

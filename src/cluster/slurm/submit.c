@@ -35,7 +35,7 @@ static int no_memory(struct err *e)
 
 /* ---- the size ---- */
 
-static const char *partition_of(const struct conf *c)
+const char *slurm_partition_of(const struct conf *c)
 {
     const char *p = conf_get(c, "tony.slurm.partition"), *queue = conf_get(c, "tony.yarn.queue");
     const char *origin = conf_origin(c, "tony.yarn.queue");
@@ -46,7 +46,7 @@ static const char *partition_of(const struct conf *c)
 
 static int read_nodes(const struct conf *c, slurm_nodes *out, struct err *e)
 {
-    const char *partition = partition_of(c);
+    const char *partition = slurm_partition_of(c);
     const char *argv[] = { "sinfo", "-h", "-N", "-o", SLURM_NODE_FIELDS, NULL, NULL, NULL };
     struct slurm_answer a;
     if (partition) {
@@ -156,6 +156,17 @@ static int show_history(const struct conf *c, struct cluster_plan *out)
                       history);
 }
 
+static int show_doubt(struct cluster_host *h, struct cluster_plan *out)
+{
+    AUTO(free_p) char *doubt = slurm_home_doubt(h);
+    return !doubt ? 0
+                  : strv_pushf(&out->shown,
+                               "# %s. If the first node of the job does not see it, the job fails "
+                               "before a task starts. To prevent that, " SLURM_HOME_ADVICE ". "
+                               "tony doctor --cluster slurm asks idle nodes whether they see it.",
+                               doubt);
+}
+
 static int show_script(struct cluster *k, const struct cluster_job *j,
                        const struct slurm_size *size, struct cluster_plan *out)
 {
@@ -180,6 +191,8 @@ static int show_script(struct cluster *k, const struct cluster_job *j,
                                             "(tony.slurm.further-allocations)."));
     if (rc == 0)
         rc = show_history(j->conf, out);
+    if (rc == 0)
+        rc = show_doubt(h, out);
     if (rc == 0)
         out->more = json_pack("{s:s, s:{s:i, s:I, s:i, s:i, s:o}}", "script", buf_cstr(&text),
                               "slurm", "nodes", (int)slurm_size_nodes(size), "memory_mib",
@@ -464,6 +477,12 @@ int slurm_submit(struct cluster *k, struct cluster_job *j, bool owned,
     (void)strv_pushf(&out->said,
                      "submitted %s as %s, job %s of Slurm on %u node%s; logs in %s/logs",
                      j->spec->name, out->id, number, nodes, nodes == 1 ? "" : "s", dir);
+    AUTO(free_p) char *doubt = slurm_home_doubt(slurm_host(k));
+    if (doubt)
+        (void)strv_pushf(
+            &out->said,
+            "%s; if the first node of the job does not see it, the job fails: " SLURM_HOME_ADVICE,
+            doubt);
     if (s->size.n > 1)
         (void)strv_pushf(&out->said,
                          "it has %u components, which Slurm starts together in a backfill cycle",
