@@ -24,7 +24,8 @@
  * the solution, there is no such limit any more.
  *
  * The numbers of nodes are then rounded to whole ones. The containers that a job lacks for its min
- * are placed by force, and the rest of the room is filled as in dorm_build.c and dorm_refill.c.
+ * are placed by force, and the rest of the room is filled as in dorm_build.c and dorm_refill.c. By
+ * force: other containers of a node make way, those that are spare or that fit elsewhere.
  */
 #include <math.h>
 #include <string.h>
@@ -43,6 +44,7 @@ enum {
 static const double OLD_PRICES = 0.3; /* the part of the best prices in those that are tried */
 static const double NEAR = 0.1, WIDER = 1.3; /* near, and its factor after a round without gain */
 static const double CLOSE = 5e-4;            /* ends the search for more patterns */
+static const double LEAST_COST = 0.01;       /* of a container that makes way: this part of its u */
 
 struct mix {
     struct dorm_search *s;
@@ -378,43 +380,91 @@ static void build(struct mix *x)
 /* Containers that could leave a node so that another one fits. */
 struct room_made {
     uint32_t node, n, jobs[FORCED_MAX];
-    double u; /* of these containers together */
+    double u; /* of these containers together, without those that fit elsewhere */
 };
 
-/* Find containers on node j that could make way for one of job i: again and again the one that
- * gives most of what is missing for its utilization. False: there are none, or cheaper ones are
- * known. */
-static bool find_room(struct dorm_search *s, uint32_t i, uint32_t j, struct room_made *best)
+/* What can be done for a demand if containers of it have to leave a node. */
+struct spare {
+    uint32_t n;    /* containers beyond the minima of the jobs with this demand */
+    uint32_t fit;  /* that fit on free room of one node, */
+    uint32_t node; /* which is this one */
+};
+
+/* List what can be done for each demand. */
+static void list_spare(struct mix *x, struct spare *spare)
 {
-    struct dorm_problem *p = s->p;
-    const struct dorm_state *state = &s->state;
+    const struct dorm_problem *p = x->p;
+    const struct dorm_state *state = &x->s->state;
+    memset(spare, 0, sizeof(*spare) * x->rooms.n_demands);
+    for (uint32_t i = 0; i < p->n; i++)
+        if (x->changes[i] && state->n[i] > p->jobs[i].lo)
+            spare[x->rooms.demand_of[i]].n += state->n[i] - p->jobs[i].lo;
+    for (uint32_t v = 0; v < x->rooms.n_demands; v++)
+        for (uint32_t g = 0; g < p->n_classes && spare[v].fit == 0; g++) {
+            const uint32_t *list = state->listed + state->listed_at[g];
+            const int64_t *d = p->jobs[x->rooms.example[v]].d;
+            for (uint32_t l = 0; l < state->n_listed[g] && spare[v].fit == 0; l++) {
+                const struct dorm_group *group = &state->groups[list[l]];
+                if (dorm_fits(group->free, d, p->m)) {
+                    spare[v].fit = dorm_fit(group->free, d, p->m);
+                    spare[v].node = group->head;
+                }
+            }
+            dorm_work(&x->p->work, state->n_listed[g] / 16 + 1);
+        }
+}
+
+/* What it costs if another container of job a leaves node j: nothing if it fits elsewhere, its
+ * utilization if a job with equal demands has more than its min, else too much. gone: the
+ * containers of this demand that leave the node already. */
+static double cost_of_leaving(const struct mix *x, const struct spare *spare, uint32_t a,
+                              uint32_t j, uint32_t gone)
+{
+    const struct spare *of = &spare[x->rooms.demand_of[a]];
+    if (of->node != j && of->fit > gone)
+        return 0;
+    return of->n > gone ? x->p->jobs[a].u : INFINITY;
+}
+
+/* Find containers on node j that could make way for one of job i: again and again the one that
+ * gives most of what is missing for its cost. False: there are none, or cheaper ones are known. */
+static bool find_room(struct mix *x, const struct spare *spare, uint32_t i, uint32_t j,
+                      struct room_made *best)
+{
+    struct dorm_problem *p = x->p;
+    const struct dorm_state *state = &x->s->state;
     struct room_made made = { .node = j };
     int64_t room[PART_TYPES_MAX];
     memcpy(room, dorm_free(state, j), sizeof(*room) * p->m);
     while (!dorm_fits(room, p->jobs[i].d, p->m)) {
-        double most = 0;
+        double most = 0, cost = 0;
         uint32_t out = DORM_END;
         for (uint32_t e = state->node_head[j]; e != DORM_END; e = state->entries[e].of_node) {
-            uint32_t a = state->entries[e].job, gone = 0;
-            for (uint32_t c = 0; c < made.n; c++)
-                gone += made.jobs[c] == a;
-            if (a == i || !s->picked[a] || state->entries[e].n <= gone ||
-                state->n[a] <= p->jobs[a].lo + gone)
+            uint32_t a = state->entries[e].job, here = 0, gone = 0;
+            if (!x->changes[a] || x->rooms.demand_of[a] == x->rooms.demand_of[i])
                 continue;
-            double gives = 0;
+            for (uint32_t c = 0; c < made.n; c++) {
+                here += made.jobs[c] == a;
+                gone += x->rooms.demand_of[made.jobs[c]] == x->rooms.demand_of[a];
+            }
+            double costs = cost_of_leaving(x, spare, a, j, gone), gives = 0;
+            if (state->entries[e].n <= here || !isfinite(costs))
+                continue;
             for (uint32_t k = 0; k < p->m; k++) {
                 int64_t lacks = p->jobs[i].d[k] - room[k];
                 if (lacks > 0)
                     gives += (double)MIN(lacks, p->jobs[a].d[k]) / (double)lacks;
             }
-            if (gives / p->jobs[a].u > most) {
-                most = gives / p->jobs[a].u;
+            gives /= costs + LEAST_COST * p->jobs[a].u;
+            if (gives > most) {
+                most = gives;
+                cost = costs;
                 out = a;
             }
         }
-        if (out == DORM_END || made.n == FORCED_MAX || made.u + p->jobs[out].u >= best->u)
+        if (out == DORM_END || made.n == FORCED_MAX || made.u + cost >= best->u)
             return false;
-        made.u += p->jobs[out].u;
+        made.u += cost;
         made.jobs[made.n++] = out;
         for (uint32_t k = 0; k < p->m; k++)
             room[k] += p->jobs[out].d[k];
@@ -423,29 +473,75 @@ static bool find_room(struct dorm_search *s, uint32_t i, uint32_t j, struct room
     return true;
 }
 
-/* Place one container of job i on the node where this costs the least utilization. */
-static bool force_one(struct dorm_search *s, uint32_t i)
+/* Job a lacks a container for its min, and no node has room for one. Give it one of a job that has
+ * equal demands and more than its min. */
+static bool take_over(struct mix *x, uint32_t a)
 {
-    struct room_made best = { .u = INFINITY };
-    bool found = false;
-    for (uint32_t j = 0; j < s->p->n_nodes; j++)
-        if (dorm_fits(s->p->cap + (size_t)j * s->p->m, s->p->jobs[i].d, s->p->m))
-            found |= find_room(s, i, j, &best);
-    dorm_work(&s->p->work, s->p->n_nodes * 4);
-    for (uint32_t c = 0; c < best.n && found; c++)
-        dorm_put(&s->state, best.jobs[c], best.node, -1);
-    if (found)
-        dorm_put(&s->state, i, best.node, 1);
-    return found;
+    struct dorm_state *state = &x->s->state;
+    for (uint32_t b = 0; b < x->p->n; b++) {
+        if (!x->changes[b] || x->rooms.demand_of[b] != x->rooms.demand_of[a] ||
+            state->n[b] <= x->p->jobs[b].lo)
+            continue;
+        uint32_t e = state->job_head[b];
+        while (state->entries[e].n == 0)
+            e = state->entries[e].of_job;
+        uint32_t node = state->entries[e].node;
+        dorm_put(state, b, node, -1);
+        dorm_put(state, a, node, 1);
+        return true;
+    }
+    return false;
 }
 
-/* Give each job its min: on free room, else in the place of containers of jobs above theirs. */
-static void force_minima(struct dorm_search *s)
+static bool give_one(struct mix *x, uint32_t i)
 {
-    for (uint32_t i = 0; i < s->p->n && s->state.lacking > 0; i++)
-        while (s->picked[i] && s->state.n[i] < s->p->jobs[i].lo)
-            if (dorm_place(s, i, 1) == 0 && !force_one(s, i))
+    return dorm_place(x->s, i, 1) == 1 || take_over(x, i);
+}
+
+/* Place one container of job i on the node where this costs the least utilization. The containers
+ * that make way get other places if their jobs need them. False: they do not, and nothing has
+ * changed. */
+static bool force_one(struct mix *x, const struct spare *spare, uint32_t i)
+{
+    struct dorm_search *s = x->s;
+    struct room_made best = { .u = INFINITY };
+    uint32_t log = s->state.n_log;
+    bool done = false;
+    for (uint32_t j = 0; j < s->p->n_nodes; j++)
+        if (dorm_fits(s->p->cap + (size_t)j * s->p->m, s->p->jobs[i].d, s->p->m))
+            done |= find_room(x, spare, i, j, &best);
+    dorm_work(&s->p->work, s->p->n_nodes * 4);
+    if (!done)
+        return false;
+    for (uint32_t c = 0; c < best.n; c++)
+        dorm_put(&s->state, best.jobs[c], best.node, -1);
+    dorm_put(&s->state, i, best.node, 1);
+    for (uint32_t c = 0; c < best.n && done; c++)
+        if (s->state.n[best.jobs[c]] < s->p->jobs[best.jobs[c]].lo)
+            done = give_one(x, best.jobs[c]);
+    if (!done)
+        dorm_undo(&s->state, log);
+    return done;
+}
+
+/* Give each job its min: on free room, else in the place of other containers. If those that fit
+ * elsewhere need the same room there, only those that are spare make way. */
+static void force_minima(struct mix *x)
+{
+    const struct dorm_state *state = &x->s->state;
+    struct spare *spare = dorm_alloc(x->p, x->rooms.n_demands, sizeof(*spare));
+    for (uint32_t i = 0; spare && i < x->p->n && state->lacking > 0; i++)
+        while (x->changes[i] && state->n[i] < x->p->jobs[i].lo) {
+            if (give_one(x, i))
+                continue;
+            list_spare(x, spare);
+            if (force_one(x, spare, i))
+                continue;
+            for (uint32_t v = 0; v < x->rooms.n_demands; v++)
+                spare[v].fit = 0;
+            if (!force_one(x, spare, i))
                 break;
+        }
 }
 
 static void keep_if_better(struct dorm_search *s)
@@ -472,7 +568,7 @@ void dorm_mix(struct dorm_search *s, bool likely, uint64_t steps)
     if (!solved)
         return;
     build(&x);
-    force_minima(s);
+    force_minima(&x);
     dorm_finish_build(s);
     dorm_forget(&s->state);
     keep_if_better(s);
