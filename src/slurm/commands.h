@@ -146,6 +146,10 @@ int slurm_ask(const char *number, struct slurm_state *out, struct err *e);
 /* Ask scontrol for a job, for at most limit_ms. 0 or -errno; -ESRCH: Slurm does not know it. */
 int slurm_ask_job(const char *number, int limit_ms, struct slurm_job *out, struct err *e);
 
+/* A batch script may be killed again and again. If Slurm has started a job this often already, the
+ * job ends. */
+enum { SLURM_KILLED_MAX = 3 };
+
 /* Put a job back into the queue, in at most limit_ms. 0; -EPERM: Slurm refuses that; another
  * -errno: Slurm does not answer. */
 int slurm_put_back(const char *number, int limit_ms, struct err *e);

@@ -8,7 +8,8 @@ import signal
 
 import pytest
 from lib_slurm import wait_until
-from test_notices import await_training, begin_again, high_job, training
+from test_further_deaths import script_of
+from test_notices import LIMITED, await_training, begin_again, high_job, limit_comes_near, training
 
 pytestmark = pytest.mark.slow
 
@@ -82,3 +83,57 @@ def test_a_requeue(tony, slurm):
     with silent(tony, slurm):
         wait_until(lambda: no_answer(tony, app), "the master has got no answer")
     continues(tony, slurm, app, number)
+
+
+@pytest.mark.takes(40)
+def test_a_cancelled_step_while_slurmctld_stays_silent(tony, slurm):
+    """The master does not wait for the answer for ever."""
+    tony.env["TONY_TEST_PATIENCE_MS"] = "3000"
+    app = job(tony)
+    assert slurm.run("scancel", f"{tony.number(app)}.0", user=tony.user).returncode == 0
+    with silent(tony, slurm):
+        wait_until((tony.home / "history" / app).exists, "the job ends", limit=120)
+        doc = tony.status(app)
+    assert doc["state"] == "KILLED" and "a step of tony's keepers has ended" in str(doc), doc
+
+
+@pytest.mark.takes(60)
+def test_a_time_limit_while_slurmctld_is_silent_for_long(tony, slurm):
+    """The master still asks why it has got a notice, and puts the job back as soon as slurmctld returns."""
+    tony.env["TONY_TEST_PATIENCE_MS"] = "1"
+    app = job(tony, **LIMITED, **{"tony.slurm.requeue-at-limit": "true"})
+    number = tony.number(app)
+    limit_comes_near(tony, slurm, app, 120)
+    with silent(tony, slurm):
+        log = tony.home / "jobs" / app / "master.log"
+        wait_until(lambda: log.read_text().count("slurm.silent") > 1, "the master has asked twice")
+    begin_again(slurm, number, 60, "TimeLimit=60")
+    wait_until(lambda: [t["attempt"] for t in tony.status(app).get("tasks", []) if t["state"] == "running"] == [2, 2],
+               "both tasks train again", limit=90)
+    tony("stop", app)
+
+
+@pytest.mark.takes(50)
+@pytest.mark.parametrize("is_long", [False, True])
+def test_a_batch_script_that_is_killed_again_and_again(tony, slurm, is_long):
+    """The job ends with the fourth kill, unless that run has lasted for ten minutes; or here for 1 ms."""
+    if is_long:
+        tony.env["TONY_TEST_PATIENCE_MS"] = "1"
+    app = tony("submit", training(tony, 1000000)).stdout.strip()
+
+    def trains(epoch):
+        wait_until(lambda: tony.status(app).get("epoch") == epoch, f"the master of run {epoch} answers")
+        tony.await_running(app, 2)
+    for epoch in range(1, 4 + is_long):
+        trains(epoch)
+        number = tony.number(app)
+        os.kill(script_of(slurm, number), signal.SIGKILL)
+        begin_again(slurm, number)
+    trains(4 + is_long)
+    if is_long:
+        tony("stop", app)
+        return
+    os.kill(script_of(slurm, number), signal.SIGKILL)
+    wait_until((tony.home / "history" / app).exists, "the job ends")
+    doc = tony.status(app)
+    assert doc["state"] == "KILLED" and "a signal has killed its batch script" in str(doc), doc

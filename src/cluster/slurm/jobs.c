@@ -21,7 +21,6 @@ enum {
     SQUEUE_MS = 20000,
     FILE_MAX = 64 << 10,
     CONNECT_MS = 2000,
-    KILLED_MAX = 3, /* a job is put back so often after the kill of its batch script */
 };
 
 /* ---- files ---- */
@@ -153,7 +152,7 @@ static bool was_killed(const char *dir, const struct slurm_state *s)
     int64_t run = run_of(dir);
     return str_eq(s->state, "FAILED") && !was_not_seen(dir, s) && !slurm_has_left(dir) &&
            (str_eq(s->reason, "JobLaunchFailure") || str_starts(s->reason, "RaisedSignal")) &&
-           run >= 0 && run < KILLED_MAX;
+           run >= 0 && run < SLURM_KILLED_MAX;
 }
 
 int slurm_ask_alive(const char *dir, const char *number, struct slurm_state *out, struct err *e)

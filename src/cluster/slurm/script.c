@@ -146,10 +146,13 @@ static void add_variable(struct buf *out, const char *name, const char *value)
     (void)buf_addc(out, '\n');
 }
 
-/* The variables that tasks get on the pool, too. Slurm sets HOME, USER and SHELL. */
+/* The variables that tasks get on the pool, too. Slurm sets HOME, USER and SHELL. The last one is
+ * for tests: scheduler/slurm/notice.c. */
 static void add_environment(struct buf *out)
 {
-    static const char *const names[] = { "PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH" };
+    static const char *const names[] = {
+        "PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "TONY_TEST_PATIENCE_MS"
+    };
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         add_variable(out, names[i], getenv(names[i]));
 }

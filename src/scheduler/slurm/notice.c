@@ -46,10 +46,10 @@ enum {
     RECHECK_MS = 60000,  /* after the announced end: does the job still run? */
     STEP_END_MS = 60000, /* if TERM to a keeper ends its step, the keeper exits within this time */
     AGAIN_MS = 1000,     /* after an answer that did not come: until the next question */
-    SILENT_MS = 600000,  /* when slurmctld has not answered for this time, ask no more */
-    /* A batch script that is killed again and again is not started again for ever. */
-    KILLED_MAX = 3,
-    LONG_RUN_MS = 600000, /* a run that has lasted for this time does not count for KILLED_MAX */
+    SLOW_MS = 10000,     /* the same, when slurmctld has been silent for patience_ms() */
+    /* When slurmctld has not answered for this time, decide without it. And a run that has lasted
+     * for this time does not count for SLURM_KILLED_MAX. */
+    PATIENCE_MS = 600000,
 };
 
 enum ask_why { WHY_SIGNAL = 1, WHY_STEP = 2, WHY_TIME = 4, WHY_FATE = 8, WHY_REQUEUE = 16 };
@@ -67,6 +67,15 @@ struct slurm_question {
 };
 
 static void ask(struct slurm *s, unsigned why);
+
+static int64_t patience_ms(void)
+{
+    const char *set = getenv("TONY_TEST_PATIENCE_MS"); /* for tests: another time */
+    int64_t ms = PATIENCE_MS;
+    if (set)
+        (void)str_i64(span_of(set), 1, PATIENCE_MS, "TONY_TEST_PATIENCE_MS", &ms, NULL);
+    return ms;
+}
 
 /* ---- leaving ---- */
 
@@ -259,6 +268,11 @@ static enum slurm_meaning meaning_of(const struct slurm *s, const struct slurm_q
     return q->requeued ? SLURM_REQUEUES : slurm_meaning_of(&q->job, s->run);
 }
 
+static bool is_given_up(const struct slurm *s, int64_t now)
+{
+    return s->notice.silent_since_ms && now - s->notice.silent_since_ms >= patience_ms();
+}
+
 /* slurmctld does not answer. Ask again for what the job must know, and return those reasons. After
  * SIGTERM there is no time for that: the next run of the job, or a client, finds out. */
 static unsigned ask_again(struct slurm *s, unsigned why, int rc)
@@ -271,11 +285,14 @@ static unsigned ask_again(struct slurm *s, unsigned why, int rc)
     }
     if (!n->silent_since_ms)
         n->silent_since_ms = now;
-    why &= WHY_SIGNAL | WHY_STEP | WHY_REQUEUE | (n->step_over ? WHY_FATE : 0u);
-    if (!why || now - n->silent_since_ms >= SILENT_MS)
+    /* The end of a step is judged without an answer after a time. But if slurmctld returns, the job
+     * must still learn why it got a notice, and go back into the queue. */
+    bool slow = is_given_up(s, now);
+    why &= WHY_SIGNAL | WHY_REQUEUE | (slow ? 0u : WHY_STEP | (n->step_over ? WHY_FATE : 0u));
+    if (!why)
         return 0;
     n->silent_why |= why;
-    loop_timer_set(n->again, now + AGAIN_MS);
+    loop_timer_set(n->again, now + (slow ? SLOW_MS : AGAIN_MS));
     return why;
 }
 
@@ -325,7 +342,7 @@ static void ask(struct slurm *s, unsigned why)
         return free(q);
     q->s = s;
     q->why = why;
-    q->may_requeue = s->run < KILLED_MAX || clock_mono_ms() - s->opened_ms >= (int64_t)LONG_RUN_MS;
+    q->may_requeue = s->run < SLURM_KILLED_MAX || clock_mono_ms() - s->opened_ms >= patience_ms();
     (void)str_copy(q->number, sizeof q->number, number);
     if (loop_work(s->cfg.loop, on_thread, on_done, q) < 0)
         free(q);
@@ -365,9 +382,10 @@ void notice_tick(struct slurm *s, int64_t now_ms)
 {
     if (s->notice.step_ends_ms && now_ms >= s->notice.step_ends_ms)
         s->notice.step_ends_ms = 0; /* TERM was not the end */
-    if (s->notice.leaving || s->fate_done || s->notice.q || s->notice.silent_why)
-        return; /* the reason is known, or slurmctld will tell it: a preemption ends the steps, too
-                 */
+    if (s->notice.leaving || s->fate_done)
+        return; /* the reason is known */
+    if ((s->notice.q || s->notice.silent_why) && !is_given_up(s, now_ms))
+        return; /* slurmctld will tell it: a preemption ends the steps, too */
     AUTO(free_p) char *path = fs_join(s->cfg.job_dir, "step_ended");
     if (!path || access(path, F_OK) == -1)
         return;
