@@ -35,7 +35,8 @@ COMMANDS = {
     "stop": (["stop", "APP"], "master", DIES),
     "kill": (["kill", "APP"], "master", DIES),
     "resize": (["resize", "APP", "worker=2"], "master", DIES),
-    "exec": (["exec", "APP", "worker:0", "--", "sh", "-c", "echo rea''dy; sleep 7541"], b"ready", DIES),
+    # not `echo ready; sleep`: dash loses an INT that comes while it starts a program
+    "exec": (["exec", "APP", "worker:0", "--", "sh", "-c", "sleep 7541 & echo rea''dy; wait"], b"ready", DIES),
     "shell": (["shell", "APP", "worker:0"], "", DIES),
     "forward": (["forward", "APP", "worker:0", "0:9"], b"127.0.0.1:", 0),
     "open": (["open", "APP", "--no-browser"], b"http://127.0.0.1:", 0),
