@@ -93,10 +93,17 @@ def measure_running(lab, n):
 @pytest.mark.slow
 @pytest.mark.alone("a thousand tasks")
 def test_bytes_and_memory_of_a_task(lab):
-    """The lists of all tasks are neither sent to each executor nor read by it, and the keeper's fork leaves out its list."""
-    few, many = measure_running(lab, 250), measure_running(lab, 1000)
-    assert many["keeper"] <= 1.2 * few["keeper"], (few, many)
-    # This test asks for status documents. They have some hundred bytes for each task.
-    assert many["master"] <= 4 * few["master"], (few, many)
-    assert many["executor"] <= few["executor"] + 4096, (few, many)  # 1000 addresses take 18 KB
-    assert many["memory_kib"] <= few["memory_kib"] + 96, (few, many)
+    """
+    The lists of all tasks are neither sent to each executor nor read by it, and the keeper's fork leaves out its list. The
+    test tries three times: the longer a run takes, the more an executor reads.
+    """
+    found = []
+    for _ in range(3):
+        few, many = measure_running(lab, 250), measure_running(lab, 1000)
+        found.append((few, many))
+        if (many["keeper"] <= 1.2 * few["keeper"]
+                and many["master"] <= 4 * few["master"]  # this test asks for status documents, with some hundred bytes for each task
+                and many["executor"] <= few["executor"] + 4096  # 1000 addresses take 18 KB
+                and many["memory_kib"] <= few["memory_kib"] + 96):
+            return
+    pytest.fail(f"bytes and memory of 250 tasks, and of 1000: {found}")

@@ -244,6 +244,7 @@ CRYPTO = "tls conn_tls jobkey resizekey sealed storage hadoop_sasl hadoop_rpc ha
 
 @pytest.mark.slow
 @pytest.mark.takes(300)
+@pytest.mark.xdist_group("a package made elsewhere")  # the compiler runs for minutes, beside the other tests of this file
 def test_a_package_made_on_debian_13(built_on_trixie):
     built_on_trixie.sh("dpkg-query -W libmbedtls-dev | grep -w 3.6")
     built_on_trixie.sh(f"cd tony && meson test -C build --no-rebuild --timeout-multiplier 5 {CRYPTO}")

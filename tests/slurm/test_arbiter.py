@@ -49,7 +49,9 @@ class Job:
         takes = {"gpus": gpus, "memory": "300m"} if gpus else {"memory": "2500m"}  # a node has room for one
         role = {"instances": 1, **takes, "vcores": 1, "command": command, "min-instances": 1, "max-instances": most,
                 "restart": "on-failure", "max-restarts": 9}
-        job = {"name": name, "cluster": "slurm", "framework": "pytorch", "roles": {"worker": role}, "conf": {"tony.slurm.nodes": 1, **conf}}
+        # The training handles no signal, so tony waits for this time before it stops the training.
+        conf = {"tony.slurm.nodes": 1, "tony.task.checkpoint-grace": 3000, **conf}
+        job = {"name": name, "cluster": "slurm", "framework": "pytorch", "roles": {"worker": role}, "conf": conf}
         (tony.base / f"{name}.yaml").write_text(json.dumps(job))
         self.id = tony("submit", tony.base / f"{name}.yaml").stdout.strip()
 
