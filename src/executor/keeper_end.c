@@ -241,8 +241,9 @@ static void await_logs(const struct keeper *k)
         (void)nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
 }
 
-/* The pool may end after this report. So the keeper restarts it only if the report could not be
- * sent: then queued jobs may wait for a pool. */
+/* The pool may end after this report, without a fault. So from now on pool_gone() does not restart
+ * it. If the report could not be sent, or if the pool dies before it has answered (see
+ * pool_hears_end()), queued jobs may wait for a pool. Then the keeper starts one. */
 static void report_end(struct keeper *k, bool finished)
 {
     k->end.told_pool = keeper_peer(k, PEER_POOL) != NULL;
@@ -309,7 +310,8 @@ int keeper_end(struct keeper *k)
         keeper_unlock(k);
         if (dir && k->kind == KEEPER_HEAD && publish_job(dir, k->app_id, &e) < 0)
             log_err(LOG_WARN, "keeper.publish", &e); /* TONY_HOME has the history */
-        make_call(k, k->end.told_pool);
+        bool heard = k->end.told_pool && !k->end.lost_pool && pool_hears_end(k);
+        make_call(k, heard);
     }
     if (aborted || rc < 0)
         return aborted ? KEEPER_ABORTED : KEEPER_FAILED;

@@ -202,6 +202,7 @@ struct keeper {
         bool tried_early, done_early; /* keeper_finish_early() */
         bool reported;                /* the last report to the pool is over */
         bool told_pool, lost_pool;    /* a pool was connected before it; none was after it */
+        bool heard;                   /* the pool has answered it with EndHeard */
     } end;
 
     enum keeper_state state;
@@ -352,6 +353,9 @@ void pool_gone(struct keeper *k);
 /* A pool has started this keeper and should connect soon. heard = false: that pool has died. */
 void pool_await_connection(struct keeper *k, bool heard);
 void pool_start_again(struct keeper *k, int64_t now_ms);
+/* After the last report: wait until the pool has started the jobs that waited for the end of this
+ * one. If the pool dies before, start another one for them. false: the pool has not answered. */
+bool pool_hears_end(struct keeper *k);
 
 /* keeper_sockets.c */
 void sockets_renew(struct keeper *k); /* make this socket again if it is missing, tell the master */

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The connection of the pool, which connects to the keeper. If the pool dies, the keeper restarts
  * it. */
+#include <dirent.h>
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +20,9 @@
 enum {
     POOL_PAUSE_MS = 200,
     POOL_PAUSE_MAX_MS = 60000,
-    POOL_DIALS_MS = 2000, /* a pool that has not connected after this time counts as dead */
+    POOL_DIALS_MS = 2000,  /* a pool that has not connected after this time counts as dead */
+    POOL_HEARS_MS = 30000, /* a pool that has not answered the last report by then hangs, or is of
+                              an earlier version */
 };
 
 void pool_tell(struct keeper *k, bool finished)
@@ -73,13 +77,14 @@ void pool_frame(struct keeper *k, struct peer *p, const Tony__Frame *f)
         resize_admitted(k, p, f->admit);
     } else if (f->body_case == TONY__FRAME__BODY_SIZE_WISH) {
         resize_wish(k, f->size_wish);
+    } else if (f->body_case == TONY__FRAME__BODY_END_HEARD) {
+        k->end.heard = true;
     }
 }
 
 void pool_gone(struct keeper *k)
 {
-    if (k->had_pool && !k->end.reported && !keeper_peer(k, PEER_POOL) &&
-        k->pool_at_ms == INT64_MAX)
+    if (k->had_pool && !k->end.reported && !keeper_peer(k, PEER_POOL) && k->pool_at_ms == INT64_MAX)
         k->pool_at_ms = clock_mono_ms(); /* restart it at once; further tries have growing pauses */
 }
 
@@ -137,4 +142,37 @@ void pool_start_again(struct keeper *k, int64_t now_ms)
     log_event(LOG_INFO, "keeper.pool_restart", f_int("try", k->pool_tries));
     if (start_pool(k, &e) < 0)
         log_err(LOG_ERROR, "keeper.pool", &e);
+}
+
+static bool jobs_are_left(const struct keeper *k)
+{
+    DIR *d = opendir(k->paths.jobs);
+    bool found = false;
+    int64_t ms;
+    uint32_t number;
+    for (struct dirent *x; d && !found && (x = readdir(d));)
+        found = app_id_parse(x->d_name, &ms, &number, NULL) == 0;
+    if (d)
+        (void)closedir(d);
+    return found;
+}
+
+bool pool_hears_end(struct keeper *k)
+{
+    int64_t until = clock_mono_ms() + POOL_HEARS_MS, left;
+    struct peer *p;
+    while (!k->end.heard && (p = keeper_peer(k, PEER_POOL)) &&
+           (left = until - clock_mono_ms()) > 0) {
+        struct pollfd f = { .fd = p->link.fd,
+                            .events = (short)(link_unsent(&p->link) ? POLLIN | POLLOUT : POLLIN) };
+        if (poll(&f, 1, (int)left) <= 0)
+            continue;
+        if ((f.revents & POLLOUT) && link_flush(&p->link) < 0)
+            link_close(&p->link);
+        else if (f.revents & (POLLIN | POLLHUP | POLLERR))
+            keeper_read_frames(k, p);
+    }
+    if (!k->end.heard && !keeper_peer(k, PEER_POOL) && jobs_are_left(k))
+        pool_start_again(k, clock_mono_ms());
+    return k->end.heard;
 }

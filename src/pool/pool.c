@@ -269,10 +269,13 @@ void pool_admit(struct pool *p)
 void pool_job_over(struct pool_job *j)
 {
     struct pool *p = j->pool;
+    char id[APP_ID_MAX];
+    (void)str_copy(id, sizeof id, j->id); /* always fits: both have APP_ID_MAX bytes */
     clients_tell_end(j);
     hooks_start(p, j->id);
     pool_job_remove(j);
     pool_admit(p);
+    sweep_tell_heard(p, id);
     pool_check_idle(p);
 }
 

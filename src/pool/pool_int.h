@@ -390,6 +390,8 @@ void sweep_job(struct pool *p,
 /* The keeper has reported the end of the job and still cleans up; it closes the connection when it
  * has finished. Wait for that; if the keeper dies before, clean up. Takes the connection. */
 void sweep_after(struct pool *p, struct conn *keeper, const char *id);
+/* Tell such a keeper that the pool has started the jobs that waited for the end of its job. */
+void sweep_tell_heard(struct pool *p, const char *id);
 void sweep_done(struct pool *p);
 /* Remove the sockets and the lock file of a job. The caller holds the lock. */
 void sweep_sockets(const struct pool *p, const char *id);

@@ -167,6 +167,18 @@ void sweep_after(struct pool *p, struct conn *keeper, const char *id)
     conn_set_arg(keeper, &ops, x);
 }
 
+void sweep_tell_heard(struct pool *p, const char *id)
+{
+    Tony__EndHeard heard = TONY__END_HEARD__INIT;
+    Tony__Frame f = TONY__FRAME__INIT;
+    f.body_case = TONY__FRAME__BODY_END_HEARD;
+    f.end_heard = &heard;
+    for (struct ending *x = p->endings; x; x = x->next)
+        if (str_eq(x->id, id) && x->keeper)
+            (void)conn_send(x->keeper, &f); /* if it fails, the keeper may start another pool, which
+                                               finds that this one lives */
+}
+
 void sweep_done(struct pool *p)
 {
     while (p->endings)

@@ -75,6 +75,34 @@ def test_without_any_pool_tasks_and_jobs_end(make_lab):
     lab.settled()
 
 
+def test_the_pool_is_killed_when_a_job_has_ended_and_the_next_one_waits(make_lab):
+    """
+    The keeper has sent its last report, but the pool has not read it. No other keeper is there, and no client, which could
+    start a pool for the job that waits.
+    """
+    lab = make_lab(site={"pool.memory": "300m"})
+    job = Gated(lab, role={"memory": "200m"}).running()
+    waits = lab.submit(lab.workers("true", role={"memory": "200m"}))
+    pool = lab.one("pool")
+    os.kill(pool, signal.SIGSTOP)
+    job.release(0)
+    wait_until((lab.home / "history" / job.app).exists, "the job has ended")
+    kill9(pool)
+    wait_until((lab.home / "history" / waits).exists, "the next job has run")
+    assert lab.one("pool", other_than=pool) != pool
+    lab.settled()
+
+
+def test_a_pool_that_ends_with_its_last_job_is_not_restarted(lab):
+    job = Gated(lab).running()
+    keeper = lab.one("keeper", job.app)
+    assert lab.run("pool", "stop", "--force").returncode == 0
+    ended(keeper)
+    assert "keeper.pool_restart" not in (lab.home / "history" / job.app / "keeper.log").read_text()
+    assert not lab.pids("pool")
+    lab.settled()
+
+
 def test_pool_killed_again_and_again(lab):
     job = Gated(lab, 2).running()
     for _ in range(5):

@@ -416,8 +416,11 @@ static void on_container(struct world *w, const Tony__Container *c, bool complet
 
 static void on_state(struct world *w, const Tony__KeeperState *s)
 {
+    Tony__EndHeard heard = TONY__END_HEARD__INIT;
     w->n_states++;
     w->finished = s->finished;
+    if (s->finished) /* else the keeper would wait */
+        SEND(&w->pool, end_heard, END_HEARD, &heard);
     copy(w->state, sizeof w->state, s->state);
     w->holds = (struct world_holds){ .memory_mib = s->memory_mib,
                                      .wants_mib = s->wants_memory_mib,
