@@ -139,7 +139,8 @@ def memory(world, args, notes):
         world.tasks_running(marker, n)
         world.all_running(n)
         home = world.env["TONY_HOME"].encode()
-        mine = [p for p in pids() if program_of(p) in ("tony-master", "tony-executor") and home in environ(p)]
+        mine = [p for p in pids() if program_of(p) in ("tony-master", "tony-executor") and home in environ(p)
+                and command_of(p)[:1] != ["tony-standby"]]  # of the next job
         masters = [p for p in mine if program_of(p) == "tony-master"]
         keepers = [p for p in mine if program_of(p) == "tony-executor" and command_of(p)[:1] and command_of(p)[0].startswith("tony-keeper ") and parent_of(p) not in mine]
         executors = [p for p in mine if p not in masters + keepers]

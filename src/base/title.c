@@ -28,6 +28,29 @@ void title_init(int argc, char **argv)
     line.size = (size_t)(end - start);
 }
 
+/* With a zero as its last byte, the kernel shows no more than these bytes. */
+static void set(const char *text, size_t n)
+{
+    if (line.size == 0)
+        return;
+    memset(line.start, 0, line.size);
+    memcpy(line.start, text, n < line.size ? n : line.size - 1);
+}
+
+void title_set_args(char *const *argv)
+{
+    char text[256];
+    size_t n = 0;
+    for (; *argv; argv++) {
+        size_t more = strlen(*argv) + 1;
+        if (more > sizeof text - n)
+            break;
+        memcpy(text + n, *argv, more);
+        n += more;
+    }
+    set(text, n);
+}
+
 void title_set(const char *fmt, ...)
 {
     char text[256] = "";
@@ -35,9 +58,6 @@ void title_set(const char *fmt, ...)
     va_start(args, fmt);
     int n = vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    if (n < 0 || line.size == 0)
-        return;
-    /* With a zero as its last byte, the kernel shows no more than these bytes. */
-    memset(line.start, 0, line.size);
-    memcpy(line.start, text, strnlen(text, line.size - 1));
+    if (n >= 0)
+        set(text, strlen(text));
 }

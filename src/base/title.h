@@ -13,5 +13,7 @@ void title_init(int argc, char **argv);
 /* Replace the command line of this process. A text longer than the old command line is cut off.
  * Without title_init(): no effect. */
 void title_set(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Replace it by these arguments, each with a zero behind it. */
+void title_set_args(char *const *argv);
 
 #endif

@@ -107,13 +107,17 @@ static int open_v1(struct cgroup_job *j, const struct place *place, const char *
     return 0;
 }
 
-void cgroup_job_open(struct cgroup_job *j, const char *application_id, struct err *e)
+void cgroup_job_open(struct cgroup_job *j, const char *application_id, const struct place *known,
+                     struct err *e)
 {
     const char *job = strchr(application_id, '_');
     struct place place;
     job = job ? job + 1 : application_id;
     *j = (struct cgroup_job){ .kind = CGROUP_NONE };
-    place_survey(&place);
+    if (known)
+        place = *known;
+    else
+        place_survey(&place);
     if (place.kind == PLACE_READY)
         (void)open_v2(j, place.dir, job, e);
     else if (place.kind == PLACE_V1)

@@ -23,6 +23,7 @@
 #include "cgroup/find.h"
 
 struct err;
+struct place;
 
 enum cgroup_kind { CGROUP_NONE = 1, CGROUP_V1, CGROUP_V2 };
 
@@ -38,8 +39,9 @@ struct cgroup_job {
 
 /* Make the job's groups. With v1 the calling process, and so its children, enter the job's cpu
  * group. If no groups can be used, or TONY_CGROUPS=none, kind is CGROUP_NONE and e (may be NULL)
- * says why. */
-void cgroup_job_open(struct cgroup_job *j, const char *application_id, struct err *e);
+ * says why. known: what place_survey() has found; NULL = it is called. */
+void cgroup_job_open(struct cgroup_job *j, const char *application_id, const struct place *known,
+                     struct err *e);
 /* vcores: of all containers together; 0 = the least possible weight. */
 void cgroup_job_weight(const struct cgroup_job *j, uint64_t vcores);
 /* The calling process leaves the job's groups. Processes that are still in them are killed, and the

@@ -34,6 +34,7 @@
 
 #include "base/err.h"
 #include "base/reason.h"
+#include "cgroup/place.h"
 #include "executor/cgroup.h"
 #include "executor/container.h"
 #include "executor/engine_left.h"
@@ -173,6 +174,10 @@ struct keeper {
     bool exits_failed;
     uint64_t exits_size;     /* bytes of the file `exits` */
     uint64_t exits_tried_at; /* exits_size when it could not be replaced; 0 = no such failure */
+    struct {
+        bool paths, place;
+    } early; /* what a standby has found before its job came */
+    struct place place;
     struct cgroup_job cgroup;
     struct rlimit nofile; /* the limit before the keeper raised its own */
     bool machine_has_gpus;

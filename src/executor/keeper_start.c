@@ -18,6 +18,7 @@
 #include "base/lockfile.h"
 #include "base/log.h"
 #include "base/proctree.h"
+#include "base/standby.h"
 #include "base/str.h"
 #include "base/title.h"
 #include "base/util.h"
@@ -318,6 +319,17 @@ static int own_process(struct keeper *k, struct err *e)
     return 0;
 }
 
+static void free_paths(struct keeper *k)
+{
+    free(TAKE(k->job_dir));
+    free(TAKE(k->spare_dir));
+    free(TAKE(k->ended_dir));
+    free(TAKE(k->socket));
+    free(TAKE(k->master_socket));
+    free(TAKE(k->lock_path));
+    paths_done(&k->paths);
+}
+
 static int set_paths(struct keeper *k, struct err *e)
 {
     int rc = paths_open(&k->paths, e);
@@ -330,7 +342,7 @@ static int set_paths(struct keeper *k, struct err *e)
     k->master_socket = paths_socket(&k->paths, k->app_id, "m");
     k->lock_path = paths_job_lock(&k->paths, k->app_id);
     return k->job_dir && k->spare_dir && k->ended_dir && k->socket && k->master_socket &&
-                   k->lock_path && table_open(k) == 0
+                   k->lock_path
                ? 0
                : err_set(e, ENOMEM, "cannot start: %m");
 }
@@ -372,7 +384,7 @@ static void say_ready(struct keeper *k)
     pool_await_connection(k, pool_lives);
 }
 
-int keeper_start(struct keeper *k, int argc, char **argv, struct err *e)
+static void reset(struct keeper *k)
 {
     *k = (struct keeper){ .state = KEEPER_RUNNING,
                           .lock_fd = -1,
@@ -388,10 +400,47 @@ int keeper_start(struct keeper *k, int argc, char **argv, struct err *e)
                           .beats.at_ms = INT64_MAX,
                           .master_at_ms = INT64_MAX,
                           .pool_at_ms = INT64_MAX };
+}
+
+/* Is the directory of the sockets still the right one? The pool made the job's socket there. */
+static bool sockets_agree(const struct keeper *k)
+{
+    return k->listen_fd >= 0 && link_inherit(k->listen_fd, k->socket) == 0;
+}
+
+/* The keeper of the next job, a standby of the pool: do what needs only the job's number, and wait
+ * for the job. Returns false if it does not come. */
+static bool await_job(struct keeper *k, int *argc, char ***argv)
+{
+    struct err unused = { 0 };
+    k->app_id = (*argv)[2];
+    k->early.paths = set_paths(k, &unused) == 0;
+    k->early.place = true;
+    place_survey(&k->place);
+    *argc = standby_wait("tony-executor", (*argv)[3], argv);
+    return *argc > 0;
+}
+
+static int open_paths(struct keeper *k, struct err *e)
+{
+    if (!k->early.paths || !sockets_agree(k)) {
+        free_paths(k);
+        int rc = set_paths(k, e);
+        if (rc < 0)
+            return rc;
+    }
+    return table_open(k) < 0 ? err_set(e, ENOMEM, "cannot start: %m") : 0;
+}
+
+int keeper_start(struct keeper *k, int argc, char **argv, struct err *e)
+{
+    reset(k);
+    if (argc > 3 && str_eq(argv[1], "--standby") && !await_job(k, &argc, &argv))
+        return KEEPER_FAILED;
     if (parse(k, argc, argv, e) < 0)
         return KEEPER_MISUSE;
     log_setup(2, LOG_INFO, false);
-    if (own_process(k, e) < 0 || set_paths(k, e) < 0 ||
+    if (own_process(k, e) < 0 || open_paths(k, e) < 0 ||
         (k->kind == KEEPER_OF_NODE && node_open(k, e) < 0))
         return KEEPER_FAILED;
     int rc = lock_job(k, e);
@@ -419,7 +468,7 @@ int keeper_start(struct keeper *k, int argc, char **argv, struct err *e)
     make_job_dirs(k);
     k->machine_has_gpus = k->n_gpus > 0 || (fake && fake[0]) || access("/dev/nvidiactl", F_OK) == 0;
     struct err why = { 0 };
-    cgroup_job_open(&k->cgroup, k->app_id, &why);
+    cgroup_job_open(&k->cgroup, k->app_id, k->early.place ? &k->place : NULL, &why);
     if (k->cgroup.kind == CGROUP_NONE)
         log_err(LOG_WARN, "keeper.no_cgroups", &why); /* memory is sampled instead */
     k->can_crew = k->kind == KEEPER_OF_POOL && k->cgroup.kind != CGROUP_NONE &&
@@ -431,17 +480,11 @@ int keeper_start(struct keeper *k, int argc, char **argv, struct err *e)
 
 void keeper_start_done(struct keeper *k)
 {
-    free(k->job_dir);
-    free(k->spare_dir);
-    free(k->ended_dir);
-    free(k->socket);
-    free(k->master_socket);
-    free(k->lock_path);
     node_done(k);
     left_done(&k->left);
     resize_done(k);
     cgroup_job_done(&k->cgroup);
-    paths_done(&k->paths);
+    free_paths(k);
 }
 
 /* Remove what podman or docker has left of a job without a keeper. If that fails, pool/ended/<id>

@@ -15,6 +15,7 @@
 static const char usage[] =
     "usage: tony-executor --keeper APPLICATION_ID [--memory-mib N] [--vcores N] [--gpus 0,2]\n"
     "                     [--gpu-locks DIR] [--ready-fd N]\n"
+    "       tony-executor --standby APPLICATION_ID --master-pid=PID\n"
     "       tony-executor --cleanup APPLICATION_ID\n"
     "       tony-executor --container\n"
     "       tony-executor --on-end DIR LIMIT_MS [LOG]\n"
@@ -28,7 +29,7 @@ int executor_program(int argc, char **argv)
     title_init(argc, argv);
     const char *mode = argc > 1 ? argv[1] : "";
     struct err e = { 0 };
-    if (str_eq(mode, "--keeper") || str_starts(mode, "--keeper="))
+    if (str_eq(mode, "--keeper") || str_starts(mode, "--keeper=") || str_eq(mode, "--standby"))
         return keeper_main(argc, argv);
     if (str_eq(mode, "--container") && argc == 2)
         return container_main();

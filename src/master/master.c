@@ -8,7 +8,9 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "base/standby.h"
 #include "base/str.h"
+#include "base/title.h"
 #include "base/util.h"
 #include "master/master_int.h"
 #include "master/yarn/yarn.h"
@@ -105,6 +107,17 @@ static int usage(const char *why, const char *arg)
     return MASTER_MISUSE;
 }
 
+/* tony-master --standby APPLICATION_ID: the first master of the next job. */
+static int standby(int *argc, char ***argv)
+{
+    title_init(*argc, *argv);
+    int n = standby_wait("tony-master", NULL, argv);
+    if (n > 0)
+        title_set_args(*argv);
+    *argc = n;
+    return n;
+}
+
 int master_main(int argc, char **argv)
 {
     const char *id = NULL;
@@ -112,6 +125,8 @@ int master_main(int argc, char **argv)
     bool cluster = false;
     uint32_t number;
     struct err e = { 0 };
+    if (argc > 1 && str_eq(argv[1], "--standby") && standby(&argc, &argv) <= 0)
+        return MASTER_CRASHED; /* if it was needed, the keeper starts another one */
     for (int i = 1; i < argc; i++) {
         if (str_eq(argv[i], "--version")) {
             puts("tony-master " TONY_VERSION);

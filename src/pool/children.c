@@ -63,6 +63,10 @@ __attribute__((noinline)) static void start_companion(const struct spawn_compani
     pid_t parent = getpid(), pid = vfork_within();
     int unused = 0;
     if (pid == 0) {
+        if (c->fd3 > 3)
+            (void)dup2(c->fd3, 3); /* also clears close-on-exec */
+        else if (c->fd3 == 3)
+            (void)fcntl(3, F_SETFD, 0);
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* stays set when it or its parent calls execve() */
         if (getppid() != parent)
             _exit(127);
@@ -83,16 +87,12 @@ static int raise_fd(int low)
     return fd;
 }
 
-/* Open and lock a file. -1: another process holds the lock. */
-static int take_lock(const char *path)
+int child_lock(const char *path)
 {
     return raise_fd(lockfile_take(path, true)); /* the copy keeps the lock */
 }
 
-/* Make the socket on which the program will listen. The companion can connect to it at once, and
- * need not try again and again until the program has started. -1: the program makes it itself, and
- * reports what fails. */
-static int listen_on(const char *path)
+int child_listen(const char *path)
 {
     struct sockaddr_un at = { .sun_family = AF_UNIX };
     size_t len = strlen(path);
@@ -126,8 +126,8 @@ static _Noreturn void child(const struct spawn *s, int *out_errno)
         (void)close(null);
     /* Take the lock before the program runs: if the pool dies now, the next pool sees from the lock
      * that this process exists. */
-    int lock = s->lock ? take_lock(s->lock) : -1;
-    int listener = s->socket && lock >= 0 ? listen_on(s->socket) : -1;
+    int lock = s->lock ? child_lock(s->lock) : -1;
+    int listener = s->socket && lock >= 0 ? child_listen(s->socket) : -1;
     if (s->companion) /* before descriptors 3 to 5 are set, which only the program may inherit */
         start_companion(s->companion, (char **)(uintptr_t)s->envp);
     if (s->fd3 == 3)
@@ -183,6 +183,12 @@ void child_forget(struct child *c)
 {
     if (c)
         c->on_exit = NULL;
+}
+
+void child_pass(struct child *c, void (*on_exit)(void *arg, int code), void *arg)
+{
+    c->on_exit = on_exit;
+    c->arg = arg;
 }
 
 pid_t child_pid(const struct child *c)

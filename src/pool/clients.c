@@ -291,7 +291,7 @@ static void clients_submitted(struct submission *s, const struct err *e)
         f.submitted = &m;
         send(c, &f);
     }
-    ready_dir_make(p); /* for the next job */
+    pool_prepare_in(p, PREPARE_MS);
     pool_check_idle(p);
 }
 

@@ -224,16 +224,15 @@ static int build_argv(const struct pool_job *j, struct strv *argv)
     return rc;
 }
 
-/* The pool's environment, and the variables by which processes of a job are found. */
-static int build_env(const struct pool_job *j, struct strv *env)
+int keeper_env(const struct pool *p, const char *id, struct strv *env)
 {
     int rc = 0;
     for (char **x = environ; rc == 0 && *x; x++)
         rc = strv_push(env, *x);
     if (rc == 0)
-        rc = strv_env_set(env, "TONY_HOME", j->pool->paths.home);
+        rc = strv_env_set(env, "TONY_HOME", p->paths.home);
     if (rc == 0)
-        rc = strv_env_set(env, "TONY_APPLICATION_ID", j->id);
+        rc = strv_env_set(env, "TONY_APPLICATION_ID", id);
     return rc;
 }
 
@@ -254,8 +253,18 @@ static int spawn_executor(struct pool_job *j, const struct strv *argv, int fd3, 
     AUTO(free_p) char *dir = paths_job(&j->pool->paths, j->id);
     AUTO(free_p) char *log = dir ? fs_join(dir, "keeper.log") : NULL;
     AUTO(free_p) char *socket = companion ? paths_socket(&j->pool->paths, j->id, "k") : NULL;
-    if (!log || (companion && !socket) || build_env(j, &env) < 0)
+    if (!log || (companion && !socket) || keeper_env(j->pool, j->id, &env) < 0)
         return err_set(e, ENOMEM, "cannot start a keeper: %m");
+    if (companion && (*out = standby_take(j,
+                                          &(struct standby_job){ .keeper_argv = argv->v,
+                                                                 .master_argv = companion->argv,
+                                                                 .keeper_log = log,
+                                                                 .master_log = companion->log,
+                                                                 .lock = lock,
+                                                                 .socket = socket,
+                                                                 .ready_fd = fd3 },
+                                          on_exit)))
+        return 0;
     struct spawn s = { .program = j->pool->executor,
                        .argv = argv->v,
                        .envp = env.v,

@@ -19,6 +19,7 @@
  *   sharing*.c    a policy divides the machine among jobs (sharing.h)
  *   share.c      from the jobs to the policy, and back
  *   children.c   child processes
+ *   standby.c    keeper and master of the next job, started before it comes
  *   tidy.c       removes old store entries and old history, refreshes claims on GPUs
  */
 #ifndef TONY_POOL_POOL_INT_H
@@ -27,6 +28,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include "base/base.h"
@@ -183,6 +185,15 @@ struct pool_client {
     char program[64];    /* its name, for the log */
 };
 
+/* See standby.c. */
+struct standby {
+    struct child *keeper; /* NULL = there is none */
+    char id[APP_ID_MAX];
+    int keeper_fd, master_fd;
+    pid_t master_pid;
+    struct stat keeper_file, master_file; /* the programs when they were started */
+};
+
 struct pool {
     struct loop *loop;
     struct paths paths;
@@ -193,7 +204,7 @@ struct pool {
     struct sharing sharing;
     int lock_fd;
     struct listener *listener;
-    struct loop_timer *idle, *gpu_retry, *tidy, *patience, *hear, *look;
+    struct loop_timer *idle, *gpu_retry, *tidy, *patience, *hear, *look, *prepare;
     /* The pool admits no job before all keepers of adopted jobs have reported what they hold and
      * want, or before this time. 0 = all have reported. */
     int64_t hear_until_ms;
@@ -214,8 +225,10 @@ struct pool {
     struct {
         char *dir; /* NULL = there is none */
         uint32_t n_made;
-        bool busy;            /* a thread makes it */
-    } ready;                  /* ready_dir.c */
+        bool busy; /* a thread makes it */
+    } ready;       /* ready_dir.c */
+    struct standby standby;
+    int64_t prepare_at_ms;    /* when the timer `prepare` fires; 0 = it is not set */
     struct http_server *page; /* NULL = there is none */
     struct scrape *scrape;    /* the answer of the page that is being made; NULL = none is */
     char *executor, *master;  /* paths of the programs; NULL until first used */
@@ -256,6 +269,9 @@ void keeper_reconnect(struct pool_job *j);
 /* keeper_stop.c: ask its master; if the master does not answer, ask its keeper. */
 void keeper_stop_job(struct pool_job *j, const char *who);
 int pool_find_executor(struct pool *p, struct err *e); /* sets p->executor */
+/* The environment of a keeper: that of the pool, and the variables by which processes of a job are
+ * found. */
+int keeper_env(const struct pool *p, const char *id, struct strv *env);
 /* Close the connections, timers and descriptors of j that belong to keepers.c. */
 void keeper_forget(struct pool_job *j);
 
@@ -317,6 +333,27 @@ int submit_take_figures(struct pool_job *j, const struct job_spec *spec, struct 
 int submit_check_size(const struct pool *p, const struct job_spec *spec, struct err *e);
 int submit_check_files(uint32_t n_containers, struct err *e);
 int submit_mark_owned(const struct pool_job *j); /* the file `owned`, which the master reads */
+
+/* start.c */
+/* Prepare for the next job this many ms from now, unless that is due earlier. The pool does not do
+ * it while it starts a job, because that would take processor time from this job. */
+void pool_prepare_in(struct pool *p, int64_t ms);
+enum { PREPARE_MS = 50 }; /* after a submission, if the job has not ended before */
+
+/* standby.c */
+void standby_make(struct pool *p); /* for the next job, unless there is one */
+void standby_drop(struct pool *p);
+void standby_done(struct pool *p); /* the pool ends: wait until it is gone */
+/* What it gets when its job comes. */
+struct standby_job {
+    char *const *keeper_argv, *const *master_argv;
+    const char *keeper_log, *master_log, *lock, *socket;
+    int ready_fd;
+};
+/* It becomes the keeper and the master of the job, as after child_spawn(). NULL: there is no
+ * standby for this job. */
+struct child *standby_take(struct pool_job *j, const struct standby_job *x,
+                           void (*on_exit)(void *arg, int code));
 
 /* ready_dir.c */
 void ready_dir_make(struct pool *p); /* on a thread, unless there is one */
@@ -408,6 +445,7 @@ struct spawn_companion {
     const char *program;
     char *const *argv;
     const char *log;
+    int fd3;        /* becomes descriptor 3 of the program; 0 = none */
     char *pid_text; /* in the parent's argv: the companion's pid is written here in decimal */
     size_t pid_digits;
 };
@@ -429,6 +467,13 @@ struct spawn {
 int child_spawn(struct pool *p, const struct spawn *s, void (*on_exit)(void *arg, int code),
                 void *arg, struct child **out, struct err *e);
 void child_forget(struct child *c);
+void child_pass(struct child *c, void (*on_exit)(void *arg, int code), void *arg);
+/* Open and lock a file. -1: another process holds the lock. */
+int child_lock(const char *path);
+/* Make the unix socket on which the child will listen. Its companion can connect to it at once, and
+ * need not try again and again until the child has started. -1: the child makes it itself, and
+ * reports what fails. */
+int child_listen(const char *path);
 pid_t child_pid(const struct child *c);
 /* Send SIGKILL to the children that this pool did not start: orphans of dead keepers. Returns their
  * number. */

@@ -4,12 +4,12 @@
  * of the disk (fs_spread_below()). So it often has to read from the disk when it makes the
  * directory, and the client would wait for that.
  *
- * The directory is $TONY_HOME/pool/ready/<time>-<number>. ext4 chooses the region by the name, so no
- * name is used twice: where files were removed within the last minutes, new ones take long.
+ * The directory is $TONY_HOME/pool/ready/<time>-<number>. ext4 chooses the region by the name, so
+ * no name is used twice: where files were removed within the last minutes, new ones take long.
  *
  * It has all files that are the same for each job. A thread makes it: when the pool starts, and
- * after each submission. If it is missing, submit.c makes one at once. The next pool removes what a
- * dead pool has left.
+ * when the last job has ended, or PREPARE_MS after its submission. If it is missing, submit.c makes
+ * one at once. The next pool removes what a dead pool has left.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -370,6 +370,8 @@ static void on_hangup(int signo, void *arg)
     struct err e = { 0 };
     (void)signo;
     look_at_machine(p);
+    standby_drop(p); /* it may know another directory of sockets */
+    pool_prepare_in(p, PREPARE_MS);
     int rc = paths_renew_runtime(&p->paths, &e);
     AUTO(free_p) char *socket = paths_pool_socket(&p->paths);
     if (rc == 0 && socket && access(socket, F_OK) == 0)
@@ -397,8 +399,28 @@ static void place_enter_or_log(void)
         log_err(LOG_WARN, "pool.no_control_group", &e);
 }
 
+/* ---- what is made before the next job comes ---- */
+
+static void on_prepare(void *arg)
+{
+    struct pool *p = arg;
+    p->prepare_at_ms = 0;
+    ready_dir_make(p);
+    standby_make(p);
+}
+
+void pool_prepare_in(struct pool *p, int64_t ms)
+{
+    int64_t at = clock_mono_ms() + ms;
+    if (p->ended || (p->prepare_at_ms && p->prepare_at_ms <= at))
+        return;
+    p->prepare_at_ms = at;
+    loop_timer_set(p->prepare, at);
+}
+
 static int open_all(struct pool *p, struct err *e)
 {
+    p->prepare = loop_timer_new(p->loop, on_prepare, p);
     p->idle = loop_timer_new(p->loop, on_idle, p);
     p->gpu_retry = loop_timer_new(p->loop, on_gpu_retry, p);
     p->tidy = loop_timer_new(p->loop, tidy, p);
@@ -410,8 +432,8 @@ static int open_all(struct pool *p, struct err *e)
     p->sigint = loop_signal_new(p->loop, SIGINT, on_term, p);
     if (getsid(0) == getpid()) /* else the signal comes from a terminal, and should end the pool */
         p->sighup = loop_signal_new(p->loop, SIGHUP, on_hangup, p);
-    if (!p->idle || !p->gpu_retry || !p->tidy || !p->look || !p->patience || !p->hear ||
-        !p->sigchld || !p->sigterm || !p->sigint)
+    if (!p->prepare || !p->idle || !p->gpu_retry || !p->tidy || !p->look || !p->patience ||
+        !p->hear || !p->sigchld || !p->sigterm || !p->sigint)
         return err_set(e, ENOMEM, "cannot start the pool: %m");
     p->idle_ms = conf_int(p->conf, "tony.pool.idle-timeout");
     p->started_wall_ms = clock_wall_ms();
@@ -441,6 +463,7 @@ static int open_all(struct pool *p, struct err *e)
 
 static void close_all(struct pool *p)
 {
+    standby_done(p);
     /* A client that connects from now on is refused. It starts the next pool, which waits for the
      * lock of this one. */
     page_close(p);
@@ -482,7 +505,7 @@ static int serve(struct pool *p, struct options *o, struct err *e)
     pool_admit(p);
     pool_check_idle(p);
     tidy_begin(p);
-    ready_dir_make(p);
+    on_prepare(p);
     (void)loop_run(p->loop);
     close_all(p);
     log_event(LOG_INFO, "pool.ended");

@@ -132,6 +132,7 @@ static void on_time(void *arg)
     AUTO(free_p) char *lock = paths_job_lock(&x->pool->paths, x->id);
     bool left = ended && lock && (access(ended, F_OK) == 0 || access(lock, F_OK) == 0);
     if (!left || try_sweep(x->pool, x->id)) {
+        pool_prepare_in(x->pool, 0);
         ending_free(x);
         return;
     }

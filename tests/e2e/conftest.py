@@ -189,6 +189,10 @@ class Tony:
     def processes(self):
         return processes_with(b"TONY_HOME=" + os.fsencode(self.home))
 
+    def processes_of_jobs(self):
+        """Without the pool, and without the keeper and the master that it keeps ready for the next job."""
+        return {pid: line for pid, line in self.processes().items() if "tony-pool" not in line and not line.startswith("tony-standby")}
+
     def stop(self):
         """Ends the pool with all its jobs. Returns the processes that are left after that, and kills them."""
         mine = self.home.is_dir() and os.access(self.home, os.W_OK)

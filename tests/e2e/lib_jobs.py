@@ -87,12 +87,14 @@ class Lab(Tony):
         state, parent = stat_of(pid)
         app = next((v[len(b"TONY_APPLICATION_ID="):].decode() for v in environ if v.startswith(b"TONY_APPLICATION_ID=")), "")
         program = os.path.basename(line.split(" ")[0])
-        kind = {"tony-pool": "pool", "tony-master": "master", "tony": "client", "tony-keeper": "keeper"}.get(program, "task")
+        kind = {"tony-pool": "pool", "tony-master": "master", "tony": "client", "tony-keeper": "keeper", "tony-standby": "standby"}.get(program, "task")
         if program == "tony-executor":
             kind = "cleanup" if "--cleanup" in line else "keeper" if "--keeper" in line else "executor"
         named = re.search(r"application_\d+_\d+", line)
-        if kind != "task" and kind != "pool" and named:
+        if kind not in ("task", "pool", "standby") and named:
             app = named.group()
+        if kind == "standby":
+            app = ""  # its job has not come yet
         return Process(int(pid), parent, kind, state, app, line)
 
     def processes_all(self, app=None):
@@ -159,8 +161,12 @@ class Lab(Tony):
 
     def litter(self):
         """Files and groups that must not exist when no job is alive."""
-        found = [f"process {p.pid} ({p.kind}): {p.line}" for p in self.processes_all() if p.kind != "pool"]
-        pools = self.pids("pool")
+        processes = self.processes_all()
+        found = [f"process {p.pid} ({p.kind}): {p.line}" for p in processes if p.kind not in ("pool", "standby")]
+        pools = [p.pid for p in processes if p.kind == "pool"]
+        standby = [p for p in processes if p.kind == "standby"]  # a keeper of the pool, and its master
+        if len(standby) > 2 or not all(p.parent in pools + [q.pid for q in standby] for p in standby):
+            found.append(f"standbys {standby} of pools {pools}")
         if len(pools) > 1:
             found.append(f"pools {pools}")
         for entry in os.listdir("/proc"):

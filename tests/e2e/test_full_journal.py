@@ -150,7 +150,7 @@ def test_kill_ends_a_job_whose_journal_is_blocked(small_disk):
     out, err = run.communicate(timeout=60)
     assert run.returncode == 1 and "No space left" in out + err, out + err
     tony.in_history(app)
-    wait_until(lambda: not [c for c in tony.processes().values() if "tony-pool" not in c], "no process of the job is left")
+    wait_until(lambda: not tony.processes_of_jobs(), "no process of the job is left")
     assert tony.status(app)["state"] == "FAILED"
     more = tony.home / "filler2"
     fill(more)  # the end of the job has made some room
@@ -232,7 +232,7 @@ def test_the_journal_reaches_the_limit_of_files(own_tony):
     app, = tony.jobs_on_disk()
     tony.in_history(app)
     assert tony.status(app)["state"] == "FAILED"
-    wait_until(lambda: not [c for c in tony.processes().values() if "tony-pool" not in c], "no process of the job is left")
+    wait_until(lambda: not tony.processes_of_jobs(), "no process of the job is left")
     assert limited(tony, 8192, "run", tony.workers("true")).returncode == 0, "a small one fits"
 
 

@@ -448,7 +448,7 @@ static void control_groups(void **state)
     snprintf(container, sizeof container, "container%s_01_000007", strchr(app, '_'));
     pid_t pid = fork(); /* the process that opens the groups moves into one of them */
     if (pid == 0) {
-        cgroup_job_open(&job, app, &why);
+        cgroup_job_open(&job, app, NULL, &why);
         if (job.kind == CGROUP_NONE) {
             printf("# no control groups here: %s\n", why.msg);
             _exit(77);
