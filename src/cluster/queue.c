@@ -19,6 +19,7 @@ void queue_done(struct queue *q)
     }
     vec_done(&q->nodes);
     vec_done(&q->jobs);
+    vec_done(&q->wanted);
 }
 
 static const struct conn_ops no_ops = { 0 };

@@ -59,6 +59,7 @@ struct queue_node {
 
 struct queue_job { /* a job of which this arbiter may resize a role, as far as the cluster knows */
     char id[APP_ID_MAX];
+    char number[32]; /* of the cluster, if it has another name for the job; else "" */
     bool registered; /* for the key of this arbiter; false: a job of the arbiter's own user */
     char *key_tag, *size_tag; /* registered: what its client has said (storage/resizekey.h,
                                  arbiter/share.h); NULL = nothing */
@@ -75,9 +76,21 @@ struct queue_job { /* a job of which this arbiter may resize a role, as far as t
     bool has_lost; /* it has nodes that are not in the list */
 };
 
+/* Resources that applications of the queue wait for. The arbiter does not let jobs grow into them,
+ * unless it can resize the job that waits: then the policy decides. */
+struct queue_wanted {
+    char id[APP_ID_MAX]; /* of one of `jobs`; "" = of none */
+    /* The sum of what all applications of the queue wait for: those of the arbiter's jobs, too. */
+    bool of_all;
+    bool apart; /* each piece on another node */
+    uint32_t n; /* pieces */
+    struct part_amount each;
+};
+
 struct queue { /* end with queue_done() */
     VEC(struct queue_node) nodes;
     VEC(struct queue_job) jobs;
+    VEC(struct queue_wanted) wanted;
     struct part_amount used;  /* by all applications of the queue */
     bool has_limit;           /* false: the queue may have as much as the nodes have */
     struct part_amount limit; /* the most that all applications of the queue may have */

@@ -81,6 +81,16 @@ typedef VEC(struct slurm_held) slurm_helds;
 #define SLURM_HELD_FIELDS "%i|%T|%N|%j"
 int slurm_parse_helds(struct span text, slurm_helds *out);
 void slurm_helds_done(slurm_helds *v);
+struct slurm_wanted { /* a job that waits until nodes are free */
+    char number[32], name[120];
+    uint32_t nodes;
+    struct slurm_amounts each; /* of a node */
+};
+typedef VEC(struct slurm_wanted) slurm_wanteds;
+/* Read the output of squeue -h -t PENDING -O SLURM_WANTED_FIELDS. Skipped: damaged lines, and jobs
+ * that wait for something else, such as a date or another job. 0 or -ENOMEM. */
+#define SLURM_WANTED_FIELDS "JobID:|,Reason:|,tres-alloc:|,tres-per-node:|,Name:|"
+int slurm_parse_wanteds(struct span text, slurm_wanteds *out);
 /* Read the output of squeue -h -o SLURM_SCRIPT_FIELDS: the job whose batch script has a path that
  * ends in these words. false: there is none. */
 #define SLURM_SCRIPT_FIELDS "%i|%o"

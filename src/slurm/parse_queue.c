@@ -2,6 +2,7 @@
 /* Reads what the commands of Slurm print about a partition: its nodes, and jobs with their nodes.
  */
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -195,6 +196,91 @@ int slurm_parse_helds(struct span text, slurm_helds *out)
             strv_done(&h.nodes);
         if (rc == -ENOMEM)
             return rc;
+    }
+    return 0;
+}
+
+/* "7500M", "1.95G": in MiB, rounded up. */
+static bool read_memory(struct span text, uint64_t *out)
+{
+    static const char units[] = "KMGTP";
+    char copied[32], *end;
+    slurm_copy(text, copied, sizeof copied);
+    double n = strtod(copied, &end);
+    const char *unit = *end ? strchr(units, *end) : NULL;
+    if (end == copied || !(n >= 0) || (*end && (!unit || end[1])))
+        return false;
+    for (long i = unit ? unit - units : 1; i > 1; i--)
+        n *= 1024;
+    if (unit == units)
+        n /= 1024;
+    *out = (uint64_t)MIN(ceil(n), 1e12);
+    return true;
+}
+
+/* tres: "cpu=6,mem=7500M,node=3,billing=6", of the whole job. Not each site counts GPUs there. */
+static bool read_tres(struct span tres, struct slurm_wanted *out)
+{
+    struct span item, name;
+    int64_t cpus = 0, nodes = 0, gpus = 0;
+    uint64_t memory = 0;
+    while (tres.len && span_split(&tres, ',', &item)) {
+        if (!item.len || !memchr(item.p, '=', item.len) || !span_split(&item, '=', &name))
+            continue;
+        if (span_eqs(name, "cpu"))
+            (void)slurm_read_number(item, &cpus);
+        else if (span_eqs(name, "node"))
+            (void)slurm_read_number(item, &nodes);
+        else if (span_eqs(name, "gres/gpu"))
+            (void)slurm_read_number(item, &gpus);
+        else if (span_eqs(name, "mem"))
+            (void)read_memory(item, &memory);
+    }
+    if (nodes < 1 || nodes > NODES_MAX)
+        return false;
+    out->nodes = (uint32_t)nodes;
+    out->each.memory_mib = (memory + (uint64_t)nodes - 1) / (uint64_t)nodes;
+    out->each.vcores = (uint32_t)MIN((cpus + nodes - 1) / nodes, (int64_t)SLURM_COUNT_MAX);
+    out->each.gpus = (uint32_t)MIN((gpus + nodes - 1) / nodes, (int64_t)SLURM_COUNT_MAX);
+    return true;
+}
+
+static bool waits_for_nodes(struct span reason)
+{
+    static const char *const reasons[] = { "None", "Resources", "Priority" };
+    for (size_t i = 0; i < ARRAY_LEN(reasons); i++)
+        if (span_eqs(reason, reasons[i]))
+            return true;
+    return false;
+}
+
+/* gres: "gres:gpu:a100:2" or "gres/gpu:2" of each node, or "N/A". */
+static bool read_wanted(struct span line, struct slurm_wanted *out)
+{
+    struct span id, reason, tres, gres, prefix;
+    *out = (struct slurm_wanted){ .nodes = 0 };
+    if (!span_split(&line, '|', &id) || !span_split(&line, '|', &reason) ||
+        !span_split(&line, '|', &tres) || !span_split(&line, '|', &gres) ||
+        !waits_for_nodes(span_trim(reason)) || slurm_parse_number(id, out->number) < 0 ||
+        !read_tres(span_trim(tres), out))
+        return false;
+    gres = span_trim(gres);
+    if (span_starts(gres, "gres:") || span_starts(gres, "gres/"))
+        (void)span_split(&gres, gres.p[4], &prefix);
+    out->each.gpus = MAX(out->each.gpus, slurm_count_gpus(gres));
+    line = span_trim(line); /* a name may contain '|', and another '|' follows it */
+    line.len -= line.len > 0 && line.p[line.len - 1] == '|';
+    slurm_copy(span_trim(line), out->name, sizeof out->name);
+    return true;
+}
+
+int slurm_parse_wanteds(struct span text, slurm_wanteds *out)
+{
+    struct span line;
+    while (text.len && span_split(&text, '\n', &line)) {
+        struct slurm_wanted w;
+        if (read_wanted(line, &w) && vec_push(out, w) < 0)
+            return -ENOMEM;
     }
     return 0;
 }

@@ -35,6 +35,15 @@ static void check_partition(struct span text)
             check_text(helds.v[i].state, sizeof helds.v[i].state);
             check_text(helds.v[i].name, sizeof helds.v[i].name);
         }
+    slurm_wanteds wanteds = { 0 };
+    if (slurm_parse_wanteds(text, &wanteds) == 0)
+        for (size_t i = 0; i < wanteds.n; i++) {
+            check_text(wanteds.v[i].name, sizeof wanteds.v[i].name);
+            if (wanteds.v[i].nodes == 0 || wanteds.v[i].each.gpus > 1 << 20 ||
+                wanteds.v[i].each.vcores > 1 << 20)
+                abort();
+        }
+    vec_done(&wanteds);
     (void)slurm_expand_nodes(text, &names);
     for (size_t i = 0; i < names.n; i++)
         check_text(names.v[i], strlen(names.v[i]) + 1);

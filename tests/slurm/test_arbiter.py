@@ -201,6 +201,56 @@ def test_it_only_says(tony, slurm, arbiter):
     rigid.end()
 
 
+def once(tony):
+    """What a dry run says about the targets of jobs, and its sentences."""
+    at = ("arbiter", "run", "--cluster", "slurm", "--queue", "all", "--once", "--dry-run")
+    jobs = json.loads(tony(*at, "--json").stdout)["jobs"]
+    return {j["application_id"]: (j["has"], j["target"]) for j in jobs}, tony(*at).stdout
+
+
+def of_another_user(slurm, *args):
+    done = slurm.run("sbatch", "--parsable", *args, "--exclusive", "-o", "/dev/null", "--wrap", "sleep 600", cwd="/")
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.takes(25)
+def test_no_job_grows_into_what_others_wait_for(tony, slurm, arbiter):
+    """Two nodes are wanted, and one is free. It stays free, and the job of another user starts as soon as a second one is."""
+    job = Job(tony, "first")
+    wait_until(lambda: job.running() == 1, "the job runs", LIMIT_S)
+    wait_until(lambda: once(tony)[0] == {job.id: (1, 3)}, "it may have all nodes", LIMIT_S)
+    holder = of_another_user(slurm, "-w", next(n for n in slurm.names if n not in job.nodes()))
+    wait_until(lambda: slurm.job(holder) == "RUNNING", "a node is taken")
+    waits = of_another_user(slurm, "-N2")
+    wait_until(lambda: slurm.job(waits, "%r") in ("Resources", "Priority"), "a job waits for two nodes")
+    targets, said = once(tony)
+    assert targets == {job.id: (1, 1)} and "stay free, since other jobs wait for them" in said, (targets, said)
+    arbiter.start()
+    slurm.run("scancel", "--signal=KILL", holder)
+    wait_until(lambda: slurm.job(waits) == "RUNNING", "the other job runs", LIMIT_S)
+    assert job.running() == 1 and not further(slurm, job.id)
+    slurm.run("scancel", "--signal=KILL", waits)
+    until(lambda: job.running() == 3, "the job grows when nobody waits", job)
+    job.end()
+
+
+@pytest.mark.takes(15)
+def test_a_dry_run_while_a_job_changes(tony, slurm, arbiter):
+    """Its further node is taken, so the change lasts until the test frees the node."""
+    job = Job(tony, "first")
+    wait_until(lambda: job.running() == 1, "the job runs", LIMIT_S)
+    holder = of_another_user(slurm, "-N2")
+    wait_until(lambda: slurm.job(holder) == "RUNNING", "the other nodes are taken")
+    tony.start("resize", job.id, "worker=2")
+    wait_until(lambda: further(slurm, job.id), "the job asks for a further node")
+    targets, said = once(tony)
+    assert targets == {} and f"{job.id}  changes its size now" in said and "no job that can be resized" not in said, (targets, said)
+    slurm.run("scancel", "--signal=KILL", holder)
+    until(lambda: job.running() == 2, "the job has grown", job)
+    job.end()
+
+
 @pytest.mark.parametrize("args, words", [
     (("run", "--queue", "none", "--once"), "Slurm has no partition 'none'"),
     (("key", "--queue", "all"), "it resizes only jobs of its own user"),

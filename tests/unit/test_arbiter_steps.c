@@ -154,6 +154,48 @@ static void it_grows_by_what_is_free(void **state)
     arbiter_free(&a);
 }
 
+/* What is kept free: in all, on node 6 and on node 7. */
+static void check_kept(struct queue_wanted w, const struct arbiter_job *j, int64_t all, int64_t six,
+                       int64_t seven)
+{
+    struct arbiter a;
+    make_arbiter(&a);
+    if (j)
+        assert_int_equal(vec_push(&a.jobs, *j), 0);
+    assert_int_equal(vec_push(&a.wanted, w), 0);
+    assert_int_equal(arbiter_keep_room(&a), 0);
+    assert_int_equal(a.kept.v[CLAIM_MEMORY_MIB], all);
+    assert_int_equal(a.used.v[6].v[CLAIM_MEMORY_MIB], six);
+    assert_int_equal(a.used.v[7].v[CLAIM_MEMORY_MIB], seven);
+    vec_done(&a.jobs);
+    vec_done(&a.wanted);
+    arbiter_free(&a);
+}
+
+static void room_is_kept_for_others(void **state)
+{
+    (void)state;
+    const struct part_amount small = { { 1000, 0, 1 } }, whole = { { 2000, 0, 8 } };
+    struct arbiter_job elastic = { .id = "application_1_0001", .is_elastic = true, .runs = true };
+    struct arbiter_job rigid = { .id = "application_1_0001" };
+    struct queue_wanted w = { .apart = true, .n = 2, .each = small };
+    check_kept(w, NULL, 2000, 1000, 1000);
+    check_kept((struct queue_wanted){ .n = 2, .each = small }, NULL, 2000, 2000, 0);
+    /* Part of what the third node must have is free. */
+    check_kept((struct queue_wanted){ .apart = true, .n = 3, .each = whole }, NULL, 4500, 2000,
+               2000);
+    /* No node has so much, or a GPU. */
+    check_kept((struct queue_wanted){ .n = 1, .each = { { 3000, 0, 0 } } }, NULL, 0, 0, 0);
+    check_kept((struct queue_wanted){ .n = 1, .each = { { 1000, 1, 0 } } }, NULL, 0, 0, 0);
+    (void)str_copy(w.id, sizeof w.id, elastic.id);
+    check_kept(w, &elastic, 0, 0, 0); /* the policy decides about it */
+    check_kept(w, &rigid, 2000, 1000, 1000);
+    w = (struct queue_wanted){ .of_all = true, .n = 1, .each = small };
+    check_kept(w, &elastic, 1000, 1000, 0);
+    elastic.changing = true; /* the sum may be what this job waits for */
+    check_kept(w, &elastic, 0, 0, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -161,6 +203,7 @@ int main(void)
         cmocka_unit_test(nodes_become_instances),
         cmocka_unit_test(it_shrinks_by_whole_allocations),
         cmocka_unit_test(it_grows_by_what_is_free),
+        cmocka_unit_test(room_is_kept_for_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -129,6 +129,37 @@ static void jobs_of_squeue(void **state)
     slurm_helds_done(&v);
 }
 
+static void jobs_that_wait_for_nodes(void **state)
+{
+    (void)state;
+    slurm_wanteds v = { 0 };
+    static const char text[] =
+        "2|Resources|cpu=6,mem=7500M,node=3,billing=6|gres:gpu:1|wrap|\n"
+        "3|Priority|cpu=3,mem=1.95G,node=2,billing=3,gres/gpu=3|N/A|a|b|\n"
+        "4|None|cpu=1,node=1|gres/gpu:a100:2|tony-further-application_1_0001|\n"
+        "5|BeginTime|cpu=1,mem=4000M,node=1|N/A|later|\n"
+        "6|Dependency|cpu=1,mem=4000M,node=1|N/A|later|\n"
+        "7|Resources|cpu=1,mem=4000M|N/A|no nodes|\n"
+        "8|Resources|cpu=1,mem=x,node=0|N/A|no nodes|\n"
+        "x|Resources|cpu=1,mem=1M,node=1|N/A|no number|\n"
+        "9|Resources\n";
+    assert_int_equal(slurm_parse_wanteds(span_of(text), &v), 0);
+    assert_int_equal(v.n, 3);
+    assert_string_equal(v.v[0].number, "2");
+    assert_string_equal(v.v[0].name, "wrap");
+    assert_int_equal(v.v[0].nodes, 3);
+    assert_int_equal(v.v[0].each.memory_mib, 2500);
+    assert_int_equal(v.v[0].each.vcores, 2);
+    assert_int_equal(v.v[0].each.gpus, 1);
+    assert_string_equal(v.v[1].name, "a|b");
+    assert_int_equal(v.v[1].each.memory_mib, 999); /* 1.95 GiB of two nodes, rounded up */
+    assert_int_equal(v.v[1].each.vcores, 2);
+    assert_int_equal(v.v[1].each.gpus, 2);
+    assert_int_equal(v.v[2].each.memory_mib, 0);
+    assert_int_equal(v.v[2].each.gpus, 2);
+    vec_done(&v);
+}
+
 static void a_job_by_its_script(void **state)
 {
     (void)state;
@@ -604,6 +635,7 @@ int main(void)
         cmocka_unit_test(uses_of_sinfo),
         cmocka_unit_test(names_of_nodes),
         cmocka_unit_test(jobs_of_squeue),
+        cmocka_unit_test(jobs_that_wait_for_nodes),
         cmocka_unit_test(a_job_by_its_script),
         cmocka_unit_test(numbers_of_sbatch),
         cmocka_unit_test(states_of_squeue),

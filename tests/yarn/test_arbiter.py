@@ -105,6 +105,22 @@ def test_it_only_says(tony, site):
     tony.ok("kill", fixed)
 
 
+def test_no_job_grows_into_what_others_wait_for(tony, site):
+    """A job without bounds waits for two containers of 4 GiB, and less than that is free. YARN would serve the older job first."""
+    app = elastic(tony, 8, 1, 12)
+    other = tony.submit(tony.workers(WAIT, n=4, role={"memory": "1g"}))
+    wait_until(lambda: running(tony, app) == 8 and running(tony, other) == 4, "both run")
+    wait_until(lambda: once(tony)[app][1] > 8, "it may grow")
+    waits = tony.submit(tony.workers(WAIT, n=2, role={"memory": "4g"}))
+    wait_until(lambda: "tasks" in tony.status(waits), "its master asks for containers")
+    wait_until(lambda: once(tony) == {app: (8, 8)}, "it may not grow any more")
+    said = tony.ok("arbiter", "run", "--queue", "default", "--once")
+    assert "stay free, since other jobs wait for them" in said, said
+    assert running(tony, app) == 8 and "resizes" not in tony.status(app)
+    for job in (waits, other, app):
+        tony.ok("kill", job)
+
+
 @pytest.mark.parametrize("args,code,sentence", [
     (["run"], 2, "--queue"),
     (["walk", "--queue", "default"], 2, "no 'walk'"),

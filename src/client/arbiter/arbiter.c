@@ -90,14 +90,18 @@ static void set_taken(struct arbiter *a)
 /* Subtract from the queue's limit all that its applications use beside the containers of claims. */
 static void set_limit(struct arbiter *a)
 {
-    struct part_amount others = a->queue_used;
+    struct part_amount others = a->queue_used, none = { { 0 } }, held = none;
     for (size_t i = 0; i < a->jobs.n; i++) {
         struct part_amount each = each_of(&a->jobs.v[i]);
         if (may_change(&a->jobs.v[i]))
             subtract(&others, &each, a->jobs.v[i].n_containers);
     }
-    for (int t = 0; t < CLAIM_TYPES; t++)
+    for (int t = 0; t < CLAIM_TYPES; t++) {
+        held.v[t] = a->queue_used.v[t] - others.v[t];
         a->limit.v[t] = MAX(a->limit.v[t] - MAX(others.v[t], INT64_C(0)), INT64_C(0));
+        /* No job shrinks for the sake of what is kept free. */
+        a->limit.v[t] = MAX(a->limit.v[t] - a->kept.v[t], MIN(a->limit.v[t], held.v[t]));
+    }
 }
 
 /* The claims of one round; jobs[k] is the job of claims[k]. */
@@ -228,6 +232,36 @@ static bool ask_job(struct arbiter *a, struct arbiter_job *j, const struct part_
 }
 
 /* ---- one round ---- */
+
+/* Say once what is kept free for applications that the arbiter cannot resize. */
+static void print_kept(struct arbiter *a)
+{
+    const int64_t *now = a->kept.v, *before = a->kept_before.v;
+    bool is_new = false;
+    for (int t = 0; t < CLAIM_TYPES; t++)
+        is_new = is_new || now[t] != before[t];
+    if (is_new)
+        (void)printf("%s '%s': %lld MiB, %lld GPUs%s stay free, since other jobs wait for them\n",
+                     a->ops->what, a->queue, (long long)now[CLAIM_MEMORY_MIB],
+                     (long long)now[CLAIM_GPUS], now[CLAIM_VCORES] ? " and their cores" : "");
+    a->kept_before = a->kept;
+}
+
+/* With --once: name the jobs about which this round decides nothing. */
+static void print_others(const struct arbiter *a, size_t n_claims)
+{
+    size_t n_elastic = 0;
+    for (size_t i = 0; i < a->jobs.n; i++) {
+        const struct arbiter_job *j = &a->jobs.v[i];
+        n_elastic += j->is_elastic;
+        if (j->is_elastic && j->changing)
+            (void)printf("%s  changes its size now, or its master does not answer; what it has "
+                         "counts as taken\n",
+                         j->id);
+    }
+    if (n_claims == 0 && n_elastic == 0)
+        (void)printf("%s '%s' has no job that can be resized\n", a->ops->what, a->queue);
+}
 
 /* Print the target of the job, unless the last round printed the same. */
 static void print_change(const struct arbiter *a, struct arbiter_job *j,
@@ -454,7 +488,7 @@ static int run_round(struct arbiter *a, bool only_one, struct err *e)
     a->acted = rc == 0 && some_job_changes(a);
     if (a->acted)
         return 0;
-    if (rc == 0 && make_claims(a, &r) < 0)
+    if (rc == 0 && (arbiter_keep_room(a) < 0 || make_claims(a, &r) < 0))
         rc = err_set(e, ENOMEM, "cannot divide the queue: %m");
     if (rc == 0)
         rc = decide(a, &r, e);
@@ -462,10 +496,12 @@ static int run_round(struct arbiter *a, bool only_one, struct err *e)
         return rc;
     if (a->json && print_json(a, &r) < 0)
         return err_set(e, ENOMEM, "cannot print the decision: %m");
+    if (!a->json)
+        print_kept(a);
+    if (only_one && !a->json)
+        print_others(a, r.n);
     for (size_t i = 0; i < r.n && !a->json; i++)
         print_change(a, r.jobs[i], &r.decision.jobs[i]);
-    if (only_one && r.n == 0 && !a->json)
-        (void)printf("%s '%s' has no job that can be resized\n", a->ops->what, a->queue);
     (void)fflush(stdout);
     if (a->ops->gives_nodes)
         carry_out_nodes(a, &r);

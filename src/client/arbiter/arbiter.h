@@ -18,6 +18,8 @@
  *   Retries  If a job refuses, or does not follow within tony.pool.policy.resize-limit, the arbiter
  *            does not ask it again during another resize-limit; after further failures it waits
  *            twice as long each time (arbiter/patience.h).
+ *   Others   An application that the arbiter cannot resize may wait for room. No job grows into the
+ *            room that is free for it; but no job shrinks for it.
  *   Waiting  A job of another user may say without end that it needs containers. The arbiter keeps
  *            free room for a job for at most resize-limit, and then treats the job as one that
  *            keeps what it has.
@@ -98,8 +100,12 @@ struct arbiter {
 
     VEC(struct arbiter_job) jobs; /* in the order in which they were submitted */
     VEC(struct claims_node) nodes;
-    VEC(struct part_amount) used; /* by node: by all applications */
-    struct part_amount limit;     /* of the queue; has_limit false: as much as the nodes have */
+    VEC(struct part_amount) used; /* by node: by all applications, and kept free: see below */
+    /* What applications wait for that the arbiter cannot resize. What is free of it is kept free.
+     */
+    VEC(struct queue_wanted) wanted;
+    struct part_amount kept, kept_before; /* before: as the last round has printed it */
+    struct part_amount limit; /* of the queue; has_limit false: as much as the nodes have */
     bool has_limit;
     struct part_amount queue_used; /* by all applications of the queue */
     int64_t master_ms;             /* how long to try to reach a master of the own user */
@@ -108,6 +114,8 @@ struct arbiter {
 
 /* observe.c: reads the state of nodes, queue and jobs. 0 or -errno. */
 int arbiter_observe(struct arbiter *a, struct err *e);
+/* Keep the room free for which other applications wait. After arbiter_observe(). 0 or -ENOMEM. */
+int arbiter_keep_room(struct arbiter *a);
 void arbiter_forget(struct arbiter *a); /* free all that arbiter_observe() has stored */
 
 /* masters.c: the two requests to a master. 0 or -errno. */

@@ -10,6 +10,8 @@
 #include "client/arbiter/arbiter.h"
 #include "client/client_int.h"
 
+enum { KEPT_PIECES_MAX = 10000 }; /* of an application; each costs a look at all nodes */
+
 /* ---- the list of jobs ---- */
 
 static void job_done(struct arbiter_job *j)
@@ -29,6 +31,7 @@ void arbiter_forget(struct arbiter *a)
         free((char *)(uintptr_t)a->nodes.v[i].name);
     vec_done(&a->nodes);
     vec_done(&a->used);
+    vec_done(&a->wanted);
     explicit_bzero(&a->keys, sizeof a->keys);
 }
 
@@ -132,6 +135,9 @@ static int look(struct arbiter *a, struct err *e)
     rc = take_nodes(a, &q);
     for (size_t i = 0; i < q.jobs.n && rc == 0; i++)
         rc = take_job(a, &q.jobs.v[i]);
+    a->wanted.n = 0;
+    for (size_t i = 0; i < q.wanted.n && rc == 0; i++)
+        rc = vec_push(&a->wanted, q.wanted.v[i]);
     a->queue_used = q.used;
     a->has_limit = q.has_limit;
     a->limit = q.limit;
@@ -266,6 +272,77 @@ static int observe_job(struct arbiter *a, struct arbiter_job *j, struct err *e)
         leave_alone(j); /* its master does not answer */
     if (rc < 0)
         log_err(LOG_DEBUG, "arbiter.silent", &unreachable);
+    return 0;
+}
+
+/* ---- room for applications that the arbiter cannot resize ---- */
+
+/* Does the job that waits belong to the claims of the policy? */
+static bool is_claim(struct arbiter *a, const struct queue_wanted *w)
+{
+    const struct arbiter_job *j = w->id[0] ? find_job(a, w->id) : NULL;
+    if (j)
+        return j->is_elastic;
+    for (size_t i = 0; w->of_all && i < a->jobs.n; i++)
+        if (a->jobs.v[i].is_elastic && (!a->jobs.v[i].runs || a->jobs.v[i].changing))
+            return true; /* it waits, too, or changes: then no job grows anyway */
+    return false;
+}
+
+static int64_t free_of(const struct arbiter *a, size_t node, int type)
+{
+    return MAX(a->nodes.v[node].capacity.v[type] - a->used.v[node].v[type], INT64_C(0));
+}
+
+/* How much of the piece is free on the node, from 0 to 1? */
+static double fit(const struct arbiter *a, size_t node, const struct part_amount *each)
+{
+    double least = 1;
+    for (int t = 0; t < CLAIM_TYPES; t++) {
+        if (each->v[t] > a->nodes.v[node].capacity.v[t])
+            return 0; /* it will never be there */
+        if (each->v[t] > 0)
+            least = fmin(least, (double)free_of(a, node, t) / (double)each->v[t]);
+    }
+    return least;
+}
+
+/* Keep one piece free on the node where most of it is free; taken: nodes that have a piece. */
+static void keep_piece(struct arbiter *a, const struct queue_wanted *w, bool *taken)
+{
+    size_t best = a->nodes.n;
+    double most = 0;
+    for (size_t i = 0; i < a->nodes.n; i++) {
+        double x = w->apart && taken[i] ? 0 : fit(a, i, &w->each);
+        if (x > most) {
+            most = x;
+            best = i;
+        }
+    }
+    if (best == a->nodes.n)
+        return;
+    taken[best] = true;
+    for (int t = 0; t < CLAIM_TYPES; t++) {
+        int64_t n = MIN(free_of(a, best, t), w->each.v[t]);
+        a->used.v[best].v[t] += n;
+        a->kept.v[t] += n;
+    }
+}
+
+int arbiter_keep_room(struct arbiter *a)
+{
+    a->kept = (struct part_amount){ { 0 } };
+    AUTO(free_p) bool *taken = calloc(a->nodes.n + 1, sizeof *taken);
+    if (!taken)
+        return -ENOMEM;
+    for (size_t i = 0; i < a->wanted.n; i++) {
+        const struct queue_wanted *w = &a->wanted.v[i];
+        if (is_claim(a, w))
+            continue;
+        memset(taken, 0, a->nodes.n * sizeof *taken);
+        for (uint32_t k = 0; k < w->n && k < KEPT_PIECES_MAX; k++)
+            keep_piece(a, w, taken);
+    }
     return 0;
 }
 

@@ -3,9 +3,9 @@
  * What `tony arbiter` needs of Slurm: struct queue_ops of cluster/queue.h
  * (docs/decisions/0036-an-arbiter-on-slurm.md).
  *
- * One look costs slurmctld two requests: sinfo tells the nodes of the partition, and what all jobs
- * of all users have taken there; squeue tells the own jobs and their nodes. The jobs of tony are in
- * jobs/ of TONY_HOME.
+ * One look costs slurmctld three requests: sinfo tells the nodes of the partition, and what all
+ * jobs of all users have taken there; squeue tells the own jobs and their nodes, and once more the
+ * jobs of all users that wait. The jobs of tony are in jobs/ of TONY_HOME.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -27,7 +27,7 @@ enum {
     JOB_CONF_MAX = 16 << 20,
 };
 
-/* ---- the two questions ---- */
+/* ---- the questions ---- */
 
 static struct part_amount amount_of(const struct slurm_amounts *x)
 {
@@ -91,12 +91,26 @@ static int ask_jobs(const char *partition, slurm_helds *out, struct err *e)
     return rc;
 }
 
+static int ask_wanteds(const char *partition, slurm_wanteds *out, struct err *e)
+{
+    const char *const argv[] = { "squeue", "-h",      "-t", "PENDING",
+                                 "-p",     partition, "-O", SLURM_WANTED_FIELDS,
+                                 NULL };
+    struct slurm_answer a;
+    int rc = run(argv, &a, e);
+    if (rc == 0 && slurm_parse_wanteds(buf_span(&a.out), out) < 0)
+        rc = err_set(e, ENOMEM, "cannot keep the list of jobs that wait: %m");
+    slurm_answer_done(&a);
+    return rc;
+}
+
 /* ---- the jobs ---- */
 
 struct looking {
     struct cluster_host *h;
     struct queue *q;
     slurm_helds helds; /* the oldest first */
+    slurm_wanteds wanteds;
 };
 
 static int by_number(const void *a, const void *b)
@@ -181,6 +195,23 @@ static bool read_shape(const char *dir, uint32_t *out_nodes, struct part_amount 
     return is_sound;
 }
 
+/* Jobs that wait for nodes. A further allocation of an own job that runs is not one of them: the
+ * arbiter has asked for it, or the job needs it. */
+static int add_wanteds(struct looking *l)
+{
+    int rc = 0;
+    for (size_t i = 0; i < l->wanteds.n && rc == 0; i++) {
+        const struct slurm_wanted *w = &l->wanteds.v[i];
+        struct queue_wanted out = { .apart = true, .n = w->nodes, .each = amount_of(&w->each) };
+        bool of_own_job = str_starts(w->name, "tony-further-") && find_held(l, w->number);
+        for (size_t k = 0; k < l->q->jobs.n; k++)
+            if (str_eq(l->q->jobs.v[k].number, w->number))
+                (void)str_copy(out.id, sizeof out.id, l->q->jobs.v[k].id);
+        rc = of_own_job ? 0 : vec_push(&l->q->wanted, out);
+    }
+    return rc;
+}
+
 static int add_job(struct looking *l, const char *id, int64_t submitted_ms)
 {
     AUTO(free_p) char *dir = paths_job(&l->h->paths, id);
@@ -191,6 +222,7 @@ static int add_job(struct looking *l, const char *id, int64_t submitted_ms)
     if (!dir)
         return -ENOMEM;
     slurm_number(dir, number);
+    (void)str_copy(j.number, sizeof j.number, number); /* both have the same size */
     const struct slurm_held *h = find_held(l, number);
     if (!h || !str_copy(j.id, sizeof j.id, id) || !read_shape(dir, &nodes, &j.share))
         return 0;
@@ -241,6 +273,8 @@ static int look(struct cluster *k, const char *queue, const struct queue_keys *k
         rc = ask_nodes(queue, out, e);
     if (rc == 0)
         rc = ask_jobs(queue, &l.helds, e);
+    if (rc == 0)
+        rc = ask_wanteds(queue, &l.wanteds, e);
     if (l.helds.n > 1)
         qsort(l.helds.v, l.helds.n, sizeof *l.helds.v, by_number);
     if (rc == 0) {
@@ -248,7 +282,10 @@ static int look(struct cluster *k, const char *queue, const struct queue_keys *k
         if (rc < 0)
             rc = err_set(e, -rc, "cannot read the jobs in '%s': %m", l.h->paths.jobs);
     }
+    if (rc == 0 && add_wanteds(&l) < 0)
+        rc = err_set(e, ENOMEM, "cannot keep the list of jobs that wait: %m");
     slurm_helds_done(&l.helds);
+    vec_done(&l.wanteds);
     if (rc < 0)
         queue_done(out);
     return rc;

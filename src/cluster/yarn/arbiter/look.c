@@ -143,9 +143,22 @@ static void on_nodes(const Hadoop__GetClusterNodesResponse *r, const struct rpc_
 struct queue_search {
     const char *wanted; /* a whole path, or the last part of one */
     double share;       /* of the cluster that the queue may have: its limit times those above it */
+    struct queue_wanted waits; /* all that its applications wait for */
     unsigned n_found;
     char path[QUEUE_PATH_MAX]; /* the whole path of the last match */
 };
+
+/* The ResourceManager tells only sums: how many containers, and their memory. */
+static struct queue_wanted read_waits(const Hadoop__QueueStatistics *s)
+{
+    struct queue_wanted w = { .of_all = true };
+    if (!s || !s->has_pending_containers || s->pending_containers <= 0 || s->pending_memory_mb <= 0)
+        return w;
+    w.n = (uint32_t)MIN(s->pending_containers, (int64_t)UINT32_MAX);
+    w.each.v[CLAIM_MEMORY_MIB] =
+        MIN((s->pending_memory_mb + w.n - 1) / w.n, (int64_t)PART_AMOUNT_MAX);
+    return w;
+}
 
 /* above: the path of the queue above, "" for root. */
 static void search_queue(struct queue_search *s, const Hadoop__QueueInfo *q, const char *above,
@@ -160,6 +173,7 @@ static void search_queue(struct queue_search *s, const Hadoop__QueueInfo *q, con
     if (str_eq(s->wanted, path) || str_eq(s->wanted, leaf)) {
         s->n_found++;
         s->share = share;
+        s->waits = read_waits(q->queue_statistics);
         (void)str_copy(s->path, sizeof s->path, path); /* both have the same size */
     }
     for (size_t i = 0; i < q->n_child_queues; i++)
@@ -174,6 +188,8 @@ static void on_queue(const Hadoop__GetQueueInfoResponse *r, const struct rpc_err
     if (r && r->queue_info)
         search_queue(&s, r->queue_info, "", 1);
     l->share = s.share;
+    if (s.waits.n && vec_push(&l->out->wanted, s.waits) < 0)
+        (void)err_set(&why, ENOMEM, "cannot keep what applications wait for: %m");
     if (s.n_found == 0)
         (void)err_set(&why, EINVAL, "the cluster has no queue '%s'", l->queue);
     if (s.n_found > 1) {
