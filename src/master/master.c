@@ -56,26 +56,41 @@ static int read_key(const struct paths *paths, const char *application_id, struc
     return dir ? job_key_open(dir, out, e) : err_set(e, ENOMEM, "no memory to start the master");
 }
 
-/* cluster: the nodes of the job share its directory. */
-static enum master_exit run(const char *application_id, uint32_t epoch, bool cluster, struct err *e)
+/* What a master can open before its job comes. */
+struct early {
+    struct paths paths;
+    struct loop *loop;
+    int rc; /* of opening both */
+};
+
+static void open_early(struct early *x, struct err *e)
 {
-    struct paths paths = { 0 };
+    x->rc = paths_open(&x->paths, e);
+    if (x->rc == 0 && !(x->loop = loop_new(e)))
+        x->rc = -e->num;
+}
+
+static void close_early(struct early *x)
+{
+    loop_free(x->loop);
+    paths_done(&x->paths);
+}
+
+/* cluster: the nodes of the job share its directory. */
+static enum master_exit run(struct early *x, const char *application_id, uint32_t epoch,
+                            bool cluster, struct err *e)
+{
     struct job_key key = { 0 };
     struct master_remote remote = { .key = &key, .shared_dirs = true };
-    int rc = paths_open(&paths, e);
-    if (rc == 0 && cluster)
-        rc = read_key(&paths, application_id, &key, e);
-    if (rc < 0) {
-        paths_done(&paths);
-        return exit_of_open(rc);
-    }
-    struct loop *loop = loop_new(e);
     struct master *m = NULL;
-    enum master_exit code = MASTER_CRASHED;
-    if (loop) {
+    int rc = x->rc;
+    if (rc == 0 && cluster)
+        rc = read_key(&x->paths, application_id, &key, e);
+    enum master_exit code = rc < 0 ? exit_of_open(rc) : MASTER_CRASHED;
+    if (rc == 0) {
         struct master_config cfg = {
-            .loop = loop,
-            .paths = &paths,
+            .loop = x->loop,
+            .paths = &x->paths,
             .application_id = application_id,
             .epoch = epoch,
             .remote = cluster ? &remote : NULL,
@@ -84,14 +99,12 @@ static enum master_exit run(const char *application_id, uint32_t epoch, bool clu
         code = rc < 0 ? exit_of_open(rc) : MASTER_CRASHED;
     }
     if (m) {
-        rc = loop_run(loop);
+        rc = loop_run(x->loop);
         code = rc < 0 ? MASTER_CRASHED : master_exit_code(m);
         if (rc < 0)
             err_set(e, -rc, "the event loop failed: %m");
     }
     master_close(m);
-    loop_free(loop);
-    paths_done(&paths);
     job_key_wipe(&key, sizeof key);
     return code;
 }
@@ -107,10 +120,12 @@ static int usage(const char *why, const char *arg)
     return MASTER_MISUSE;
 }
 
-/* tony-master --standby APPLICATION_ID: the first master of the next job. */
-static int standby(int *argc, char ***argv)
+/* tony-master --standby APPLICATION_ID: the first master of the next job. Opens x and waits. */
+static int standby(struct early *x, int *argc, char ***argv)
 {
+    struct err unused = { 0 };
     title_init(*argc, *argv);
+    open_early(x, &unused);
     int n = standby_wait("tony-master", NULL, argv);
     if (n > 0)
         title_set_args(*argv);
@@ -125,8 +140,11 @@ int master_main(int argc, char **argv)
     bool cluster = false;
     uint32_t number;
     struct err e = { 0 };
-    if (argc > 1 && str_eq(argv[1], "--standby") && standby(&argc, &argv) <= 0)
+    struct early x = { .loop = NULL };
+    if (argc > 1 && str_eq(argv[1], "--standby") && standby(&x, &argc, &argv) <= 0) {
+        close_early(&x);
         return MASTER_CRASHED; /* if it was needed, the keeper starts another one */
+    }
     for (int i = 1; i < argc; i++) {
         if (str_eq(argv[i], "--version")) {
             puts("tony-master " TONY_VERSION);
@@ -151,7 +169,12 @@ int master_main(int argc, char **argv)
     if (app_id_parse(id, &start_ms, &number, &e) < 0)
         return usage(e.msg, NULL);
 
-    enum master_exit code = run(id, (uint32_t)epoch, cluster, &e);
+    if (!x.loop) { /* also if a standby could not open it */
+        close_early(&x);
+        open_early(&x, &e);
+    }
+    enum master_exit code = run(&x, id, (uint32_t)epoch, cluster, &e);
+    close_early(&x);
     if (e.num)
         log_err(LOG_ERROR, "master.failed", &e);
     return (int)code;

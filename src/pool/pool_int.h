@@ -223,7 +223,7 @@ struct pool {
     bool stopping; /* the pool accepts no job and exits once the last one has ended */
     bool ended;    /* the loop is being closed: start nothing */
     struct {
-        char *dir; /* NULL = there is none */
+        char *dir, *lock; /* NULL = there is none */
         uint32_t n_made;
         bool busy; /* a thread makes it */
     } ready;       /* ready_dir.c */
@@ -359,6 +359,9 @@ struct child *standby_take(struct pool_job *j, const struct standby_job *x,
 void ready_dir_make(struct pool *p); /* on a thread, unless there is one */
 /* Move it to path. false: there is none, or it cannot be moved. */
 bool ready_dir_take(struct pool *p, const char *path);
+/* Give a job that has no lock file yet one, with this path. It is not locked. If there is none ready,
+ * nothing happens. */
+void ready_lock_take(struct pool *p, const char *path);
 void ready_dir_done(struct pool *p);
 /* Make a job's directory with the files that each job has. */
 int job_dir_make(const char *dir, struct err *e);

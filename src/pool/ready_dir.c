@@ -7,12 +7,16 @@
  * The directory is $TONY_HOME/pool/ready/<time>-<number>. ext4 chooses the region by the name, so
  * no name is used twice: where files were removed within the last minutes, new ones take long.
  *
- * It has all files that are the same for each job. A thread makes it: when the pool starts, and
- * when the last job has ended, or PREPARE_MS after its submission. If it is missing, submit.c makes
- * one at once. The next pool removes what a dead pool has left.
+ * Beside it is the file <time>-<number>.lock, which becomes the lock of the job: a new file in
+ * pool/locks would take long, because the lock of the last job was removed from there.
+ *
+ * The directory has all files that are the same for each job. A thread makes it: when the pool
+ * starts, and when the last job has ended, or PREPARE_MS after its submission. If it is missing,
+ * submit.c makes one at once. The next pool removes what a dead pool has left.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -26,7 +30,7 @@ enum { KEY_BYTES = 32 };
 /* The input and the result of the thread. */
 struct making {
     struct pool *pool;
-    char *all, *dir;
+    char *all, *dir, *lock;
     bool first; /* remove what an earlier pool has left */
 };
 
@@ -36,6 +40,7 @@ static void making_free(struct making *m)
         return;
     free(m->all);
     free(m->dir);
+    free(m->lock);
     free(m);
 }
 
@@ -73,7 +78,17 @@ static int make(void *arg)
     int rc = job_dir_make(m->dir, NULL);
     if (rc < 0)
         (void)fs_remove_tree(AT_FDCWD, m->dir, NULL);
+    int fd = open(m->lock, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    if (fd >= 0) /* else the lock is made when the job comes */
+        (void)close(fd);
     return rc;
+}
+
+static void ready_lock_forget(struct pool *p)
+{
+    AUTO(free_p) char *lock = TAKE(p->ready.lock);
+    if (lock)
+        (void)unlink(lock);
 }
 
 static void made(void *arg, int rc)
@@ -83,6 +98,8 @@ static void made(void *arg, int rc)
     p->ready.busy = false;
     if (rc == 0)
         p->ready.dir = TAKE(m->dir);
+    ready_lock_forget(p);
+    p->ready.lock = TAKE(m->lock);
     making_free(m);
 }
 
@@ -93,7 +110,8 @@ void ready_dir_make(struct pool *p)
     struct making *m = calloc(1, sizeof *m);
     bool ok = m && (m->all = fs_join(p->paths.pool, "ready")) &&
               (m->dir = str_printf("%s/%lld-%u", m->all, (long long)p->started_wall_ms,
-                                   ++p->ready.n_made));
+                                   ++p->ready.n_made)) &&
+              (m->lock = str_printf("%s.lock", m->dir));
     if (ok) {
         m->pool = p;
         m->first = p->ready.n_made == 1;
@@ -110,8 +128,16 @@ bool ready_dir_take(struct pool *p, const char *path)
     return dir && rename(dir, path) == 0;
 }
 
+void ready_lock_take(struct pool *p, const char *path)
+{
+    AUTO(free_p) char *lock = TAKE(p->ready.lock);
+    if (lock && renameat2(AT_FDCWD, lock, AT_FDCWD, path, RENAME_NOREPLACE) == -1)
+        (void)unlink(lock);
+}
+
 void ready_dir_done(struct pool *p)
 {
+    ready_lock_forget(p);
     AUTO(free_p) char *dir = TAKE(p->ready.dir);
     if (dir)
         (void)fs_remove_tree(AT_FDCWD, dir, NULL);

@@ -207,6 +207,7 @@ struct child *standby_take(struct pool_job *j, const struct standby_job *x,
     }
     struct child *keeper = TAKE(s->keeper);
     child_pass(keeper, on_exit, j);
+    ready_lock_take(j->pool, x->lock);
     if (tell_keeper(s, x) < 0) /* on_exit() follows: the keeper was started, and has died */
         (void)kill(child_pid(keeper), SIGKILL);
     close_fds(s);

@@ -7,7 +7,12 @@ from conftest import wait_until
 
 
 def ready(tony):
-    return sorted(p.name for p in (tony.home / "pool/ready").glob("*"))
+    return sorted(p.name for p in (tony.home / "pool/ready").glob("*") if p.is_dir())
+
+
+def locks(tony):
+    """Files that become the lock of a job."""
+    return sorted(p.name for p in (tony.home / "pool/ready").glob("*.lock"))
 
 
 def test_the_directory_of_the_next_job_is_ready(own_tony):
@@ -23,10 +28,11 @@ def test_the_directory_of_the_next_job_is_ready(own_tony):
         assert (key.parent.stat().st_mode & 0o777, key.stat().st_mode & 0o777) == (0o700, 0o600)
         wait_until(lambda: len(ready(tony)) == 1 and ready(tony) != first, "another directory is ready")
         first = ready(tony)
+        wait_until(lambda: locks(tony) == [f"{first[0]}.lock"], "another lock is ready, and the last one was used or removed")
         tony.ok("kill", app)
     assert len(keys) == 3
     tony.ok("pool", "stop")
-    assert ready(tony) == []
+    assert ready(tony) == locks(tony) == []
 
 
 def test_jobs_start_without_a_ready_directory(own_tony):
