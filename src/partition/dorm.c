@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "partition/dorm.h"
+#include "partition/dorm_pairs.h"
 
 #include <errno.h>
 #include <math.h>
@@ -15,10 +16,9 @@ enum {
     STEPS_TINY_EXACT = 1800000,
     TINY = 48, /* jobs * nodes */
     /* all parts, for 1,000 nodes; for more nodes, up to ten times as many */
-    STEPS_LARGE = 1600000,
-    STEPS_MIX = 1000000, /* the part of it for the patterns, and for the bound that follows */
-    STEPS_MIX_AGAIN = 500000,
-    STEPS_WHOLE = 250000,
+    STEPS_LARGE = 1900000,
+    STEPS_WHOLE = 400000,    /* the part of it for the upper bound */
+    STEPS_MIX = 500000,      /* at least so many for the patterns */
     LARGE = 5000,            /* jobs * nodes */
     STEPS_FEASIBLE = 300000, /* to find out whether one more job of the queue can be admitted */
     STEPS_ROUGH = 100000,    /* the same in a large problem, if little is lacking */
@@ -28,9 +28,6 @@ enum {
     STEPS_POLISH_LARGE = 30000,
 };
 
-/* If the bound for the jobs that were adjusted is below the upper bound by this part, a second
- * division is made from patterns, which adjusts other jobs. */
-#define MIX_AGAIN 0.01
 /* A division that lacks less than this (dorm_score()) may become possible by a short search. */
 #define ALMOST 0.003
 
@@ -292,15 +289,18 @@ static void give_nothing(const struct dorm_problem *p, const struct part_job *jo
         p->out->jobs[p->jobs[i].index].verdict = PART_WAITS;
 }
 
-/* In a large problem: build a division from patterns, and lower the bound by whole containers. */
+/* In a large problem: build divisions from patterns, and lower the bound by whole containers. */
 static void build_mix(struct dorm_search *s)
 {
-    uint64_t before = s->p->work.steps, times = MIN(MAX(s->p->n_nodes / 1000, 1u), 10u);
-    dorm_mix(s, false, STEPS_MIX * times);
-    dorm_whole_bound(s->p, &s->prices, STEPS_WHOLE * times);
-    if (s->prices.likely && s->mix_upper < (1 - MIX_AGAIN) * s->prices.upper)
-        dorm_mix(s, true, STEPS_MIX_AGAIN * times);
-    s->steps_left -= MIN(s->p->work.steps - before, s->steps_left);
+    struct dorm_problem *p = s->p;
+    uint64_t before = p->work.steps, times = MIN(MAX(p->n_nodes / 1000, 1u), 10u);
+    if (dorm_counted_may_change(p) && !dorm_pairs_possible(p)) {
+        dorm_whole_prices(p, &s->prices, STEPS_WHOLE * times);
+        dorm_whole_bound(p, &s->prices);
+    }
+    uint64_t left = STEPS_LARGE * times - MIN(STEPS_LARGE * times, p->work.steps);
+    dorm_mix(s, MAX(left, STEPS_MIX * times));
+    s->steps_left -= MIN(p->work.steps - before, s->steps_left);
 }
 
 /* Make s->best as good as the steps and the solver allow. True: no allocation is better. */

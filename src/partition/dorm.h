@@ -11,6 +11,8 @@
  * dorm_reach.c     the room on nodes that no container can use, which lowers that bound
  * dorm_rooms.c     what rooms on nodes are worth in whole containers (dorm_rooms.h)
  * dorm_whole.c     the upper bound from whole containers
+ * dorm_choose.c    which running jobs should change (dorm_choose.h)
+ * dorm_pairs.c     the same, with an upper bound, if at most two may (dorm_pairs.h)
  * dorm_state.c     an allocation that can be changed and undone
  * dorm_build.c     a first good allocation
  * dorm_mix.c       in large problems, a better one: which nodes get which set of containers
@@ -290,11 +292,9 @@ struct dorm_prices {
     bool rough; /* input: leave dorm_prices_lower() out */
     /* Input: NULL, or [job][class]: the containers that fit beside the jobs that do not change. */
     const uint32_t *fit;
-    /* The prices of containers (by demand) and of loss that dorm_mix() found. NULL: none. */
+    /* The prices of containers (by demand) and of loss from dorm_whole_prices(). NULL: none. */
     const double *pi;
     double pi_loss;
-    double
-        *likely; /* of each job: how often it changed in the last bounds of dorm_whole.c; or NULL */
     double *least, least_loss; /* the prices (as node and loss) that gave the bound */
     double upper;              /* no feasible allocation has more utilization */
     bool impossible;           /* proved: there is no feasible allocation at all */
@@ -451,8 +451,6 @@ struct dorm_search {
     uint32_t sets[DORM_SETS_MAX];
     double set_bounds[DORM_SETS_MAX];
     uint32_t n_sets;
-    double mix_upper;    /* no division that adjusts the jobs of the last dorm_mix() has more
-                            utilization */
     uint64_t steps_left; /* for all steps after the first allocations */
     /* Only find out whether there is a feasible allocation: find prices in fewer rounds, from the
      * last ones, and build less. */
@@ -484,15 +482,16 @@ void dorm_finish_build(struct dorm_search *s);
 
 /* ---- dorm_mix.c */
 
-/* Build an allocation from patterns in which the same running jobs change as in s->best (likely:
- * those that are the most likely by s->prices), and keep the better one. If no running job may
- * change, prices.upper falls, too. */
-void dorm_mix(struct dorm_search *s, bool likely, uint64_t steps);
+/* Build allocations from patterns, in which different running jobs change, and keep the best one.
+ * If no running job may change, or at most two, prices.upper falls, too. */
+void dorm_mix(struct dorm_search *s, uint64_t steps);
 
 /* ---- dorm_whole.c */
 
-/* Lower prices->upper by what nodes can use of their room in whole containers. */
-void dorm_whole_bound(struct dorm_problem *p, struct dorm_prices *prices, uint64_t steps);
+/* Set prices->pi and pi_loss so that the bound from whole containers is low. */
+void dorm_whole_prices(struct dorm_problem *p, struct dorm_prices *prices, uint64_t steps);
+/* Lower prices->upper to this bound. */
+void dorm_whole_bound(struct dorm_problem *p, struct dorm_prices *prices);
 
 /* ---- dorm_search.c */
 

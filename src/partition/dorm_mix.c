@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Builds a division from patterns, in large problems.
+ * Builds divisions from patterns, in large problems.
  *
- * Only the jobs of mix.changes get other containers: the loose ones, and the running ones that the
- * best division so far adjusts. Nodes whose free room is equal, if these jobs hold nothing, form a
- * group. A pattern is a set of containers that fits into the room of a group. dorm_simplex.h finds
- * how many nodes of each group get which pattern.
+ * Only the jobs of mix.changes get other containers: the loose ones, and some running ones.
+ * dorm_choose.h and dorm_pairs.h choose these; several sets are tried. Nodes whose free room is
+ * equal, if these jobs hold nothing, form a group. A pattern is a set of containers that fits into
+ * the room of a group. dorm_simplex.h finds how many nodes of each group get which pattern.
  *
  * Only patterns that pay are ever looked at (column generation, Gilmore and Gomory 1961): the
  * solution for the patterns so far gives each demand a price pi_v, and the table of dorm_rooms.h
@@ -20,8 +20,9 @@
  *
  *   best_pi_v - near * u_v <= pi_v <= best_pi_v + near * u_v
  *
- * near grows while the bound stays. In the last third of the steps, or when nothing else improves
- * the solution, there is no such limit any more.
+ * near grows while the bound stays, and when the bound and the solution are near to each other. In
+ * the last third of the steps, or when nothing else improves the solution, there is no such limit
+ * any more.
  *
  * The numbers of nodes are then rounded to whole ones. The containers that a job lacks for its min
  * are placed by force, and the rest of the room is filled as in dorm_build.c and dorm_refill.c. By
@@ -31,6 +32,8 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "partition/dorm_choose.h"
+#include "partition/dorm_pairs.h"
 #include "partition/dorm_rooms.h"
 #include "partition/dorm_simplex.h"
 
@@ -38,20 +41,40 @@ enum {
     ROUNDS = 30,
     PATTERNS = 600, /* that are added in a round beside the best one of each group */
     REFILL_STEPS = 50000,
-    FORCED_MAX = 16, /* containers that make way for one */
+    FORCE_STEPS = 150, /* for each node, to place containers by force */
+    FORCED_MAX = 16,   /* containers that make way for one */
+    SWEEPS = 4,        /* of dorm_choose() */
+    VAIN = 3,          /* sets that may be tried in vain one after the other */
+    CHAIN = 3,         /* one makes way for the next, at most so often */
 };
 
 static const double OLD_PRICES = 0.3; /* the part of the best prices in those that are tried */
 static const double NEAR = 0.1, WIDER = 1.3; /* near, and its factor after a round without gain */
 static const double CLOSE = 5e-4;            /* ends the search for more patterns */
-static const double LEAST_COST = 0.01;       /* of a container that makes way: this part of its u */
+static const double AGAIN =
+    2; /* the cost of a container for which others make way: so often its u */
+static const double NEARLY = 0.01; /* from then on, only the limits of the prices are in the way */
+static const double GOOD = 0.004;  /* a division so near to the upper bound is good enough */
+static const double FAR = 0.05;    /* a set whose bound is so far below it is given up */
+static const double LEAST_COST = 0.01; /* of a container that makes way: this part of its u */
+
+/* What can be done for a demand if containers of it have to leave a node. */
+struct spare {
+    uint32_t n;    /* containers beyond the minima of the jobs with this demand */
+    uint32_t fit;  /* that fit on free room of one node, */
+    uint32_t node; /* which is this one */
+};
 
 struct mix {
     struct dorm_search *s;
     struct dorm_problem *p;
     struct dorm_rooms rooms;
+    bool has_rooms; /* false: demands are too different for a table */
     struct dorm_simplex lp;
     bool *changes;      /* [job] */
+    uint32_t *low;      /* [job]: min in the program */
+    bool *wanted;       /* [demand]: by a job that changes */
+    bool *raise;        /* [demand]: see set_minima() */
     uint32_t *group_of; /* [node] */
     int64_t *room;      /* [group][m] */
     double *sold;       /* [demand]: containers */
@@ -60,6 +83,8 @@ struct mix {
     /* upper: the utilization that no division with these changes exceeds. best_pi, best_mu: the
      * prices that prove it. */
     double *best_pi, best_mu, upper;
+    double enough;       /* the search ends when upper is below this */
+    struct spare *spare; /* [demand] */
 };
 
 /* ---- groups and patterns */
@@ -68,7 +93,7 @@ struct mix {
  * new. */
 static void add_pattern(struct mix *x, uint32_t g, const int64_t *room, bool *added)
 {
-    dorm_rooms_sell(&x->rooms, room, x->sold);
+    dorm_rooms_sell(&x->rooms, dorm_rooms_cell(&x->rooms, room), 1, x->sold);
     *added |= dorm_simplex_add(&x->lp, g, x->sold);
     memset(x->sold, 0, sizeof(*x->sold) * x->rooms.n_demands);
     dorm_work(&x->p->work, 16 + x->rooms.n_active / 4);
@@ -116,12 +141,15 @@ static double add_patterns(struct mix *x, bool is_first, bool *added)
  * that does not change counts with those that it has, without a price. */
 static double buy_all(const struct mix *x)
 {
+    struct dorm_job higher;
     double value = x->mu * x->p->loss_bound, n;
     for (uint32_t i = 0; i < x->p->n; i++) {
         const struct dorm_job *job = &x->p->jobs[i];
-        if (x->changes[i])
-            value += dorm_rooms_buy(job, x->rooms.pi[x->rooms.demand_of[i]], x->mu, &n);
-        else
+        if (x->changes[i]) {
+            higher = *job;
+            higher.lo = x->low[i];
+            value += dorm_rooms_buy(&higher, x->rooms.pi[x->rooms.demand_of[i]], x->mu, &n);
+        } else
             value += job->u * job->now - x->mu * job->D * fabs((double)job->now - job->ideal);
     }
     return value;
@@ -164,12 +192,12 @@ static void add_jobs(struct mix *x, double *base, double *loss_left)
     *base = 0;
     for (uint32_t i = 0; i < p->n; i++) {
         const struct dorm_job *job = &p->jobs[i];
-        uint32_t n = x->changes[i] ? job->lo : job->now;
+        uint32_t n = x->changes[i] ? x->low[i] : job->now;
         loss += job->D * fabs((double)n - job->ideal);
         *base += job->u * n;
         if (x->changes[i])
-            dorm_simplex_add_job(&x->lp, x->rooms.demand_of[i], job->lo,
-                                 MIN(MAX(job->ideal, job->lo), job->hi), job->hi);
+            dorm_simplex_add_job(&x->lp, x->rooms.demand_of[i], n, MIN(MAX(job->ideal, n), job->hi),
+                                 job->hi);
     }
     *loss_left = p->loss_bound - loss;
 }
@@ -182,7 +210,26 @@ static bool init(struct mix *x)
     x->room = dorm_alloc(p, (size_t)p->n_nodes * x->rooms.m, sizeof(*x->room));
     x->sold = dorm_alloc(p, n_demands, sizeof(*x->sold));
     x->best_pi = dorm_alloc(p, n_demands, sizeof(*x->best_pi));
+    x->spare = dorm_alloc(p, n_demands, sizeof(*x->spare));
+    x->low = dorm_alloc(p, p->n, sizeof(*x->low));
     return !p->failed && dorm_simplex_init(&x->lp, p, n_demands) && list_groups(x);
+}
+
+/* Set the minima for the program: those of the jobs, and one container more for each demand that
+ * once lacked one when the numbers of nodes were rounded. */
+static void set_minima(struct mix *x)
+{
+    bool *raised = dorm_alloc(x->p, x->rooms.n_demands, sizeof(*raised));
+    for (uint32_t i = 0; i < x->p->n && raised; i++) {
+        const struct dorm_job *job = &x->p->jobs[i];
+        x->low[i] = job->lo;
+        if (!x->changes[i] || job->lo == job->hi)
+            continue;
+        uint32_t v = x->rooms.demand_of[i];
+        if (x->raise[v] && !raised[v])
+            x->low[i]++;
+        raised[v] = true;
+    }
 }
 
 /* The loose jobs change, and the running ones that the best division so far adjusts. */
@@ -193,27 +240,6 @@ static bool change_as_before(struct mix *x)
     for (uint32_t i = 0; i < x->p->n; i++)
         x->changes[i] = x->p->jobs[i].kind == DORM_LOOSE || state->moved[i] > 0;
     return !x->p->failed;
-}
-
-/* The loose jobs change, and the running ones that are the most likely. False: they are the same as
- * in the last pick. */
-static bool change_likely(struct mix *x)
-{
-    struct dorm_problem *p = x->p;
-    uint32_t n = 0;
-    bool differs = false;
-    for (uint32_t i = 0; i < p->n; i++) {
-        x->s->key[i] = x->s->prices.likely[i];
-        if (p->jobs[i].kind == DORM_COUNTED)
-            x->s->order[n++] = i;
-    }
-    dorm_sort(x->s, n);
-    for (uint32_t c = 0; c < n; c++) {
-        bool *changes = &x->changes[x->s->order[c]], change = c < p->adjust_bound;
-        differs |= *changes != change;
-        *changes = change;
-    }
-    return differs;
 }
 
 /* Keep the present prices if their bound is the lowest one so far. */
@@ -227,6 +253,17 @@ static bool note_bound(struct mix *x, double upper)
     return true;
 }
 
+/* The price of demands that no changing job has is 0. */
+static void forget_unwanted(struct mix *x)
+{
+    memset(x->wanted, 0, sizeof(*x->wanted) * x->rooms.n_demands);
+    for (uint32_t i = 0; i < x->p->n; i++)
+        if (x->changes[i])
+            x->wanted[x->rooms.demand_of[i]] = true;
+    for (uint32_t v = 0; v < x->rooms.n_demands; v++)
+        x->rooms.pi[v] = x->wanted[v] ? x->rooms.pi[v] : 0;
+}
+
 /* Find patterns and the best numbers of nodes for them. end: of the steps. False: there are more
  * groups than patterns. Only upper and best_mu are set then. */
 static bool solve(struct mix *x, uint64_t end)
@@ -238,6 +275,7 @@ static bool solve(struct mix *x, uint64_t end)
     x->upper = INFINITY;
     for (int dear = 0; dear <= 1; dear++) { /* the better one of two first prices */
         dorm_rooms_start(r, &x->s->prices, dear);
+        forget_unwanted(x);
         note_bound(x, add_patterns(x, true, &added) + buy_all(x));
     }
     add_jobs(x, &base, &loss_left);
@@ -256,7 +294,7 @@ static bool solve(struct mix *x, uint64_t end)
             dorm_simplex_limit_prices(&x->lp, NULL, 0, 0);
             continue;
         }
-        if (close || work->steps >= end)
+        if (close || work->steps >= end || x->upper < x->enough)
             break;
         double old = added ? OLD_PRICES : 0;
         for (uint32_t v = 0; v < r->n_demands; v++)
@@ -268,6 +306,8 @@ static bool solve(struct mix *x, uint64_t end)
         if (!added && !before)
             break;
         near *= note_bound(x, upper) ? 1 : WIDER;
+        if (x->upper - (base + dorm_simplex_value(&x->lp)) < NEARLY * x->upper)
+            near *= 2;
         if (limited)
             dorm_simplex_limit_prices(&x->lp, x->best_pi, x->best_mu, near);
     }
@@ -383,16 +423,10 @@ struct room_made {
     double u; /* of these containers together, without those that fit elsewhere */
 };
 
-/* What can be done for a demand if containers of it have to leave a node. */
-struct spare {
-    uint32_t n;    /* containers beyond the minima of the jobs with this demand */
-    uint32_t fit;  /* that fit on free room of one node, */
-    uint32_t node; /* which is this one */
-};
-
 /* List what can be done for each demand. */
-static void list_spare(struct mix *x, struct spare *spare)
+static void list_spare(struct mix *x)
 {
+    struct spare *spare = x->spare;
     const struct dorm_problem *p = x->p;
     const struct dorm_state *state = &x->s->state;
     memset(spare, 0, sizeof(*spare) * x->rooms.n_demands);
@@ -414,22 +448,25 @@ static void list_spare(struct mix *x, struct spare *spare)
         }
 }
 
-/* What it costs if another container of job a leaves node j: nothing if it fits elsewhere, its
- * utilization if a job with equal demands has more than its min, else too much. gone: the
- * containers of this demand that leave the node already. */
-static double cost_of_leaving(const struct mix *x, const struct spare *spare, uint32_t a,
-                              uint32_t j, uint32_t gone)
+/* What it costs if another container of job a leaves node j for one of job i: nothing if it fits
+ * elsewhere; its utilization if a job with equal demands has more than its min. Else it must have a
+ * lower price, and others make way for it. gone: the containers of this demand that leave the node
+ * already. */
+static double cost_of_leaving(const struct mix *x, uint32_t a, uint32_t i, uint32_t j,
+                              uint32_t gone)
 {
-    const struct spare *of = &spare[x->rooms.demand_of[a]];
+    const struct spare *of = &x->spare[x->rooms.demand_of[a]];
+    double u = x->p->jobs[a].u, price = x->best_pi[x->rooms.demand_of[a]];
     if (of->node != j && of->fit > gone)
         return 0;
-    return of->n > gone ? x->p->jobs[a].u : INFINITY;
+    if (of->n > gone)
+        return u;
+    return price < x->best_pi[x->rooms.demand_of[i]] ? AGAIN * MAX(u, price) : INFINITY;
 }
 
 /* Find containers on node j that could make way for one of job i: again and again the one that
  * gives most of what is missing for its cost. False: there are none, or cheaper ones are known. */
-static bool find_room(struct mix *x, const struct spare *spare, uint32_t i, uint32_t j,
-                      struct room_made *best)
+static bool find_room(struct mix *x, uint32_t i, uint32_t j, struct room_made *best)
 {
     struct dorm_problem *p = x->p;
     const struct dorm_state *state = &x->s->state;
@@ -447,7 +484,7 @@ static bool find_room(struct mix *x, const struct spare *spare, uint32_t i, uint
                 here += made.jobs[c] == a;
                 gone += x->rooms.demand_of[made.jobs[c]] == x->rooms.demand_of[a];
             }
-            double costs = cost_of_leaving(x, spare, a, j, gone), gives = 0;
+            double costs = cost_of_leaving(x, a, i, j, gone), gives = 0;
             if (state->entries[e].n <= here || !isfinite(costs))
                 continue;
             for (uint32_t k = 0; k < p->m; k++) {
@@ -493,15 +530,12 @@ static bool take_over(struct mix *x, uint32_t a)
     return false;
 }
 
-static bool give_one(struct mix *x, uint32_t i)
-{
-    return dorm_place(x->s, i, 1) == 1 || take_over(x, i);
-}
+static bool give_one(struct mix *x, uint32_t i, unsigned chain);
 
 /* Place one container of job i on the node where this costs the least utilization. The containers
- * that make way get other places if their jobs need them. False: they do not, and nothing has
- * changed. */
-static bool force_one(struct mix *x, const struct spare *spare, uint32_t i)
+ * that make way get other places if their jobs need them, if necessary by force, too: chain says
+ * how often. False: they do not, and nothing has changed. */
+static bool force_one(struct mix *x, uint32_t i, unsigned chain)
 {
     struct dorm_search *s = x->s;
     struct room_made best = { .u = INFINITY };
@@ -509,7 +543,7 @@ static bool force_one(struct mix *x, const struct spare *spare, uint32_t i)
     bool done = false;
     for (uint32_t j = 0; j < s->p->n_nodes; j++)
         if (dorm_fits(s->p->cap + (size_t)j * s->p->m, s->p->jobs[i].d, s->p->m))
-            done |= find_room(x, spare, i, j, &best);
+            done |= find_room(x, i, j, &best);
     dorm_work(&s->p->work, s->p->n_nodes * 4);
     if (!done)
         return false;
@@ -518,30 +552,36 @@ static bool force_one(struct mix *x, const struct spare *spare, uint32_t i)
     dorm_put(&s->state, i, best.node, 1);
     for (uint32_t c = 0; c < best.n && done; c++)
         if (s->state.n[best.jobs[c]] < s->p->jobs[best.jobs[c]].lo)
-            done = give_one(x, best.jobs[c]);
+            done = give_one(x, best.jobs[c], chain);
     if (!done)
         dorm_undo(&s->state, log);
     return done;
 }
 
-/* Give each job its min: on free room, else in the place of other containers. If those that fit
- * elsewhere need the same room there, only those that are spare make way. */
+/* Give job i one container more: on free room, else that of another job, else by force. */
+static bool give_one(struct mix *x, uint32_t i, unsigned chain)
+{
+    if (dorm_place(x->s, i, 1) == 1 || take_over(x, i))
+        return true;
+    if (chain == 0)
+        return false;
+    list_spare(x);
+    if (force_one(x, i, chain - 1))
+        return true;
+    for (uint32_t v = 0; v < x->rooms.n_demands; v++) /* containers need the same room elsewhere */
+        x->spare[v].fit = 0;
+    return force_one(x, i, chain - 1);
+}
+
+/* Give each job its min: on free room, else in the place of other containers. */
 static void force_minima(struct mix *x)
 {
     const struct dorm_state *state = &x->s->state;
-    struct spare *spare = dorm_alloc(x->p, x->rooms.n_demands, sizeof(*spare));
-    for (uint32_t i = 0; spare && i < x->p->n && state->lacking > 0; i++)
-        while (x->changes[i] && state->n[i] < x->p->jobs[i].lo) {
-            if (give_one(x, i))
-                continue;
-            list_spare(x, spare);
-            if (force_one(x, spare, i))
-                continue;
-            for (uint32_t v = 0; v < x->rooms.n_demands; v++)
-                spare[v].fit = 0;
-            if (!force_one(x, spare, i))
+    uint64_t end = x->p->work.steps + (uint64_t)FORCE_STEPS * x->p->n_nodes;
+    for (uint32_t i = 0; i < x->p->n && state->lacking > 0 && x->p->work.steps < end; i++)
+        while (x->changes[i] && state->n[i] < x->p->jobs[i].lo)
+            if (!give_one(x, i, CHAIN))
                 break;
-        }
 }
 
 static void keep_if_better(struct dorm_search *s)
@@ -551,28 +591,137 @@ static void keep_if_better(struct dorm_search *s)
         dorm_plan_save(&s->best, &s->state);
 }
 
-void dorm_mix(struct dorm_search *s, bool likely, uint64_t steps)
+/* Which demands lack containers for the minima of their jobs? */
+static void note_lacking(const struct mix *x, bool *lacks)
+{
+    memset(lacks, 0, sizeof(*lacks) * x->rooms.n_demands);
+    for (uint32_t i = 0; i < x->p->n; i++)
+        if (x->changes[i] && x->s->state.n[i] < x->p->jobs[i].lo)
+            lacks[x->rooms.demand_of[i]] = true;
+}
+
+/* The utilization of the best division so far; 0: there is none. */
+static double known_use(const struct dorm_search *s)
+{
+    return s->best.any && !(s->best.score.bad > 0) ? s->best.score.util : 0;
+}
+
+static bool good_enough(const struct dorm_search *s)
+{
+    return known_use(s) >= (1 - GOOD) * s->prices.upper;
+}
+
+/* Build a division in which exactly the jobs x->changes change, and keep it if it is better. end:
+ * of the steps. False: it is no better. */
+static bool try_set(struct mix *x, uint64_t end)
+{
+    struct dorm_search *s = x->s;
+    double before = known_use(s);
+    bool *lacks = dorm_alloc(x->p, x->rooms.n_demands, sizeof(*lacks));
+    x->upper = INFINITY;
+    if (!lacks || !init(x))
+        return false;
+    set_minima(x);
+    if (!solve(x, end) || x->upper < x->enough)
+        return false;
+    build(x);
+    note_lacking(x, lacks);
+    force_minima(x);
+    if (s->state.lacking > 0)
+        for (uint32_t v = 0; v < x->rooms.n_demands; v++)
+            x->raise[v] |= lacks[v];
+    dorm_finish_build(s);
+    dorm_forget(&s->state);
+    keep_if_better(s);
+    s->prices.loss = x->best_mu;
+    dorm_refill(s, REFILL_STEPS);
+    keep_if_better(s);
+    return known_use(s) > before;
+}
+
+/* Try the sets of changing jobs that dorm_choose.h proposes, and learn from each. If jobs have to
+ * wait, minima leave little room: then the first set is the one of the best division so far. */
+static void try_sets(struct mix *x, uint64_t end)
+{
+    struct dorm_choice choice;
+    struct dorm_problem *p = x->p;
+    double bound = INFINITY;
+    if (!dorm_choice_init(&choice, &x->rooms))
+        return;
+    memcpy(x->rooms.pi, x->s->prices.pi, sizeof(*x->rooms.pi) * x->rooms.n_demands);
+    dorm_rooms_fill(&x->rooms);
+    dorm_choice_add(&choice, x->s->prices.pi_loss, x->raise);
+    if (p->n == p->n_all)
+        bound = dorm_choose(&choice, x->changes, SWEEPS);
+    for (unsigned vain = 0; vain < VAIN && bound > (1 + CLOSE) * known_use(x->s);) {
+        x->enough = MAX((1 + CLOSE) * known_use(x->s), (1 - FAR) * x->s->prices.upper);
+        vain = try_set(x, end) ? 0 : vain + 1;
+        if (good_enough(x->s) || p->work.steps >= end || p->work.over || p->failed)
+            return;
+        for (uint32_t v = 0; v < x->rooms.n_demands; v++)
+            x->rooms.pi[v] = x->wanted[v] ? x->best_pi[v] : x->s->prices.pi[v];
+        dorm_rooms_fill(&x->rooms);
+        dorm_choice_add(&choice, x->best_mu, x->raise);
+        bound = dorm_choose(&choice, x->changes, SWEEPS);
+    }
+}
+
+/* The same as try_set(), without patterns. */
+static void build_without_rooms(struct mix *x)
+{
+    x->upper = INFINITY;
+    dorm_build(x->s);
+    keep_if_better(x->s);
+    dorm_refill(x->s, REFILL_STEPS);
+    keep_if_better(x->s);
+}
+
+/* At most two jobs may change: try the pairs with the largest bounds. The program of a pair gives
+ * it a better bound, so the largest bound falls from try to try. */
+static void try_pairs(struct mix *x, uint64_t end)
+{
+    struct dorm_search *s = x->s;
+    struct dorm_problem *p = x->p;
+    double known = known_use(s), tried = 0; /* tried: the largest bound of the pairs so far */
+    uint32_t n = 0;
+    struct dorm_pair *pairs = dorm_pairs(p, known, &n);
+    for (uint32_t c = 0; pairs; c++) {
+        double next = c < n ? pairs[c].bound : 0;
+        s->prices.upper = MIN(s->prices.upper, MAX(known, MAX(tried, next)));
+        if (next <= known || p->work.steps >= end || p->work.over || p->failed || good_enough(s))
+            return;
+        for (uint32_t i = 0; i < p->n; i++)
+            x->changes[i] = i == pairs[c].a || i == pairs[c].b;
+        memset(x->raise, 0, sizeof(*x->raise) * x->rooms.n_demands); /* else no bound follows */
+        x->enough = known;
+        if (x->has_rooms)
+            (void)try_set(x, end);
+        else
+            build_without_rooms(x);
+        tried = MAX(tried, MIN(next, x->upper));
+        known = known_use(s);
+    }
+}
+
+void dorm_mix(struct dorm_search *s, uint64_t steps)
 {
     struct dorm_problem *p = s->p;
     struct mix x = { .s = s, .p = p, .mu = s->prices.least_loss, .changes = s->picked };
     uint64_t end = p->work.steps + steps;
-    if (!(likely ? change_likely(&x) : change_as_before(&x)) || !dorm_rooms_init(&x.rooms, p) ||
-        !init(&x))
+    x.has_rooms = dorm_rooms_init(&x.rooms, p);
+    x.raise = dorm_alloc(p, x.rooms.n_demands, sizeof(*x.raise));
+    x.wanted = dorm_alloc(p, x.rooms.n_demands, sizeof(*x.wanted));
+    if (!change_as_before(&x)) /* out of memory */
         return;
-    bool solved = solve(&x, end);
-    s->mix_upper = x.upper;
-    if (!dorm_counted_may_change(p)) /* else other jobs could change, too */
+    if (dorm_pairs_possible(p)) {
+        try_pairs(&x, end);
+    } else if (!x.has_rooms) {
+        return;
+    } else if (dorm_counted_may_change(p)) {
+        if (s->prices.pi)
+            try_sets(&x, end);
+    } else { /* only the loose jobs change */
+        (void)try_set(&x, end);
         s->prices.upper = MIN(s->prices.upper, x.upper);
-    s->prices.pi = x.best_pi;
-    s->prices.pi_loss = x.best_mu;
-    if (!solved)
-        return;
-    build(&x);
-    force_minima(&x);
-    dorm_finish_build(s);
-    dorm_forget(&s->state);
-    keep_if_better(s);
-    s->prices.loss = x.best_mu;
-    dorm_refill(s, REFILL_STEPS);
-    keep_if_better(s);
+    }
 }

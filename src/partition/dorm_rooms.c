@@ -79,11 +79,13 @@ static bool shape(struct dorm_rooms *r)
             return false;
     r->f = dorm_alloc(p, r->cells + PADDING, sizeof(*r->f));
     r->d = dorm_alloc(p, (size_t)r->n_demands * r->m, sizeof(*r->d));
+    r->need = dorm_alloc(p, (size_t)r->n_demands * r->m, sizeof(*r->need));
     r->offset = dorm_alloc(p, r->n_demands, sizeof(*r->offset));
     for (uint32_t v = 0; v < r->n_demands && !p->failed; v++) {
         const int64_t *of = p->jobs[r->example[v]].d;
         for (uint32_t k = 0; k < r->m; k++) {
-            int64_t d = r->unit[k] > 0 ? of[k] / r->unit[k] >> r->shift[k] : 0;
+            int64_t need = r->unit[k] > 0 ? of[k] / r->unit[k] : 0, d = need >> r->shift[k];
+            r->need[(size_t)v * r->m + k] = need;
             r->d[(size_t)v * r->m + k] = (uint32_t)MIN(d, (int64_t)UINT32_MAX);
             r->offset[v] += (size_t)d * r->stride[k];
         }
@@ -101,19 +103,6 @@ improve(float *restrict to, const float *restrict from, uint32_t n, float price)
         float v = from[b] + price;
         to[b] = v > to[b] ? v : to[b];
     }
-}
-
-DORM_WIDE static void improve_wide(float *to, const float *from, uint32_t n, float price)
-{
-    improve(to, from, n, price);
-}
-
-static void improve_row(float *to, const float *from, uint32_t n, float price)
-{
-    if (dorm_is_wide())
-        improve_wide(to, from, n, price);
-    else
-        improve(to, from, n, price);
 }
 
 /* List the demands that are worth looking at: no other demand needs no more and pays no less. Those
@@ -143,29 +132,31 @@ static uint32_t list_active(struct dorm_rooms *r)
     return n;
 }
 
-void dorm_rooms_fill(struct dorm_rooms *r)
+/* Fill the table from the n active demands. */
+static inline __attribute__((always_inline)) void fill(const struct dorm_rooms *r, uint32_t n)
 {
     uint32_t at[PART_TYPES_MAX] = { 0 }, m = r->m, inner = r->order[0], size = r->size[inner];
-    uint32_t n = list_active(r);
     for (size_t row = 0; row < r->cells; row += size + PADDING) {
         float *f = r->f + row;
         memset(f, 0, sizeof(*f) * size);
         for (uint32_t k = 0; k < m; k++) /* what fits into less fits into more */
             if (k != inner && at[k] > 0)
-                improve_row(f, f - r->stride[k], size, 0);
+                improve(f, f - r->stride[k], size, 0);
         for (uint32_t c = 0; c < n; c++) {
-            uint32_t v = r->active[c], least = r->d[(size_t)v * m + inner];
+            uint32_t v = r->active[c];
+            const uint32_t *d = r->d + (size_t)v * m;
+            uint32_t least = d[inner];
             bool fits = least < size;
-            for (uint32_t k = 0; k < m && fits; k++)
-                fits = k == inner || r->d[(size_t)v * m + k] <= at[k];
+            for (uint32_t k = 0; k < m; k++)
+                fits &= k == inner || d[k] <= at[k];
             if (!fits)
                 continue;
             float price = (float)r->pi[v];
             if (c < r->n_across)
-                improve_row(f + least, f + least - r->offset[v], size - least, price);
+                improve(f + least, f + least - r->offset[v], size - least, price);
             else
                 for (uint32_t b = least; b < size; b += least)
-                    improve_row(f + b, f + b - least, MIN(least, size - b), price);
+                    improve(f + b, f + b - least, MIN(least, size - b), price);
         }
         for (uint32_t b = 1; b < size; b++)
             f[b] = MAX(f[b], f[b - 1]);
@@ -175,8 +166,26 @@ void dorm_rooms_fill(struct dorm_rooms *r)
             at[r->order[c]] = 0;
         }
     }
-    r->n_active = n;
-    dorm_work(&r->p->work, r->cells * (n + 4) / 256 + r->n_demands);
+}
+
+DORM_WIDE static void fill_wide(const struct dorm_rooms *r, uint32_t n)
+{
+    fill(r, n);
+}
+
+static void fill_narrow(const struct dorm_rooms *r, uint32_t n)
+{
+    fill(r, n);
+}
+
+void dorm_rooms_fill(struct dorm_rooms *r)
+{
+    r->n_active = list_active(r);
+    if (dorm_is_wide())
+        fill_wide(r, r->n_active);
+    else
+        fill_narrow(r, r->n_active);
+    dorm_work(&r->p->work, r->cells * (r->n_active + 4) / 256 + r->n_demands);
 }
 
 size_t dorm_rooms_cell(const struct dorm_rooms *r, const int64_t *room)
@@ -224,15 +233,21 @@ static void list_nodes(struct dorm_rooms *r)
                     (struct dorm_held){ i, p->jobs[i].at[a].n };
 }
 
+void dorm_rooms_more(const struct dorm_rooms *r, uint32_t i, int64_t n, const int64_t *room,
+                     int64_t *more)
+{
+    for (uint32_t k = 0; k < r->m; k++)
+        more[k] = room[k] + r->need[r->demand_of[i] * r->m + k] * n;
+}
+
 void dorm_rooms_room(const struct dorm_rooms *r, uint32_t j, uint32_t set, int64_t *room)
 {
     uint32_t m = r->m, n = r->first[j + 1] - r->first[j];
     memcpy(room, r->rest + (size_t)j * m, sizeof(*room) * m);
     for (uint32_t c = 0; c < n; c++) {
         const struct dorm_held *held = &r->held[r->first[j] + c];
-        for (uint32_t k = 0; k < m && set >> MIN(c, 31u) & 1; k++)
-            if (r->unit[k] > 0)
-                room[k] += r->p->jobs[held->job].d[k] / r->unit[k] * held->n;
+        if (set >> MIN(c, 31u) & 1)
+            dorm_rooms_more(r, held->job, held->n, room, room);
     }
 }
 
@@ -249,41 +264,35 @@ double dorm_rooms_buy(const struct dorm_job *job, double pi, double mu, double *
     return best;
 }
 
-/* The units of type k that a container of demand v needs. */
-static int64_t units_of(const struct dorm_rooms *r, uint32_t v, uint32_t k)
-{
-    return r->unit[k] > 0 ? r->p->jobs[r->example[v]].d[k] / r->unit[k] : 0;
-}
-
 uint32_t dorm_rooms_fit(const struct dorm_rooms *r, uint32_t v, const int64_t *room)
 {
-    int64_t d[PART_TYPES_MAX];
-    for (uint32_t k = 0; k < r->m; k++)
-        d[k] = units_of(r, v, k);
-    return dorm_fit(room, d, r->m);
+    return dorm_fit(room, r->need + (size_t)v * r->m, r->m);
 }
 
 void dorm_rooms_less(const struct dorm_rooms *r, uint32_t v, uint32_t n, const int64_t *room,
                      int64_t *rest)
 {
     for (uint32_t k = 0; k < r->m; k++)
-        rest[k] = room[k] - units_of(r, v, k) * n;
+        rest[k] = room[k] - r->need[(size_t)v * r->m + k] * n;
 }
 
-void dorm_rooms_sell(const struct dorm_rooms *r, const int64_t *room, double *sold)
+void dorm_rooms_sell(const struct dorm_rooms *r, size_t cell, double n, double *sold)
 {
     uint32_t at[PART_TYPES_MAX], m = r->m, k, v = 0;
-    size_t cell = dorm_rooms_cell(r, room);
     for (k = 0; k < m; k++)
-        at[k] = (uint32_t)MIN(room[k] >> r->shift[k], (int64_t)r->size[k] - 1);
+        at[k] = (uint32_t)(cell / r->stride[k] % (r->size[k] + (k == r->order[0] ? PADDING : 0u)));
     while (r->f[cell] > 0) {
-        for (k = 0; k < m; k++) /* is less room worth the same? */
-            if (at[k] > 0 && r->f[cell - r->stride[k]] == r->f[cell])
-                break;
-        if (k < m) {
-            at[k]--;
-            cell -= r->stride[k];
-            continue;
+        for (k = 0; k < m; k++) { /* the least room that is worth the same */
+            uint32_t low = 0, high = at[k];
+            while (low < high) {
+                uint32_t mid = low + (high - low) / 2;
+                if (r->f[cell - (at[k] - mid) * r->stride[k]] < r->f[cell])
+                    low = mid + 1;
+                else
+                    high = mid;
+            }
+            cell -= (at[k] - low) * r->stride[k];
+            at[k] = low;
         }
         uint32_t c = 0;
         for (; c < r->n_active; c++) {
@@ -296,7 +305,7 @@ void dorm_rooms_sell(const struct dorm_rooms *r, const int64_t *room, double *so
         }
         if (c == r->n_active)
             return; /* cannot happen: f(cell) came from one of them */
-        sold[v]++;
+        sold[v] += n;
         for (k = 0; k < m; k++)
             at[k] -= r->d[(size_t)v * m + k];
         cell -= r->offset[v];

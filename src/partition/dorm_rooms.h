@@ -35,6 +35,7 @@ struct dorm_rooms {
     uint32_t order[PART_TYPES_MAX]; /* the types by rising stride; the first has the largest size */
     size_t cells;
     float *f;
+    int64_t *need;  /* [demand][m]: in units */
     uint32_t *d;    /* [demand][m]: in cells */
     size_t *offset; /* [demand]: in cells */
     /* The demands from which the table was filled. Those from n_across on use only the inner type.
@@ -57,6 +58,9 @@ void dorm_rooms_fill(struct dorm_rooms *r);
  * is the c-th job of the node; bit 31 is also all further ones. */
 void dorm_rooms_room(const struct dorm_rooms *r, uint32_t j, uint32_t set, int64_t *room);
 size_t dorm_rooms_cell(const struct dorm_rooms *r, const int64_t *room);
+/* Set `more` to the room with what n containers of job i need; n < 0: without it. */
+void dorm_rooms_more(const struct dorm_rooms *r, uint32_t i, int64_t n, const int64_t *room,
+                     int64_t *more);
 /* f(room), or a little more. _at: of the room with this cell. */
 double dorm_rooms_worth(const struct dorm_rooms *r, const int64_t *room);
 double dorm_rooms_at(const struct dorm_rooms *r, size_t cell);
@@ -64,8 +68,8 @@ double dorm_rooms_at(const struct dorm_rooms *r, size_t cell);
 uint32_t dorm_rooms_fit(const struct dorm_rooms *r, uint32_t v, const int64_t *room);
 void dorm_rooms_less(const struct dorm_rooms *r, uint32_t v, uint32_t n, const int64_t *room,
                      int64_t *rest);
-/* Add a set of containers that is worth f(room) to sold[demand]. */
-void dorm_rooms_sell(const struct dorm_rooms *r, const int64_t *room, double *sold);
+/* Add n times a set of containers that is worth f(room) to sold[demand]. cell: of the room. */
+void dorm_rooms_sell(const struct dorm_rooms *r, size_t cell, double n, double *sold);
 /* The best value of a job that changes: the largest (u - pi) * n - mu * D * |n - ideal|. */
 double dorm_rooms_buy(const struct dorm_job *job, double pi, double mu, double *n);
 

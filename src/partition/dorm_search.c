@@ -13,7 +13,7 @@
 
 enum {
     ROUNDS = 150,      /* of the search for prices (dorm_bound.c) */
-    ROUNDS_MANY = 400, /* the same in a large problem with more than MANY_CLASSES classes */
+    ROUNDS_MANY = 200, /* the same in a large problem with more than MANY_CLASSES classes */
     MANY_CLASSES = 8,
     ROUNDS_ROUGH = 50, /* the same, if it begins with the prices of another prefix of the queue */
     /* with more nodes than this, a shake refills only the nodes that it emptied */
@@ -459,14 +459,15 @@ void dorm_search_prices(struct dorm_search *s)
     s->n_sets = 0;
     dorm_waste_find(s->p);
     s->prices.waste = true;
-    s->prices.rough = s->rough;
+    s->prices.rough = s->rough || dorm_counted_may_change(s->p);
     dorm_prices_find(s->p, &s->prices, s->prices.from ? ROUNDS_ROUGH : rounds_of(s));
     dorm_price_places(s, &s->prices);
 }
 
 void dorm_search_bound(struct dorm_search *s)
 {
-    dorm_prices_lower(s->p, &s->prices, rounds_of(s));
+    if (!dorm_counted_may_change(s->p))
+        dorm_prices_lower(s->p, &s->prices, rounds_of(s));
 }
 
 bool dorm_search_start(struct dorm_search *s)

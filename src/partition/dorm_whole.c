@@ -4,70 +4,59 @@
  *
  * The prices of dorm_bound.c add up the room of all nodes of a class, as if containers could be
  * cut. Here containers have prices instead (pi_i for one of job i), and each node sells whole ones:
- * its room is worth f(room), see dorm_rooms.h.
+ * its room is worth f(room), see dorm_rooms.h. S is the set of the running jobs that change.
  *
- *   rest_j       capacity of node j less what its running jobs hold
- *   f_j(T)       f(rest_j + what the jobs T hold on j): if exactly the jobs T of node j change
- *   freed_ij     w_ij * max over the sets T of jobs on j with i in T of (f_j(T) - f_j({})) / w(T),
- *                with w_ij = the price of what job i holds on j, and w(T) = their sum; so
- *                f_j(T) <= f_j({}) + sum over T of freed_ij
+ *   f_j(S)       f(the room that is free on node j if the jobs S hold nothing there)
  *   stays_i      u_i * now_i - mu * D_i * |now_i - ideal_i|
  *   changes_i    the largest (u_i - pi_i) * n - mu * D_i * |n - ideal_i| with min <= n <= max
- *   gain_i       changes_i + sum over j of freed_ij - stays_i
- *   bound        mu * B + sum over j of f_j({}) + sum of changes_i over the loose jobs + sum of
+ *   V(S)         mu * B + sum over j of f_j(S) + sum of changes_i over S and the loose jobs + sum
+ *                of stays_i over the other jobs
+ *
+ * No division in which the jobs S change has more utilization than V(S). Proof: its utilization is
+ * the sum of u_i * n_i, and mu * (B - F) is not below 0. Subtract pi_i for each container of a job
+ * that changes, and add it again on its node: there, the containers of the jobs that change fit
+ * into the room that these jobs leave free, so they cost at most f_j(S).
+ *
+ * 1. dorm_whole_prices() looks for prices at which the largest V(S) is small. dorm_choose.h finds a
+ *    set S whose V is large, the best one as far as it can be seen. Then the prices move: a price
+ *    falls if the nodes sell more containers of this demand than the jobs S and the loose jobs want
+ *    (steps of the volume algorithm, as in dorm_bound.c).
+ *
+ * 2. dorm_whole_bound() proves a bound for all sets S at these prices. Each job gets an amount
+ *    freed_ij >= 0 for leaving node j, and
+ *
+ *      top_j     the largest f_j(T) - sum over T of freed_ij, over all sets T of jobs on j
+ *      gain_i    changes_i + sum over j of freed_ij - stays_i
+ *      bound     mu * B + sum over j of top_j + sum of changes_i over the loose jobs + sum of
  *                stays_i over the others + sum of the Q largest gains above 0
  *
- * Proof: take any allowed division. Its utilization is the sum of u_i * n_i, and mu * (B - F) is
- * not below 0. Subtract pi_i for each container of a job that changes, and add it again on its
- * node: there, the containers of the jobs that change fit into the room that these jobs T leave
- * free, so they cost at most f_j(T).
- *
- * If more than JOBS_ON_NODE_MAX jobs run on a node, not all sets are tried. Let price_k be prices
- * of the types at which no demand is cheaper than pi. Then f(room) <= linear(room) = sum over k of
- * price_k * room_k, and
- *
- *   freed_ij     the smaller one of f_j(all jobs of j) - f_j({}) and
- *                linear(rest_j + what i holds on j) - f_j({})
- *
- * is enough: a set T with a job of the first kind frees no more than all jobs; else the sum over T
- * is linear(rest_j + what T holds) - f_j({}) or more.
- *
- * In the proof, freed_ij may be any amounts of at least 0 if f_j({}) is replaced by
- *
- *   top_j        the largest f_j(T) - sum over T of freed_ij, over all sets T of jobs on j
- *
- * since f_j(T) <= top_j + sum over T of freed_ij. So the freed_ij can be chosen like prices, too
- * (share_rounds()), for the pi and mu with the least bound so far and for those of dorm_mix():
- * where a node needs job i for its best set T, but i is not among the Q jobs that change, freed_ij
- * rises; in the opposite case it falls. At the end, job i of a node pays only what its change is
- * needed for. With more than SHARED_MAX jobs on a node, the further ones have freed_ij = 0, and
- * top_j is computed as if they changed in any case: f_j grows with T, so it is not too small.
- *
- * The pi_v and mu change by steps of the volume algorithm, as in dorm_bound.c: a price falls if the
- * nodes sell more containers of this demand than the jobs want.
+ *    Since f_j(S) <= top_j + sum over the jobs of S on j of freed_ij, this is at least V(S) for
+ *    each S with at most Q jobs, whatever the freed_ij are. So they change like prices, too: where
+ *    a node needs job i for its best set T, but i is not among the Q jobs, freed_ij rises; in the
+ *    opposite case it falls. At the end, job i of a node gets only what its change is needed for.
+ *    With more than SHARED_MAX jobs on a node, the further ones have freed_ij = 0, and top_j is
+ *    computed as if they changed in any case: f_j grows with T, so it is not too small.
  */
 #include <math.h>
 #include <string.h>
 
 #include "base/util.h"
-#include "partition/dorm_rooms.h"
+#include "partition/dorm_choose.h"
 
 enum {
-    JOBS_ON_NODE_MAX = 5,
     SHARED_MAX = 7,
-    ROUNDS = 40,
+    ROUNDS = 25,
     SHARE_ROUNDS = 120,
 };
 
-static const double LEAST_PRICE = 0.02; /* is added to the price of a type: unused ones have none */
-static const double LAST_PART = 0.3, SHORTER = 0.8, FIRST_STEP = 0.01;
-static const double SHARE_PART = 0.2, SHARE_SHORTER = 0.92; /* the same for share_rounds() */
+static const double LAST_PART = 0.12, SHORTER = 0.87, FIRST_STEP = 0.005;
+static const double SHARE_FIRST = 0.01;
+static const double SHARE_PART = 0.2, SHARE_SHORTER = 0.92; /* the same for dorm_whole_bound() */
 
 struct whole {
     struct dorm_problem *p;
     struct dorm_rooms rooms;
-    struct dorm_prices *prices;
-    double *type_price;          /* [class][m]: of a unit */
+    struct dorm_choice choice;
     double *freed, *gain, *want; /* [job] */
     double *by_gain;
     bool *changes;
@@ -75,78 +64,16 @@ struct whole {
     double *mean, mean_slack;
     double mu, *best_pi, best_mu, best;
 
-    /* for share_rounds(); by place of a counted job: the index in rooms.held */
+    uint32_t *nodes_with; /* [cell] */
+    size_t *different;    /* the cells of the rooms of all nodes, each once */
+
+    /* for dorm_whole_bound(); by place of a counted job: the index in rooms.held */
     double *share, *best_share, *mean_share; /* freed_ij; mean: how often T has i, less r_i */
     double *weight;                          /* the price of what i holds on j */
     bool *taken;                             /* is i in the best T of j? */
     uint32_t *first_set;                     /* [node + 1] */
     size_t *cell;                            /* [first_set[j] + T]: of the room if T changes */
 };
-
-/* Set type_price: in proportion to the prices of the classes. */
-static void price_types(struct whole *w)
-{
-    const struct dorm_rooms *r = &w->rooms;
-    for (uint32_t g = 0; g < w->p->n_classes; g++) {
-        double *price = w->type_price + (size_t)g * r->m, most = 0;
-        for (uint32_t k = 0; k < r->m; k++)
-            price[k] =
-                (w->prices->least[g * r->m + k] + LEAST_PRICE) * w->p->inv[k] * (double)r->unit[k];
-        for (uint32_t v = 0; v < r->n_demands; v++) {
-            double cost = 0;
-            for (uint32_t k = 0; k < r->m; k++)
-                cost += price[k] * (double)((uint64_t)r->d[(size_t)v * r->m + k] << r->shift[k]);
-            most = MAX(most, r->pi[v] / cost);
-        }
-        for (uint32_t k = 0; k < r->m; k++)
-            price[k] *= most;
-    }
-}
-
-static double linear(const struct whole *w, uint32_t j, const int64_t *room)
-{
-    const double *price = w->type_price + (size_t)w->p->class_of[j] * w->rooms.m;
-    double sum = 0;
-    for (uint32_t k = 0; k < w->rooms.m; k++)
-        sum += price[k] * (double)room[k];
-    return sum;
-}
-
-/* Add freed_ij of node j to each job i. Returns f_j({}). */
-static double free_node(struct whole *w, uint32_t j)
-{
-    const struct dorm_rooms *r = &w->rooms;
-    const struct dorm_held *held = r->held + r->first[j];
-    uint32_t n = r->first[j + 1] - r->first[j];
-    int64_t room[PART_TYPES_MAX];
-    double price[JOBS_ON_NODE_MAX], most[JOBS_ON_NODE_MAX] = { 0 };
-    double none = dorm_rooms_worth(r, r->rest + (size_t)j * r->m);
-    if (n > JOBS_ON_NODE_MAX) {
-        dorm_rooms_room(r, j, UINT32_MAX, room);
-        double all = dorm_rooms_worth(r, room);
-        for (uint32_t c = 0; c < n; c++) {
-            if (c < 31)
-                dorm_rooms_room(r, j, 1u << c, room);
-            w->freed[held[c].job] += MIN(all, c < 31 ? linear(w, j, room) : all) - none;
-        }
-        return none;
-    }
-    for (uint32_t c = 0; c < n; c++)
-        price[c] = r->pi[r->demand_of[held[c].job]] * held[c].n + 1e-12;
-    for (uint32_t set = 1; set < 1u << n; set++) {
-        double sum = 0;
-        dorm_rooms_room(r, j, set, room);
-        for (uint32_t c = 0; c < n; c++)
-            sum += set >> c & 1 ? price[c] : 0;
-        double more = (dorm_rooms_worth(r, room) - none) / sum;
-        for (uint32_t c = 0; c < n; c++)
-            if (set >> c & 1)
-                most[c] = MAX(most[c], more);
-    }
-    for (uint32_t c = 0; c < n; c++)
-        w->freed[held[c].job] += price[c] * most[c];
-    return none;
-}
 
 /* The part of the bound that the jobs are, for the present freed. Sets gain, want and changes. */
 static double change_best(struct whole *w)
@@ -180,52 +107,31 @@ static double change_best(struct whole *w)
     return bound;
 }
 
-/* Compute the bound, and set gain, want and changes. */
-static double evaluate(struct whole *w)
-{
-    struct dorm_problem *p = w->p;
-    double bound = 0;
-    dorm_rooms_fill(&w->rooms);
-    price_types(w);
-    memset(w->freed, 0, sizeof(*w->freed) * p->n);
-    for (uint32_t j = 0; j < p->n_nodes; j++)
-        bound += free_node(w, j);
-    dorm_work(&p->work, (uint64_t)p->n_nodes * 8);
-    return bound + change_best(w);
-}
-
 /* Set over and slack for the jobs that change. */
 static void compare(struct whole *w)
 {
     struct dorm_problem *p = w->p;
     const struct dorm_rooms *r = &w->rooms;
-    size_t last = SIZE_MAX;
-    double *one = w->by_gain; /* what the last room sells; by_gain is not needed here */
+    uint32_t n = 0;
     memset(w->over, 0, sizeof(*w->over) * r->n_demands);
     w->slack = p->loss_bound;
-    for (uint32_t j = 0; j < p->n_nodes; j++) {
-        int64_t room[PART_TYPES_MAX];
-        uint32_t set = 0;
-        for (uint32_t c = r->first[j]; c < r->first[j + 1]; c++)
-            if (w->changes[r->held[c].job])
-                set |= 1u << MIN(c - r->first[j], 31u);
-        dorm_rooms_room(r, j, set, room);
-        if (dorm_rooms_cell(r, room) != last) {
-            memset(one, 0, sizeof(*one) * r->n_demands);
-            dorm_rooms_sell(r, room, one);
-            last = dorm_rooms_cell(r, room);
-        }
-        for (uint32_t v = 0; v < r->n_demands; v++)
-            w->over[v] += one[v];
+    for (uint32_t j = 0; j < p->n_nodes; j++) { /* many nodes have the same room */
+        size_t cell = w->choice.cell[j];
+        if (w->nodes_with[cell]++ == 0)
+            w->different[n++] = cell;
+    }
+    for (uint32_t c = 0; c < n; c++) {
+        dorm_rooms_sell(r, w->different[c], w->nodes_with[w->different[c]], w->over);
+        w->nodes_with[w->different[c]] = 0;
     }
     for (uint32_t i = 0; i < p->n; i++) {
         const struct dorm_job *job = &p->jobs[i];
-        double n = w->changes[i] ? w->want[i] : job->now;
-        w->slack -= job->D * fabs(n - job->ideal);
+        double count = w->changes[i] ? w->want[i] : job->now;
+        w->slack -= job->D * fabs(count - job->ideal);
         if (w->changes[i])
-            w->over[r->demand_of[i]] -= n;
+            w->over[r->demand_of[i]] -= count;
     }
-    dorm_work(&p->work, (uint64_t)p->n_nodes * (8 + r->n_demands / 16));
+    dorm_work(&p->work, p->n_nodes / 4 + n * 8);
 }
 
 /* Move the prices from the best ones by the mean of what was sold too much. False: that is 0. */
@@ -348,9 +254,7 @@ static void share_rounds(struct whole *w)
 {
     struct dorm_problem *p = w->p;
     uint32_t held = w->rooms.first[p->n_nodes];
-    double size = FIRST_STEP, best = INFINITY, *likely = dorm_alloc(p, p->n, sizeof(*likely));
-    if (!likely)
-        return;
+    double size = SHARE_FIRST, best = INFINITY;
     dorm_rooms_fill(&w->rooms);
     first_shares(w);
     for (unsigned round = 0; round < SHARE_ROUNDS && !p->work.over; round++) {
@@ -367,57 +271,95 @@ static void share_rounds(struct whole *w)
         }
         dorm_work(&p->work, w->first_set[p->n_nodes] / 8 + held / 4);
         double part = MAX(SHARE_PART, 1.0 / (round + 1));
-        for (uint32_t i = 0; i < p->n; i++)
-            likely[i] += part * (w->changes[i] - likely[i]);
         if (!step_shares(w, part, size * best))
             break;
     }
-    if (best < w->best)
-        memcpy(w->prices->likely, likely, sizeof(*likely) * p->n);
     w->best = MIN(w->best, best);
 }
 
-void dorm_whole_bound(struct dorm_problem *p, struct dorm_prices *prices, uint64_t steps)
+static bool init(struct whole *w, struct dorm_problem *p, struct dorm_prices *prices)
 {
-    struct whole w = { .p = p, .prices = prices, .mu = prices->least_loss, .best = INFINITY };
-    uint64_t end = p->work.steps + steps;
-    double size = FIRST_STEP;
-    if (!dorm_counted_may_change(
-            p)) /* then dorm_mix() finds the same bound, up to its limit of demands */
-        return;
-    if (!dorm_rooms_init(&w.rooms, p))
-        return;
-    double **rows[] = { &w.freed, &w.gain, &w.want, &w.by_gain, &w.over, &w.mean, &w.best_pi };
+    *w = (struct whole){ .p = p, .mu = prices->least_loss, .best = INFINITY };
+    if (!dorm_rooms_init(&w->rooms, p))
+        return false;
+    double **rows[] = {
+        &w->freed, &w->gain, &w->want, &w->by_gain, &w->over, &w->mean, &w->best_pi
+    };
     for (unsigned c = 0; c < ARRAY_LEN(rows); c++)
         *rows[c] = dorm_alloc(p, p->n_all, sizeof(double));
-    w.changes = dorm_alloc(p, p->n_all, sizeof(*w.changes));
-    w.type_price = dorm_alloc(p, (size_t)p->n_classes * p->m, sizeof(*w.type_price));
-    prices->likely = dorm_alloc(p, p->n_all, sizeof(*prices->likely));
+    w->changes = dorm_alloc(p, p->n_all, sizeof(*w->changes));
+    return !p->failed;
+}
+
+/* V at the present prices, for the best set of jobs that is found. Sets want and changes. */
+static double evaluate(struct whole *w)
+{
+    struct dorm_problem *p = w->p;
+    const struct dorm_rooms *r = &w->rooms;
+    dorm_rooms_fill(&w->rooms);
+    w->choice.n = 0;
+    dorm_choice_add(&w->choice, w->mu, NULL);
+    for (uint32_t i = 0; i < p->n; i++)
+        if (p->jobs[i].kind != DORM_FIXED)
+            (void)dorm_rooms_buy(&p->jobs[i], r->pi[r->demand_of[i]], w->mu, &w->want[i]);
+    return dorm_choose(&w->choice, w->changes, 1);
+}
+
+static bool note(struct whole *w, double bound)
+{
+    if (bound >= w->best)
+        return false;
+    w->best = bound;
+    w->best_mu = w->mu;
+    memcpy(w->best_pi, w->rooms.pi, sizeof(*w->best_pi) * w->rooms.n_demands);
+    return true;
+}
+
+/* Begin with the better ones of two prices. */
+static void find_start(struct whole *w, const struct dorm_prices *prices)
+{
+    for (int dear = 0; dear <= 1; dear++) {
+        dorm_rooms_start(&w->rooms, prices, dear);
+        note(w, evaluate(w));
+    }
+    memcpy(w->rooms.pi, w->best_pi, sizeof(*w->best_pi) * w->rooms.n_demands);
+}
+
+void dorm_whole_prices(struct dorm_problem *p, struct dorm_prices *prices, uint64_t steps)
+{
+    struct whole w;
+    uint64_t end = p->work.steps + steps;
+    double size = FIRST_STEP;
+    if (!init(&w, p, prices) || !dorm_choice_init(&w.choice, &w.rooms))
+        return;
+    w.nodes_with = dorm_alloc(p, w.rooms.cells, sizeof(*w.nodes_with));
+    w.different = dorm_alloc(p, p->n_nodes, sizeof(*w.different));
     if (p->failed)
         return;
-    dorm_rooms_start(&w.rooms, prices, false);
+    for (uint32_t i = 0; i < p->n; i++)
+        w.changes[i] = p->jobs[i].kind == DORM_LOOSE;
+    find_start(&w, prices);
     for (unsigned round = 0; round < ROUNDS && p->work.steps < end && !p->work.over; round++) {
         double bound = evaluate(&w);
         compare(&w);
-        if (bound < w.best) {
-            w.best = bound;
-            w.best_mu = w.mu;
-            memcpy(w.best_pi, w.rooms.pi, sizeof(*w.best_pi) * w.rooms.n_demands);
-        } else {
+        if (!note(&w, bound))
             size *= SHORTER;
-        }
         if (!step(&w, MAX(LAST_PART, 1.0 / (round + 1)), size * w.best))
             break;
     }
-    if (isfinite(w.best) && list_cells(&w)) {
-        memcpy(w.rooms.pi, w.best_pi, sizeof(*w.best_pi) * w.rooms.n_demands);
-        w.mu = w.best_mu;
-        share_rounds(&w);
+    if (isfinite(w.best)) {
+        prices->pi = w.best_pi;
+        prices->pi_loss = w.best_mu;
     }
-    if (prices->pi && w.cell) {
-        memcpy(w.rooms.pi, prices->pi, sizeof(*w.best_pi) * w.rooms.n_demands);
-        w.mu = prices->pi_loss;
-        share_rounds(&w);
-    }
+}
+
+void dorm_whole_bound(struct dorm_problem *p, struct dorm_prices *prices)
+{
+    struct whole w;
+    if (!prices->pi || !init(&w, p, prices) || !list_cells(&w))
+        return;
+    memcpy(w.rooms.pi, prices->pi, sizeof(*w.best_pi) * w.rooms.n_demands);
+    w.mu = prices->pi_loss;
+    share_rounds(&w);
     prices->upper = MIN(prices->upper, w.best);
 }

@@ -296,6 +296,79 @@ static void random_divisions(void **state)
     assert_true(rounds < 100 || compared > rounds / 4);
 }
 
+/* The most utilization that jobs a and b can have on a node with this room, by trying all counts.
+ */
+static double most_on(const struct world *w, size_t a, size_t b, struct part_amount room)
+{
+    double u_a, u_b, D, most = 0;
+    shares(w, &w->jobs[a].demand, &u_a, &D);
+    shares(w, &w->jobs[b].demand, &u_b, &D);
+    for (uint32_t n_a = 0;; n_a++) {
+        struct part_amount rest = room;
+        uint32_t n_b = 0;
+        for (; fits(&rest, &w->jobs[b].demand); n_b++)
+            take(&rest, &w->jobs[b].demand, 1);
+        most = fmax(most, u_a * n_a + u_b * n_b);
+        if (!fits(&room, &w->jobs[a].demand))
+            return most;
+        take(&room, &w->jobs[a].demand, 1);
+    }
+}
+
+/* The most utilization if jobs a and b change, which have no limits, and the others stay. */
+static double most_of_pair(const struct world *w, size_t a, size_t b)
+{
+    double sum = 0, u, D;
+    struct part_amount free[NODES];
+    memcpy(free, w->nodes, sizeof(free));
+    for (size_t i = 0; i < w->n; i++) {
+        shares(w, &w->jobs[i].demand, &u, &D);
+        for (uint32_t c = 0; c < w->jobs[i].n_at && i != a && i != b; c++) {
+            take(&free[w->at[i][c].node], &w->jobs[i].demand, w->at[i][c].n);
+            sum += u * w->at[i][c].n;
+        }
+    }
+    for (uint32_t j = 0; j < w->c.n_nodes; j++)
+        sum += most_on(w, a, b, free[j]);
+    return sum;
+}
+
+/* If only two running jobs may change, all pairs can be tried here, too. */
+static void two_may_change(void **state)
+{
+    (void)state;
+    static struct world w;
+    AUTO(part_decision_done) struct part_decision d = { 0 };
+    uint32_t tried = 0;
+    for (uint64_t number = 0; tried < 20; number++) {
+        make(&w, number, 0);
+        size_t n = 0;
+        for (size_t i = 0; i < w.n; i++)
+            if (w.jobs[i].n_at > 0 && !w.jobs[i].lost) {
+                memmove(w.at[n], w.at[i], sizeof(w.at[i]));
+                w.jobs[n] = w.jobs[i];
+                w.jobs[n].at = w.at[n];
+                w.jobs[n].pinned = false;
+                w.jobs[n].min = 1;
+                w.jobs[n++].max = PART_CONTAINERS_MAX;
+            }
+        w.n = n;
+        if (w.n * w.c.n_nodes < 5000)
+            continue;
+        w.o.loss_max = 1000;
+        w.o.adjust_max = 2;
+        double most = 0;
+        for (size_t a = 0; a < w.n; a++)
+            for (size_t b = 0; b < a; b++)
+                most = fmax(most, most_of_pair(&w, a, b));
+        decide(&w, &d);
+        check(&w, &d);
+        HOLDS(most <= d.metrics.upper_bound + 1e-9);
+        HOLDS(d.metrics.utilization > 0.995 * most && d.metrics.upper_bound < 1.005 * most + 1e-9);
+        tried++;
+    }
+}
+
 /* Minima that leave little room: when the numbers of nodes with each pattern are rounded, single
  * containers of a min are missing. They get a place, so the division is not lost. */
 static void tight_minima(void **state)
@@ -318,6 +391,7 @@ static void tight_minima(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(random_divisions),
-                                        cmocka_unit_test(tight_minima) };
+                                        cmocka_unit_test(tight_minima),
+                                        cmocka_unit_test(two_may_change) };
     return cmocka_run_group_tests_name("dorm_large", tests, NULL, NULL);
 }
