@@ -41,7 +41,7 @@ enum {
     ROUNDS = 30,
     PATTERNS = 600, /* that are added in a round beside the best one of each group */
     REFILL_STEPS = 50000,
-    FORCE_STEPS = 150, /* for each node, to place containers by force */
+    FORCE_STEPS = 500, /* for each node, to place containers by force */
     FORCED_MAX = 16,   /* containers that make way for one */
     SWEEPS = 4,        /* of dorm_choose() */
     VAIN = 3,          /* sets that may be tried in vain one after the other */
@@ -56,6 +56,7 @@ static const double AGAIN =
 static const double NEARLY = 0.01; /* from then on, only the limits of the prices are in the way */
 static const double GOOD = 0.004;  /* a division so near to the upper bound is good enough */
 static const double FAR = 0.05;    /* a set whose bound is so far below it is given up */
+static const double HOPELESS = 0.03;   /* the sum of D over missing containers */
 static const double LEAST_COST = 0.01; /* of a container that makes way: this part of its u */
 
 /* What can be done for a demand if containers of it have to leave a node. */
@@ -573,15 +574,18 @@ static bool give_one(struct mix *x, uint32_t i, unsigned chain)
     return force_one(x, i, chain - 1);
 }
 
-/* Give each job its min: on free room, else in the place of other containers. */
+/* Give each job its min: on free room, else in the place of other containers. Gives up if far too
+ * many are missing, or one of them has no place: the division is not possible then. */
 static void force_minima(struct mix *x)
 {
     const struct dorm_state *state = &x->s->state;
     uint64_t end = x->p->work.steps + (uint64_t)FORCE_STEPS * x->p->n_nodes;
-    for (uint32_t i = 0; i < x->p->n && state->lacking > 0 && x->p->work.steps < end; i++)
+    if (state->lack > HOPELESS)
+        return;
+    for (uint32_t i = 0; i < x->p->n && state->lacking > 0; i++)
         while (x->changes[i] && state->n[i] < x->p->jobs[i].lo)
-            if (!give_one(x, i, CHAIN))
-                break;
+            if (x->p->work.steps >= end || !give_one(x, i, CHAIN))
+                return;
 }
 
 static void keep_if_better(struct dorm_search *s)
@@ -639,8 +643,21 @@ static bool try_set(struct mix *x, uint64_t end)
     return known_use(s) > before;
 }
 
-/* Try the sets of changing jobs that dorm_choose.h proposes, and learn from each. If jobs have to
- * wait, minima leave little room: then the first set is the one of the best division so far. */
+/* Do the minima leave little room? Then some containers cost more than they are worth to a job. */
+static bool is_tight(const struct mix *x)
+{
+    const struct dorm_prices *prices = &x->s->prices;
+    for (uint32_t v = 0; v < x->rooms.n_demands; v++) {
+        const struct dorm_job *job = &x->p->jobs[x->rooms.example[v]];
+        if (prices->pi[v] > (job->u + prices->pi_loss * job->D) * (1 + 1e-6))
+            return true;
+    }
+    return false;
+}
+
+/* Try the sets of changing jobs that dorm_choose.h proposes, and learn from each. If the minima
+ * leave little room, the first set is that of the best division so far: it is known to be possible.
+ */
 static void try_sets(struct mix *x, uint64_t end)
 {
     struct dorm_choice choice;
@@ -651,7 +668,7 @@ static void try_sets(struct mix *x, uint64_t end)
     memcpy(x->rooms.pi, x->s->prices.pi, sizeof(*x->rooms.pi) * x->rooms.n_demands);
     dorm_rooms_fill(&x->rooms);
     dorm_choice_add(&choice, x->s->prices.pi_loss, x->raise);
-    if (p->n == p->n_all)
+    if (!is_tight(x))
         bound = dorm_choose(&choice, x->changes, SWEEPS);
     for (unsigned vain = 0; vain < VAIN && bound > (1 + CLOSE) * known_use(x->s);) {
         x->enough = MAX((1 + CLOSE) * known_use(x->s), (1 - FAR) * x->s->prices.upper);
