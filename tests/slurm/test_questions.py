@@ -72,11 +72,12 @@ def test_nothing_is_asked_while_the_master_answers(tony, slurm, calls):
 
 
 def test_doctor(tony, slurm, calls):
-    """What it says about Slurm, by three questions."""
+    """What it says about Slurm, by four questions and one command on the nodes."""
     found = {f["name"]: f["value"] for f in json.loads(tony("doctor", "--cluster", "slurm", "--json", ok=False).stdout)["checks"]}
     assert re.match(r"slurm-wlm [\d.]+, all\*: 3 nodes; short: 3 nodes, time limit 10:00; high: 3 nodes$", found["slurm"]), found["slurm"]
     assert "jobs may be preempted, with a notice" in found["slurm limits"]
-    assert sorted(calls()) == ["scontrol", "sinfo", "sinfo"]
+    assert found["slurm nodes"] == "3 idle nodes can use TONY_HOME"
+    assert sorted(calls()) == ["scontrol", "sinfo", "sinfo", "sinfo"]
 
 
 def test_doctor_without_slurm(tony, slurm):
