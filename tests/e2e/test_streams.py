@@ -146,6 +146,17 @@ def test_without_i_the_command_reads_nothing(tony, app):
     assert run(tony, "exec", app, "worker:0", "--", "cat", data=b"for nobody") == (0, b"", b"")
 
 
+def test_an_input_that_cannot_be_read_is_told(tony, app):
+    fd = os.open(tony.base, os.O_RDONLY)
+    try:
+        with popen(tony, "exec", app, "worker:0", "-i", "--", "wc", "-c", stdin=fd) as p:
+            out, err = p.communicate(timeout=60)
+    finally:
+        os.close(fd)
+    assert (p.returncode, out.strip()) == (0, b"0")
+    assert b"cannot read standard input: Is a directory" in err, err
+
+
 def test_a_command_that_does_not_read_gets_its_signals(tony, app):
     """More input than the window waits in the client; the signal passes it."""
     with popen(tony, "exec", app, "worker:0", "-i", "--", "sh", "-c", 'trap "exit 9" INT; echo ready; while :; do sleep 0.05; done') as p:

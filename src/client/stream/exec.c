@@ -176,6 +176,14 @@ static void sink_close(struct sink *s)
 
 /* ---- input ---- */
 
+/* A terminal that is gone is no surprise; a directory, or a file on a lost disk, is one. */
+static void tell_unreadable(int num)
+{
+    struct err e;
+    (void)err_set(&e, num, "cannot read standard input: %m");
+    client_note("%s; the command sees the end of its input", e.msg);
+}
+
 static void read_input(void *arg)
 {
     struct exec *x = arg;
@@ -187,6 +195,8 @@ static void read_input(void *arg)
             break;
         if (n <= 0) {
             x->in_ended = true;
+            if (n == -1 && !x->tty)
+                tell_unreadable(errno);
             (void)stream_send(x->stream, SF_END, NULL, 0); /* a lost connection is reported */
             break;
         }
