@@ -15,6 +15,7 @@
 #include "base/str.h"
 #include "base/util.h"
 #include "proto/tony.pb-c.h"
+#include "storage/tree.h"
 
 enum { TEMP_MAX = 32 };
 
@@ -212,6 +213,17 @@ static void say(const struct tree_receive *r, struct span text)
     r->note(s, r->arg);
 }
 
+/* The end of a transfer renames the file to its name. This must not replace a device, a pipe or a
+ * socket, nor a link to one: as root, a copy to /dev/null would take it from all programs. */
+static int check_no_special(int dir_fd, const char *name, struct err *e)
+{
+    struct stat st;
+    if (fstatat(dir_fd, name, &st, 0) == -1 || S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))
+        return 0; /* what else is wrong with the name, the rename reports */
+    return err_set(e, EEXIST, "cannot write '%s': it is %s, which a copy does not replace", name,
+                   tree_special_type(st.st_mode));
+}
+
 static int begin_file(struct tree_receive *r, int dir_fd, char *name, const Tony__StreamEntry *x,
                       struct err *e)
 {
@@ -220,6 +232,9 @@ static int begin_file(struct tree_receive *r, int dir_fd, char *name, const Tony
     (void)snprintf(r->temp, sizeof r->temp, ".tony-%016llx", (unsigned long long)random);
     r->file = name;
     r->dir_fd = dir_fd;
+    int rc = check_no_special(dir_fd, name, e);
+    if (rc < 0)
+        return rc;
     r->fd = openat(dir_fd, r->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (r->fd == -1)
         return err_set(e, errno, "cannot write '%s': %m", name);

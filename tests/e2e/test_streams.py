@@ -11,6 +11,7 @@ import re
 import select
 import signal
 import socket
+import stat
 import struct
 import subprocess
 import termios
@@ -520,6 +521,23 @@ def test_cp_refuses(tony, app, work):
         code, out, err = run(tony, "cp", app, *args)
         assert code in (1, 2) and words in err.decode(), (args, err)
     assert list(work.iterdir()) == []
+
+
+def test_cp_replaces_no_special_file(tony, app, work):
+    """A file is put in place by a rename, which would replace /dev/null of a user who may write to /dev."""
+    os.mkfifo(work / "pipe")
+    (work / "link").symlink_to("pipe")
+    (work / "f").write_text("x")
+    tree = work / "tree"
+    tree.mkdir()
+    (tree / "pipe").write_text("x")
+    assert run(tony, "exec", app, "worker:0", "--", "sh", "-c", "echo x > special-f && mkdir -p special && mkfifo special/pipe")[0] == 0
+    for args in [("worker:0:special-f", work / "pipe"), ("worker:0:special-f", work / "link"), (work / "f", "worker:0:special/pipe"),
+                 (str(tree) + "/.", "worker:0:special")]:
+        code, _, err = run(tony, "cp", app, *args)
+        assert code == 1 and "it is a named pipe" in err.decode(), (args, err)
+    assert stat.S_ISFIFO((work / "pipe").stat().st_mode) and (work / "link").is_symlink()
+    assert run(tony, "exec", app, "worker:0", "--", "test", "-p", "special/pipe")[0] == 0
 
 
 def test_cp_leaves_out_what_leads_outside(tony, app, work):
