@@ -51,7 +51,21 @@ def test_init_of_an_empty_directory(tony, tmp_path):
     ("srun -N2 --ntasks-per-node=4 -c 8 --gres=gpu:1 -ppart python3 t.py",
      ["instances: 8 ", "vcores: 8\n", "not translated: --gres=gpu:1", "not translated: -ppart", 'command: "python3 t.py"']),
     ("srun -N 2 -n 8 hostname", ["instances: 8 ", "not translated: --nodes 2"]),
-    ("srun --nodes 3 hostname", ["instances: 3 ", 'command: "hostname"'])])
+    ("srun --nodes 3 hostname", ["instances: 3 ", 'command: "hostname"']),
+    # Slurm's --mem is that of a node, as are --gres and --gpus-per-node
+    ("srun -N 2 --ntasks-per-node 4 --mem 32G --gres gpu:a100:4 python3 t.py", ["instances: 8 ", 'memory: "8g"', "gpus: 1 "]),
+    ("srun -n 8 -N 4 --mem=3000 --gpus-per-node=2 -J long hostname", ['name: "long"\n', 'memory: "1500m"', "gpus: 1 "]),
+    ("srun -n 3 --mem 4G hostname", ['memory: "4G"', "the line has that of a node: divide it"]),
+    ("srun -n4 --mem-per-cpu=2G -c4 -G 8 hostname", ['memory: "8g"', "gpus: 2 "]),
+    ("srun -n 2 --mem-per-gpu 3G --gpus-per-task 2 hostname", ['memory: "6g"', "gpus: 2 "]),
+    ("srun -n 2 --mem=0 -G 3 --gres=nvme:2 hostname", ['memory: "2g"', "not translated: --mem=0", "# gpus: 1 ", "not translated: -G 3", "not translated: --gres=nvme:2"]),
+    # what belongs to the shell is no argument of the program
+    ("torchrun train.py 'a > b' 7 2>&1 | tee log", ["command: \"python3 train.py 'a > b' 7\"\n", "not translated: 2>&1 | tee log"]),
+    ("torchrun t.py >log", ['command: "python3 t.py"\n', "not translated: >log"]),
+    ("OMP_NUM_THREADS=4 CUDA_VISIBLE_DEVICES=0 /opt/bin/torchrun t.py",
+     ['env:\n  OMP_NUM_THREADS: "4"\nroles:', "not translated: CUDA_VISIBLE_DEVICES=0", 'command: "python3 t.py"']),
+    ("mpiexec.hydra -n 2 -genv A b -ppn 1 ./solve", ['env:\n  A: "b"\nroles:', "instances: 2 ", 'command: "./solve"']),
+    ("venv/bin/python -m torch.distributed.run 'a\nb' \\\n x", ['command: "python3 \'a\\x0ab\' x"'])])
 def test_init_translates_a_line(tony, tmp_path, line, words):
     r = tony.run("init", "--from-torchrun", line, cwd=tmp_path, env={"MARK": "of the shell"})
     assert r.returncode == 0, r.stderr
@@ -61,6 +75,7 @@ def test_init_translates_a_line(tony, tmp_path, line, words):
 
 
 @pytest.mark.parametrize("line, words", [
+    ("mpirun -n 2 ./a : -n 3 ./b", "starts several programs"), ("A=b", "does not begin"), ("cd x && torchrun t.py", "does not begin"),
     ("python3 x.py", "does not begin with"), ("torchrun --nnodes 2", "no program"), ("torchrun 'x", "quotation"), ("", "does not begin")])
 def test_init_refuses_other_lines(tony, tmp_path, line, words):
     r = tony.run("init", "--from-torchrun", line, cwd=tmp_path)

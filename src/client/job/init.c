@@ -20,6 +20,7 @@ static void plan_done(struct init_plan *p)
 {
     free(p->script);
     free(p->venv);
+    free(p->name);
     free(p->memory);
     buf_done(&p->command);
     strv_done(&p->env);
@@ -127,7 +128,10 @@ static void add_text(struct buf *out, const char *text)
 {
     (void)buf_addc(out, '"'); /* a failure is seen at the end */
     for (const char *p = text; *p; p++)
-        (void)buf_addf(out, *p == '"' || *p == '\\' ? "\\%c" : "%c", *p);
+        if ((unsigned char)*p < ' ')
+            (void)buf_addf(out, "\\x%02x", (unsigned char)*p);
+        else
+            (void)buf_addf(out, *p == '"' || *p == '\\' ? "\\%c" : "%c", *p);
     (void)buf_addc(out, '"');
 }
 
@@ -157,6 +161,11 @@ static int write_plan(const struct init_plan *p, struct buf *out)
         out,
         "# A job of tony: docs/job-files.md has all names. `tony plan` shows what it would do, "
         "`tony run job.yaml` runs it.\n");
+    if (p->name) {
+        (void)buf_adds(out, "name: ");
+        add_text(out, p->name);
+        (void)buf_addc(out, '\n');
+    }
     (void)buf_addf(out, "framework: %s%s%s\n", p->framework ? p->framework : "generic",
                    p->why ? "   # from: "
                           : "   # pytorch, tensorflow, ...: decides which variables the tasks get",
@@ -189,7 +198,10 @@ static int write_plan(const struct init_plan *p, struct buf *out)
                                          : "GPU (without GPUs: each core)");
     (void)buf_adds(out, "    memory: ");
     add_text(out, p->memory ? p->memory : "2g");
-    (void)buf_adds(out, "       # of each task\n");
+    (void)buf_addf(out, "       # of each task%s\n",
+                   p->memory_of_node
+                       ? "; the line has that of a node: divide it by the tasks of a node"
+                       : "");
     if (p->gpus)
         (void)buf_addf(out, "    gpus: %lld           # of each task\n", (long long)p->gpus);
     else
@@ -200,8 +212,10 @@ static int write_plan(const struct init_plan *p, struct buf *out)
     if (p->restarts)
         (void)buf_adds(out, "    restart: on-failure\n");
     add_number(out, "max-restarts", p->restarts, NULL);
-    for (size_t i = 0; i < p->left.n; i++)
+    for (size_t i = 0; i < p->left.n; i++) {
+        str_mask_controls(p->left.v[i]);
         (void)buf_addf(out, "# not translated: %s\n", p->left.v[i]);
+    }
     return out->failed ? -ENOMEM : 0;
 }
 

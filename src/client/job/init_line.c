@@ -17,15 +17,32 @@ enum {
     NUMBER_MAX = 100000,
 };
 
-/* Split a line as a shell does, with quotes and backslashes, without expansions. */
-static int split(const char *line, struct strv *out, struct err *e)
+/* Where the shell's part of a line begins that has a pipe, a redirection or a further command at
+ * `at`: "2>&1" begins with its digit. */
+static const char *shell_part(const char *at, struct buf *word, bool *in_word)
+{
+    const char *digits = buf_cstr(word);
+    if ((*at != '<' && *at != '>') || !word->len || digits[strspn(digits, "0123456789")])
+        return at;
+    *in_word = false;
+    return at - word->len;
+}
+
+/* Split a line as a shell does, with quotes and backslashes, without expansions. *out_rest: the
+ * pipe, the redirection or the further command behind the words; it belongs to the shell. "" =
+ * there is none. */
+static int split(const char *line, struct strv *out, const char **out_rest, struct err *e)
 {
     AUTO(buf_done) struct buf word = { 0 };
     bool in_word = false;
     char quote = '\0';
     int rc = 0;
+    *out_rest = "";
     for (const char *p = line;; p++) {
-        bool blank = *p == ' ' || *p == '\t' || *p == '\n' || *p == '\0';
+        bool of_shell = !quote && *p && strchr("|&;<>", *p);
+        bool blank = of_shell || *p == ' ' || *p == '\t' || *p == '\n' || *p == '\0';
+        if (of_shell)
+            *out_rest = shell_part(p, &word, &in_word);
         if (quote && *p == '\0')
             return err_set(e, EINVAL,
                            "the line has an opening quotation mark without a closing one");
@@ -47,7 +64,7 @@ static int split(const char *line, struct strv *out, struct err *e)
         }
         if (rc < 0 || out->n > WORDS_MAX)
             return err_set(e, rc < 0 ? -rc : E2BIG, "cannot read the line: %m");
-        if (*p == '\0')
+        if (*p == '\0' || of_shell)
             return 0;
     }
 }
@@ -62,8 +79,14 @@ enum number {
     RESTARTS,
     NODES,    /* of srun */
     PER_NODE, /* tasks on each node */
-    MEMORY,
-    ENV,       /* NAME=VALUE */
+    JOB_NAME,
+    MEMORY_OF_NODE, /* the first that late_flags() handles */
+    MEMORY_OF_CORE,
+    MEMORY_OF_GPU,
+    GPUS_OF_ALL, /* of all tasks together */
+    GPUS_OF_NODE,
+    ENV,       /* NAME=VALUE; the first after those of late_flags() */
+    ENV_TWO,   /* NAME VALUE */
     MODULE,    /* a switch: the program is a Python module */
     NO_PYTHON, /* a switch: the program is not a Python script */
     SKIP,      /* its value has no counterpart */
@@ -108,8 +131,8 @@ static const struct flag mpiexec_flags[] = {
     { "--host", SKIP },       { "-H", SKIP },        { "-ppn", SKIP },      { "-npernode", SKIP },
     { "--map-by", SKIP },     { "-map-by", SKIP },   { "--bind-to", SKIP }, { "-bind-to", SKIP },
     { "--rank-by", SKIP },    { "-wdir", SKIP },     { "--wdir", SKIP },    { "-iface", SKIP },
-    { "-launcher", SKIP },    { "--mca", SKIP_TWO }, { "-mca", SKIP_TWO },  { "-env", SKIP_TWO },
-    { "-genv", SKIP_TWO },
+    { "-launcher", SKIP },    { "--mca", SKIP_TWO }, { "-mca", SKIP_TWO },  { "-env", ENV_TWO },
+    { "-genv", ENV_TWO },
 };
 static const struct flag srun_flags[] = {
     { "-n", INSTANCES },
@@ -120,21 +143,21 @@ static const struct flag srun_flags[] = {
     { "--gpus-per-task", GPUS },
     { "-c", VCORES },
     { "--cpus-per-task", VCORES },
-    { "--mem", MEMORY },
-    { "--mem-per-cpu", SKIP },
-    { "--mem-per-gpu", SKIP },
-    { "--gpus", SKIP },
-    { "-G", SKIP },
-    { "--gpus-per-node", SKIP },
-    { "--gres", SKIP },
+    { "--mem", MEMORY_OF_NODE },
+    { "--mem-per-cpu", MEMORY_OF_CORE },
+    { "--mem-per-gpu", MEMORY_OF_GPU },
+    { "--gpus", GPUS_OF_ALL },
+    { "-G", GPUS_OF_ALL },
+    { "--gpus-per-node", GPUS_OF_NODE },
+    { "--gres", GPUS_OF_NODE },
     { "-p", SKIP },
     { "--partition", SKIP },
     { "-t", SKIP },
     { "--time", SKIP },
     { "-A", SKIP },
     { "--account", SKIP },
-    { "-J", SKIP },
-    { "--job-name", SKIP },
+    { "-J", JOB_NAME },
+    { "--job-name", JOB_NAME },
     { "-q", SKIP },
     { "--qos", SKIP },
     { "-C", SKIP },
@@ -169,7 +192,18 @@ struct line {
     const struct launcher *l;
     int64_t nodes, per_node;
     bool module, no_python;
+    struct late { /* options whose meaning depends on others; the last one of each kind counts */
+        char *value, *typed;
+    } late[ENV];
 };
+
+static void line_done(struct line *x)
+{
+    for (size_t i = 0; i < ARRAY_LEN(x->late); i++) {
+        free(x->late[i].value);
+        free(x->late[i].typed);
+    }
+}
 
 static int read_number(const char *text, size_t len, int64_t *out)
 {
@@ -223,10 +257,10 @@ static int set_value(struct init_plan *p, struct line *x, enum number what, cons
         return set_env(p, value);
     if (what == RANKS && is_count_word(p, value))
         return 0;
-    if (what == MEMORY) {
-        free(p->memory);
-        p->memory = str_dup(value);
-        return p->memory ? 0 : -ENOMEM;
+    if (what == JOB_NAME) {
+        free(p->name);
+        p->name = str_dup(value);
+        return p->name ? 0 : -ENOMEM;
     }
     return what == SKIP ? -EINVAL : read_number(value, strlen(value), to[what]);
 }
@@ -276,9 +310,19 @@ static int take_flag(struct init_plan *p, struct line *x, const struct strv *wor
     bool apart = !value;
     if (apart)
         value = *i + 1 < words->n ? words->v[++*i] : "";
-    if (flag->sets == SKIP_TWO) {
+    if (flag->sets == SKIP_TWO || flag->sets == ENV_TWO) {
         const char *second = *i + 1 < words->n ? words->v[++*i] : "";
+        if (flag->sets == ENV_TWO)
+            return strv_pushf(&p->env, "%s=%s", value, second);
         return strv_pushf(&p->left, "%s %s %s", typed, value, second);
+    }
+    if (flag->sets >= MEMORY_OF_NODE && flag->sets < ENV) {
+        struct late *late = &x->late[flag->sets];
+        free(late->value);
+        free(late->typed);
+        late->value = str_dup(value);
+        late->typed = apart ? str_printf("%s %s", typed, value) : str_dup(typed);
+        return late->value && late->typed ? 0 : -ENOMEM;
     }
     int rc = set_value(p, x, flag->sets, value);
     if (rc == 0 || rc == -ENOMEM)
@@ -286,50 +330,196 @@ static int take_flag(struct init_plan *p, struct line *x, const struct strv *wor
     return apart ? strv_pushf(&p->left, "%s %s", typed, value) : strv_push(&p->left, typed);
 }
 
-/* The launcher of a line. *out_at: the index of the word behind it. */
-static const struct launcher *find_launcher(const struct strv *words, size_t *out_at)
+/* ---- options whose meaning depends on others ---- */
+
+/* The tasks on each node. 0: the line does not say it. */
+static int64_t tasks_of_node(const struct init_plan *p, const struct line *x)
 {
-    for (size_t k = 0; k < ARRAY_LEN(launchers) && words->n; k++)
-        if (str_eq(words->v[0], launchers[k].program)) {
-            *out_at = 1;
+    if (x->per_node || p->instances == 1)
+        return x->per_node ? x->per_node : 1;
+    return x->nodes && p->instances % x->nodes == 0 ? p->instances / x->nodes : 0;
+}
+
+/* "16000", "32G": Slurm's sizes are in MB unless they have a unit. */
+static int read_mib(const char *value, int64_t *out)
+{
+    static const char units[] = "KMGT";
+    size_t n = strspn(value, "0123456789");
+    const char *unit = value[n] ? strchr(units, value[n] & ~0x20) : units + 1;
+    int64_t number = 0;
+    int rc = str_i64(span_mem(value, n), 1, INT32_MAX, "size", &number, NULL);
+    if (rc < 0 || !unit || (value[n] && value[n + 1]))
+        return -EINVAL;
+    *out = *unit == 'K' ? number / 1024
+           : *unit == 'M' ? number
+           : *unit == 'G' ? number * 1024
+                          : number * 1024 * 1024;
+    return 0;
+}
+
+/* Memory of each task: `value` for each of `times` things, of which `tasks` tasks share one. */
+static int set_memory(struct init_plan *p, const char *value, int64_t times, int64_t tasks)
+{
+    int64_t mib = 0;
+    if (times == 0 || tasks == 0 || read_mib(value, &mib) < 0 || (mib = mib * times / tasks) < 1)
+        return -EINVAL;
+    free(p->memory);
+    p->memory = mib % 1024 ? str_printf("%lldm", (long long)mib)
+                           : str_printf("%lldg", (long long)mib / 1024);
+    return p->memory ? 0 : -ENOMEM;
+}
+
+/* "4", "a100:4", "gpu:4" or "gpu:a100:4", which `tasks` tasks share in equal parts. */
+static int set_gpus(struct init_plan *p, const char *value, int64_t tasks, bool gres)
+{
+    const char *colon = strrchr(value, ':'), *number = colon ? colon + 1 : value;
+    int64_t n = 1;
+    if (gres && !str_eq(value, "gpu") && !str_starts(value, "gpu:"))
+        return -EINVAL;
+    if (!str_eq(value, "gpu") && read_number(number, strlen(number), &n) < 0)
+        return -EINVAL;
+    if (tasks == 0 || n % tasks)
+        return -EINVAL;
+    p->gpus = n / tasks;
+    return 0;
+}
+
+/* Memory and GPUs of each task from those of a node, a core or a GPU. */
+static int late_flags(struct init_plan *p, struct line *x)
+{
+    int64_t tasks = tasks_of_node(p, x);
+    int rc = 0;
+    for (size_t i = ENV; i-- > MEMORY_OF_NODE && rc != -ENOMEM;) { /* GPUs first */
+        const char *value = x->late[i].value, *typed = x->late[i].typed;
+        if (!value)
+            continue;
+        bool gres = str_starts(typed, "--gres");
+        int64_t mib;
+        rc = i == GPUS_OF_ALL      ? set_gpus(p, value, p->instances, false)
+             : i == GPUS_OF_NODE   ? set_gpus(p, value, tasks, gres)
+             : i == MEMORY_OF_CORE ? set_memory(p, value, MAX(p->vcores, (int64_t)1), 1)
+             : i == MEMORY_OF_GPU  ? set_memory(p, value, p->gpus, 1)
+             : tasks               ? set_memory(p, value, 1, tasks)
+                                   : read_mib(value, &mib);
+        if (rc == 0 && i == MEMORY_OF_NODE && !tasks) { /* the memory of a node is enough for each task */
+            free(p->memory);
+            p->memory = str_dup(value);
+            p->memory_of_node = true;
+            rc = p->memory ? 0 : -ENOMEM;
+        }
+        if (rc == -EINVAL)
+            rc = strv_push(&p->left, typed);
+    }
+    return rc;
+}
+
+/* ---- the line ---- */
+
+/* The variables before the launcher: "OMP_NUM_THREADS=4 torchrun ...". tony itself sets those that
+ * say where a task is. *i: the first word that is none. */
+static int take_env(struct init_plan *p, const struct strv *words, size_t *i)
+{
+    static const char *const ours[] = { "CUDA_VISIBLE_DEVICES=", "MASTER_ADDR=", "MASTER_PORT=",
+                                        "NODE_RANK=", "RANK=", "WORLD_SIZE=" };
+    int rc = 0;
+    if (words->n && str_eq(words->v[0], "env"))
+        ++*i;
+    for (; rc == 0 && *i < words->n; ++*i) {
+        const char *word = words->v[*i], *equals = strchr(word, '=');
+        size_t n = strspn(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_");
+        bool is_ours = false;
+        if (!equals || n == 0 || word + n != equals)
+            break;
+        for (size_t k = 0; k < ARRAY_LEN(ours); k++)
+            is_ours |= str_starts(word, ours[k]);
+        rc = strv_push(is_ours ? &p->left : &p->env, word);
+    }
+    return rc;
+}
+
+/* Is this the path or the name of the launcher? "mpiexec.hydra" is an mpiexec. */
+static bool is_program(const char *word, const char *program)
+{
+    const char *slash = strrchr(word, '/'), *base = slash ? slash + 1 : word;
+    size_t n = strlen(program);
+    return strncmp(base, program, n) == 0 && (base[n] == '\0' || base[n] == '.');
+}
+
+/* The launcher at words[*i]. *i: the index of the word behind it. */
+static const struct launcher *find_launcher(const struct strv *words, size_t *i)
+{
+    const char *const *w = (const char *const *)words->v + *i;
+    size_t n = words->n - *i;
+    for (size_t k = 0; k < ARRAY_LEN(launchers) && n; k++)
+        if (is_program(w[0], launchers[k].program)) {
+            *i += 1;
             return &launchers[k];
         }
-    *out_at = 3; /* python -m torch.distributed.run, of which torchrun is the short form */
-    return words->n > 2 && str_starts(words->v[0], "python") && str_eq(words->v[1], "-m") &&
-                   (str_eq(words->v[2], "torch.distributed.run") ||
-                    str_eq(words->v[2], "torch.distributed.launch"))
+    *i += 3; /* python -m torch.distributed.run, of which torchrun is the short form */
+    const char *slash = n ? strrchr(w[0], '/') : NULL;
+    return n > 2 && str_starts(slash ? slash + 1 : w[0], "python") && str_eq(w[1], "-m") &&
+                   (str_eq(w[2], "torch.distributed.run") ||
+                    str_eq(w[2], "torch.distributed.launch"))
                ? &launchers[0]
                : NULL;
 }
 
-int init_translate(struct init_plan *p, const char *line, struct err *e)
+/* "mpirun -n 2 ./a : -n 3 ./b" */
+static int check_one_program(const struct line *x, const struct strv *words, size_t i,
+                             struct err *e)
+{
+    for (; str_eq(x->l->framework, "mpi") && i < words->n; i++)
+        if (str_eq(words->v[i], ":")) {
+            (void)err_set(e, EINVAL, "the line starts several programs (':')");
+            return err_hint(e, "translate one of them, and add a role with a command for each "
+                               "other to the job file");
+        }
+    return 0;
+}
+
+static int translate(struct init_plan *p, struct line *x, const char *line, struct err *e)
 {
     AUTO(strv_done) struct strv words = { 0 };
-    struct line x = { .l = NULL };
+    const char *rest = "";
     size_t i = 0;
-    int rc = split(line, &words, e);
+    int rc = split(line, &words, &rest, e);
     if (rc < 0)
         return rc;
-    x.l = find_launcher(&words, &i);
-    if (!x.l) {
+    rc = take_env(p, &words, &i);
+    x->l = rc == 0 ? find_launcher(&words, &i) : NULL;
+    if (rc == 0 && !x->l) {
         (void)err_set(e, EINVAL, "the line does not begin with torchrun, mpiexec, mpirun or srun");
         return err_hint(
             e, "as in: tony init --from-torchrun \"torchrun --nproc-per-node 4 train.py\"");
     }
     p->instances = 0;
     for (; rc == 0 && i < words.n && words.v[i][0] == '-'; i++)
-        rc = take_flag(p, &x, &words, &i);
+        rc = take_flag(p, x, &words, &i);
     if (rc == 0 && i >= words.n)
-        return err_set(e, EINVAL, "the line has no program after the options of %s", x.l->program);
+        return err_set(e, EINVAL, "the line has no program after the options of %s", x->l->program);
+    if (rc == 0 && check_one_program(x, &words, i, e) < 0)
+        return -EINVAL;
     if (!p->instances) /* srun starts one task on each node unless it is told more */
-        p->instances = MAX(x.nodes, (int64_t)1) * MAX(x.per_node, (int64_t)1);
-    else if (rc == 0 && x.nodes)
-        rc = strv_pushf(&p->left, "--nodes %lld", (long long)x.nodes);
-    p->framework = x.l->framework;
+        p->instances = MAX(x->nodes, (int64_t)1) * MAX(x->per_node, (int64_t)1);
+    else if (rc == 0 && x->nodes)
+        rc = strv_pushf(&p->left, "--nodes %lld", (long long)x->nodes);
+    if (rc == 0)
+        rc = late_flags(p, x);
+    p->framework = x->l ? x->l->framework : NULL;
     p->why = "the line";
-    if (rc == 0 && x.l->python && !x.no_python)
-        rc = buf_adds(&p->command, x.module ? "python3 -m" : "python3");
+    if (rc == 0 && x->l->python && !x->no_python)
+        rc = buf_adds(&p->command, x->module ? "python3 -m" : "python3");
     for (; rc == 0 && i < words.n; i++)
         rc = client_quote(&p->command, words.v[i]);
+    if (rc == 0 && *rest)
+        rc = strv_push(&p->left, rest);
     return rc < 0 ? err_set(e, -rc, "cannot read the line: %m") : 0;
+}
+
+int init_translate(struct init_plan *p, const char *line, struct err *e)
+{
+    struct line x = { .l = NULL };
+    int rc = translate(p, &x, line, e);
+    line_done(&x);
+    return rc;
 }
