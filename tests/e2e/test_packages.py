@@ -49,7 +49,7 @@ cc jobs.c -o jobs-static $(pkg-config --cflags tony) $(pkg-config --variable=lib
 ./jobs-static
 cd .. && rm -r c
 """
-COMPANIONS = ["tony-arbiter", "tony-exact", "tony-executor", "tony-gpu", "tony-master", "tony-pack", "tony-pool"]
+COMPANIONS = ["tony-exact", "tony-executor", "tony-gpu", "tony-master", "tony-pack", "tony-pool"]
 
 
 def run(*argv, limit=600, **kw):

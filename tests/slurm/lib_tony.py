@@ -18,7 +18,7 @@ class Tony:
         self.home = base / "home"
         programs = base / "bin"  # the build directory may be closed to other users
         programs.mkdir(mode=0o755)
-        for name in ("tony", "tony-master", "tony-executor", "tony-pool", "tony-pack", "tony-arbiter"):
+        for name in ("tony", "tony-master", "tony-executor", "tony-pool", "tony-pack"):
             shutil.copy(BIN / name, programs)
         self.program, self.clients = programs / "tony", []
         self.env = {"TONY_HOME": str(self.home), "HOME": str(base), "TONY_CONF_DIR": str(base)}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The arbiter as an application of its own: an ordinary tony job of one task, which ships the
- * static program `tony-arbiter`, the site's file of tony, and what else the cluster needs
+ * static program `tony`, the site's file of tony, and what else the cluster needs
  * (prepare_app() of cluster/queue.h). The cluster restarts the job's master, and the master
  * restarts the task. docs/decisions/0017-the-arbiter-is-a-job.md has the reasons.
  */
@@ -16,7 +16,7 @@
 #include "client/job/jobconf.h"
 #include "conf/conf.h"
 
-#define PROGRAM "tony-arbiter"
+#define IN_TASK "tony-arbiter"  /* the name of the program `tony` there, for ps(1) */
 #define CONF_DIR "arbiter-conf" /* in the working directory of the task */
 
 enum { EXIT_NONE = 1, STOP_LIMIT_MS = 60000, STOP_PAUSE_MS = 100 };
@@ -63,7 +63,7 @@ static json_t *job_doc(const struct arbiter_at *at, const char *policy, const ch
     AUTO(free_p) char *name = str_printf(QUEUE_APP_PREFIX "%s", at->queue);
     AUTO(free_p)
     char *command =
-        str_printf("./" PROGRAM " arbiter run --cluster %s --queue %s%s%s", at->cluster->name,
+        str_printf("./" IN_TASK " arbiter run --cluster %s --queue %s%s%s", at->cluster->name,
                    at->queue, policy ? " --policy " : "", policy ? policy : "");
     if (!name || !command) {
         json_decref(conf);
@@ -103,18 +103,19 @@ static int write_job_file(const struct arbiter_at *at, const char *policy, const
 static int write_job(const struct arbiter_at *at, const char *policy, const char *dir,
                      struct err *e)
 {
-    AUTO(free_p) char *program = paths_program(PROGRAM);
+    AUTO(free_p) char *program = paths_program("tony");
+    AUTO(free_p) char *shipped = program ? str_printf("%s::" IN_TASK, program) : NULL;
     AUTO(free_p) char *conf_dir = fs_join(dir, CONF_DIR);
     if (!program) {
-        (void)err_set(e, ENOENT, "cannot find the program '" PROGRAM "' beside tony or on PATH");
+        (void)err_set(e, ENOENT, "cannot find the program 'tony' beside this one or on PATH");
         return err_hint(e, "install tony again, or use: tony arbiter run --queue %s", at->queue);
     }
-    if (!conf_dir)
+    if (!shipped || !conf_dir)
         return err_set(e, ENOMEM, "cannot start the arbiter: %m");
     if (mkdir(conf_dir, 0700) == -1)
         return err_set(e, errno, "cannot make directory '%s': %m", conf_dir);
     int rc = write_conf(at->conf, conf_dir, e);
-    return rc == 0 ? write_job_file(at, policy, program, conf_dir, dir, e) : rc;
+    return rc == 0 ? write_job_file(at, policy, shipped, conf_dir, dir, e) : rc;
 }
 
 /* ---- start ---- */

@@ -165,7 +165,7 @@ void steps_plan_done(struct steps_plan *p);
 int arbiter_key_print(struct client *c, struct arbiter_at *at);
 
 /* app.c: the arbiter as an application of its own, one for each queue and user. It is a tony job of
- * one task that runs `tony-arbiter arbiter run`. Each prints its errors and returns an exit code.
+ * one task that runs `tony arbiter run`. Each prints its errors and returns an exit code.
  */
 int arbiter_start(struct client *c, struct arbiter_at *at);
 int arbiter_stop(struct client *c, struct arbiter_at *at);
