@@ -16,9 +16,9 @@ enum {
     STEPS_TINY_EXACT = 1800000,
     TINY = 48, /* jobs * nodes */
     /* all parts, for 1,000 nodes; for more nodes, up to ten times as many */
-    STEPS_LARGE = 1900000,
+    STEPS_LARGE = 1700000,
     STEPS_WHOLE = 400000,    /* the part of it for the upper bound */
-    STEPS_MIX = 500000,      /* at least so many for the patterns */
+    STEPS_MIX = 450000,      /* at least so many for the patterns */
     LARGE = 5000,            /* jobs * nodes */
     STEPS_FEASIBLE = 300000, /* to find out whether one more job of the queue can be admitted */
     STEPS_ROUGH = 100000,    /* the same in a large problem, if little is lacking */
@@ -110,19 +110,14 @@ static bool admit(struct dorm_search *s, uint32_t queued)
 }
 
 /* Continue with this allocation for the first `queued` jobs of the queue. It was found before, so
- * only the prices have to be found again. again: in a large problem, also build again, since the
- * prices are better now. */
-static bool admit_again(struct dorm_search *s, uint32_t queued, const struct dorm_plan *found,
-                        bool again)
+ * only the prices have to be found again. */
+static bool admit_again(struct dorm_search *s, uint32_t queued, const struct dorm_plan *found)
 {
     if (s->p->failed || dorm_problem_admit(s->p, queued) < 0) {
         s->p->failed = true;
         return false;
     }
-    if (!again)
-        dorm_search_prices(s);
-    else if (dorm_search_start(s) && dorm_compare(&s->best.score, &found->score) > 0)
-        return true;
+    dorm_search_prices(s);
     s->best = *found;
     return true;
 }
@@ -214,7 +209,7 @@ static bool climb(struct dorm_search *s, uint32_t *admitted)
         best = s->best;
         s->best = (struct dorm_plan){ 0 };
     }
-    return best.any && admit_again(s, c.n, &best, rough);
+    return best.any && admit_again(s, c.n, &best);
 }
 
 /* Let the solver try the prefixes that the search could not admit, the longest first. found: the

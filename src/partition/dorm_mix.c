@@ -50,7 +50,9 @@ enum {
 
 static const double OLD_PRICES = 0.3; /* the part of the best prices in those that are tried */
 static const double NEAR = 0.1, WIDER = 1.3; /* near, and its factor after a round without gain */
-static const double CLOSE = 5e-4;            /* ends the search for more patterns */
+/* The search for more patterns ends when the solution is so near to the bound; or NEAR_ENOUGH, if
+ * it gained less than STALLED in the last round. */
+static const double CLOSE = 5e-4, NEAR_ENOUGH = 2e-3, STALLED = 2e-4;
 static const double AGAIN =
     2; /* the cost of a container for which others make way: so often its u */
 static const double NEARLY = 0.01; /* from then on, only the limits of the prices are in the way */
@@ -265,6 +267,34 @@ static void forget_unwanted(struct mix *x)
         x->rooms.pi[v] = x->wanted[v] ? x->rooms.pi[v] : 0;
 }
 
+/* Add what the best division so far has on each node of the jobs that change, as far as it fits. So
+ * the program begins with a solution that is hardly worse. */
+static void add_known(struct mix *x)
+{
+    const struct dorm_rooms *r = &x->rooms;
+    struct dorm_state *state = &x->s->state;
+    dorm_plan_load(&x->s->best, state);
+    for (uint32_t j = 0; j < x->p->n_nodes && !dorm_simplex_full(&x->lp); j++) {
+        int64_t rest[PART_TYPES_MAX];
+        bool fits = true;
+        memcpy(rest, x->room + (size_t)x->group_of[j] * r->m, sizeof(*rest) * r->m);
+        for (uint32_t e = state->node_head[j]; e != DORM_END; e = state->entries[e].of_node) {
+            const struct dorm_entry *entry = &state->entries[e];
+            if (!x->changes[entry->job] || entry->n == 0)
+                continue;
+            uint32_t v = r->demand_of[entry->job];
+            x->sold[v] += entry->n;
+            dorm_rooms_less(r, v, entry->n, rest, rest);
+        }
+        for (uint32_t k = 0; k < r->m; k++)
+            fits &= rest[k] >= 0;
+        if (fits)
+            (void)dorm_simplex_add(&x->lp, x->group_of[j], x->sold);
+        memset(x->sold, 0, sizeof(*x->sold) * r->n_demands);
+    }
+    dorm_work(&x->p->work, x->p->n_nodes * 4);
+}
+
 /* Find patterns and the best numbers of nodes for them. end: of the steps. False: there are more
  * groups than patterns. Only upper and best_mu are set then. */
 static bool solve(struct mix *x, uint64_t end)
@@ -274,22 +304,33 @@ static bool solve(struct mix *x, uint64_t end)
     bool added = true;
     double base, loss_left;
     x->upper = INFINITY;
-    for (int dear = 0; dear <= 1; dear++) { /* the better one of two first prices */
+    const double *pi = x->s->prices.pi;
+    for (int dear = 0; dear <= (pi ? 0 : 1); dear++) { /* else the better one of two first prices */
         dorm_rooms_start(r, &x->s->prices, dear);
+        if (pi) {
+            memcpy(r->pi, pi, sizeof(*pi) * r->n_demands);
+            x->mu = x->s->prices.pi_loss;
+        }
         forget_unwanted(x);
         note_bound(x, add_patterns(x, true, &added) + buy_all(x));
     }
     add_jobs(x, &base, &loss_left);
+    if (x->s->best.any && dorm_counted_may_change(x->p))
+        add_known(x);
     if (!dorm_simplex_begin(&x->lp, loss_left))
         return false;
     uint64_t limited_end = end - (end - work->steps) / 3;
     bool limited = true;
     double near = NEAR;
     dorm_simplex_limit_prices(&x->lp, x->best_pi, x->best_mu, near);
+    bool many = dorm_counted_may_change(x->p); /* sets: then better try the next one */
+    double last = 0;
     for (unsigned round = 0; round < ROUNDS && !work->over; round++) {
         while (work->steps < (limited ? limited_end : end) && dorm_simplex_pivot(&x->lp))
             ;
-        bool close = x->upper - (base + dorm_simplex_value(&x->lp)) < CLOSE * x->upper;
+        double value = base + dorm_simplex_value(&x->lp), gap = (x->upper - value) / x->upper;
+        bool close = gap < CLOSE || (many && gap < NEAR_ENOUGH && value - last < STALLED * value);
+        last = value;
         if (limited && (close || !added || work->steps >= limited_end)) {
             limited = false;
             dorm_simplex_limit_prices(&x->lp, NULL, 0, 0);
@@ -307,7 +348,7 @@ static bool solve(struct mix *x, uint64_t end)
         if (!added && !before)
             break;
         near *= note_bound(x, upper) ? 1 : WIDER;
-        if (x->upper - (base + dorm_simplex_value(&x->lp)) < NEARLY * x->upper)
+        if (gap < NEARLY)
             near *= 2;
         if (limited)
             dorm_simplex_limit_prices(&x->lp, x->best_pi, x->best_mu, near);
@@ -643,33 +684,17 @@ static bool try_set(struct mix *x, uint64_t end)
     return known_use(s) > before;
 }
 
-/* Do the minima leave little room? Then some containers cost more than they are worth to a job. */
-static bool is_tight(const struct mix *x)
-{
-    const struct dorm_prices *prices = &x->s->prices;
-    for (uint32_t v = 0; v < x->rooms.n_demands; v++) {
-        const struct dorm_job *job = &x->p->jobs[x->rooms.example[v]];
-        if (prices->pi[v] > (job->u + prices->pi_loss * job->D) * (1 + 1e-6))
-            return true;
-    }
-    return false;
-}
-
-/* Try the sets of changing jobs that dorm_choose.h proposes, and learn from each. If the minima
- * leave little room, the first set is that of the best division so far: it is known to be possible.
- */
+/* Try the sets of changing jobs that dorm_choose.h proposes, and learn from each. */
 static void try_sets(struct mix *x, uint64_t end)
 {
     struct dorm_choice choice;
     struct dorm_problem *p = x->p;
-    double bound = INFINITY;
     if (!dorm_choice_init(&choice, &x->rooms))
         return;
     memcpy(x->rooms.pi, x->s->prices.pi, sizeof(*x->rooms.pi) * x->rooms.n_demands);
     dorm_rooms_fill(&x->rooms);
     dorm_choice_add(&choice, x->s->prices.pi_loss, x->raise);
-    if (!is_tight(x))
-        bound = dorm_choose(&choice, x->changes, SWEEPS);
+    double bound = dorm_choose(&choice, x->changes, SWEEPS);
     for (unsigned vain = 0; vain < VAIN && bound > (1 + CLOSE) * known_use(x->s);) {
         x->enough = MAX((1 + CLOSE) * known_use(x->s), (1 - FAR) * x->s->prices.upper);
         vain = try_set(x, end) ? 0 : vain + 1;

@@ -46,6 +46,7 @@
 enum {
     SHARED_MAX = 7,
     ROUNDS = 25,
+    VAIN = 8,
     SHARE_ROUNDS = 120,
 };
 
@@ -330,6 +331,7 @@ void dorm_whole_prices(struct dorm_problem *p, struct dorm_prices *prices, uint6
     struct whole w;
     uint64_t end = p->work.steps + steps;
     double size = FIRST_STEP;
+    unsigned vain = 0; /* rounds without gain */
     if (!init(&w, p, prices) || !dorm_choice_init(&w.choice, &w.rooms))
         return;
     w.nodes_with = dorm_alloc(p, w.rooms.cells, sizeof(*w.nodes_with));
@@ -339,11 +341,13 @@ void dorm_whole_prices(struct dorm_problem *p, struct dorm_prices *prices, uint6
     for (uint32_t i = 0; i < p->n; i++)
         w.changes[i] = p->jobs[i].kind == DORM_LOOSE;
     find_start(&w, prices);
-    for (unsigned round = 0; round < ROUNDS && p->work.steps < end && !p->work.over; round++) {
+    for (unsigned round = 0; round < ROUNDS && vain < VAIN && p->work.steps < end && !p->work.over;
+         round++) {
         double bound = evaluate(&w);
         compare(&w);
-        if (!note(&w, bound))
-            size *= SHORTER;
+        bool better = note(&w, bound);
+        vain = better ? 0 : vain + 1;
+        size *= better ? 1 : SHORTER;
         if (!step(&w, MAX(LAST_PART, 1.0 / (round + 1)), size * w.best))
             break;
     }
