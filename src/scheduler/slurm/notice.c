@@ -43,6 +43,8 @@
 enum {
     ASK_MS = 10000, /* limit of a question */
     FATE_MS = 3000, /* the same after SIGTERM: SIGKILL follows within KillWait, 30 s by default */
+    REQUEUED_MS =
+        5000, /* tasks may save this long, unless Slurm or the next run kills them before */
     RECHECK_MS = 60000,  /* after the announced end: does the job still run? */
     STEP_END_MS = 60000, /* if TERM to a keeper ends its step, the keeper exits within this time */
     AGAIN_MS = 1000,     /* after an answer that did not come: until the next question */
@@ -237,6 +239,12 @@ static void on_answer(struct slurm *s, unsigned why, enum slurm_meaning meaning,
         if ((why & WHY_TIME) && s->notice.limit_known)
             act_on_limit(s, MAX(left, (int64_t)1));
         return;
+    }
+    if (meaning == SLURM_REQUEUES) {
+        /* The next run kills what is left on its nodes. It may begin before this master ends, so
+         * these ends must not count as failures of the tasks. */
+        s->notice.requeue_asked = true;
+        leave(s, REQUEUED_MS, "Slurm has put the job back into its queue");
     }
     if (meaning != SLURM_RUNS)
         return; /* SIGTERM to the master follows, and ends this run */
