@@ -55,7 +55,6 @@ static const double SHORTER = 0.75; /* after rounds without gain */
 struct dorm_bound_memory {
     double *cost;                                    /* [class], of one job */
     uint32_t *cheap;                                 /* [job][class]: the classes by rising cost */
-    const uint32_t *by_cost;                         /* the same, of one job */
     uint32_t *x;                                     /* [job][class]: if the job changes */
     double *fixed, *free_value, *freed, *round_gain; /* of each job */
     double *by_gain;
@@ -100,7 +99,6 @@ static void price_job(const struct dorm_problem *p, struct dorm_bound_memory *b,
 {
     const struct dorm_job *job = &p->jobs[i];
     uint32_t G = p->n_classes, *cheap = b->cheap + (size_t)i * G;
-    b->by_cost = cheap;
     memset(b->cost, 0, sizeof(*b->cost) * G);
     for (uint32_t k = 0; k < p->m; k++)
         for (uint32_t g = 0; g < G && job->d[k] > 0; g++)
@@ -129,7 +127,7 @@ static double best_of_job(const struct dorm_problem *p, const struct dorm_prices
     const struct dorm_job *job = &p->jobs[i];
     const uint32_t *fit = (prices->fit ? prices->fit : p->fit_class) + (size_t)i * p->n_classes;
     uint32_t *x = b->x + (size_t)i * p->n_classes;
-    const uint32_t *cheap = b->by_cost;
+    const uint32_t *cheap = b->cheap + (size_t)i * p->n_classes;
     uint64_t above = 0, below = 0;
     for (uint32_t c = 0; c < p->n_classes && b->cost[cheap[c]] < job->u + mu * job->D; c++) {
         if (b->cost[cheap[c]] < job->u - mu * job->D)
@@ -257,15 +255,8 @@ static double evaluate(const struct dorm_problem *p, const struct dorm_prices *p
     struct dorm_bound_memory *b = prices->memory;
     for (uint32_t c = 0; c < p->n_classes * p->m; c++)
         b->by_type[c % p->m * p->n_classes + c / p->m] = now[c];
-    const int64_t *d = NULL;
-    for (uint32_t c = 0; c < p->n_all; c++) {
-        uint32_t i = p->waste.order[c];
-        if (i >= p->n)
-            continue;
-        if (!d || memcmp(d, p->jobs[i].d, sizeof(*d) * p->m) != 0) { /* jobs with equal demands */
-            d = p->jobs[i].d;                                        /* are neighbours */
-            price_job(p, b, i);
-        }
+    for (uint32_t i = 0; i < p->n; i++) {
+        price_job(p, b, i);
         b->free_value[i] = p->jobs[i].kind == DORM_FIXED ? 0 : best_of_job(p, prices, i, mu);
         b->fixed[i] = p->jobs[i].kind == DORM_LOOSE ? 0 : value_of_staying(p, b, i, mu);
         b->freed[i] = frees(p, prices, i) ? value_of_freed(p, now, i) : 0;
