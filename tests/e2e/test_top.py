@@ -129,6 +129,25 @@ def test_keys(lab, screen, tmp_path):
     t.over()
 
 
+def test_a_terminal_of_80_columns_shows_all(lab, screen, tmp_path):
+    """All columns, a history bar in each row, and all keys fit into the usual size of a terminal."""
+    t = two_workers(lab, tmp_path)
+    s = screen("top", t.app)
+    termios.tcsetwinsize(s.master, (24, 80))
+    os.kill(s.p.pid, signal.SIGWINCH)
+
+    def fits(x):
+        lines = x.replace("\r", "").split("\n")
+        rows = [row for row in lines if row.startswith("worker:")]
+        return (len(lines) > 3 and max(map(len, lines)) <= 80 and "q quit" in lines[1] and lines[2].endswith("MEMORY    LIMIT GPU% HISTORY") and
+                len(rows) == 2 and all(re.search(r" 7/70 .* 200 MB +- .*\S$", row) for row in rows))
+    s.until(fits, "everything is there")
+    s.type(b"gr")
+    s.until(lambda x: "by GPU, reversed; n t s c m g sort, r reverse; arrows, Esc jobs, q quit" in x, "so are the keys")
+    (tmp_path / "gate.go").touch()
+    t.over()
+
+
 @pytest.mark.parametrize("how", ["SIGTERM", "SIGHUP", "SIGINT", "ctrl-c"])
 def test_the_terminal_is_restored(screen, how):
     s = screen("top")

@@ -24,6 +24,7 @@ enum {
     REFRESH_MS = 2000,
     COLS_PLAIN = 200, /* of a table that goes to a file */
     HEAD_LINES = 3,   /* title, keys, heading */
+    KEYS_COLS = 105,  /* of the line that explains each key */
 };
 
 /* ---- the terminal ---- */
@@ -156,11 +157,11 @@ static void draw(struct screen *s)
         s->first = s->at;
     if (s->at >= s->first + room)
         s->first = s->at - room + 1;
-    (void)snprintf(
-        keys, sizeof keys,
-        "by %s%s; n name t state s step c CPU m memory g GPU r reverse; arrows, %s, q quit",
-        sorts[s->t.sort], s->t.reverse ? ", reversed" : "",
-        s->t.app[0] ? "Esc jobs" : "Enter tasks");
+    (void)snprintf(keys, sizeof keys, "by %s%s; %s r reverse; arrows, %s, q quit",
+                   sorts[s->t.sort], s->t.reverse ? ", reversed" : "",
+                   cols < KEYS_COLS ? "n t s c m g sort,"
+                                    : "n name t state s step c CPU m memory g GPU",
+                   s->t.app[0] ? "Esc jobs" : "Enter tasks");
     (void)buf_adds(&out, "\033[H");
     add_line(&out, "", s->note[0] ? s->note : s->t.title, "", cols);
     add_line(&out, color ? "\033[2m" : "", keys, color ? "\033[0m" : "", cols);

@@ -314,11 +314,41 @@ void top_sort(struct top *t)
 
 /* ---- text ---- */
 
-enum { NAME_COLS = 24, FIXED_COLS = 96 }; /* all columns together with a name of NAME_COLS */
+/* Columns of each cell. A blank follows each but the bar. */
+struct layout {
+    int name, state, step, rate, cpu, memory, limit, gpu, bar;
+};
 
-static int name_cols(unsigned n_cols)
+enum {
+    NAME_LEAST = 12, /* "worker:1000" */
+    NAME_COLS = 24,
+    NAME_MOST = 50,
+    BAR_SHORT = 7, /* beside the shortest name in a terminal of 80 columns */
+};
+
+static int fixed_cols(const struct layout *l)
 {
-    return n_cols > FIXED_COLS ? (int)MIN(n_cols - FIXED_COLS + NAME_COLS, 50U) : NAME_COLS;
+    return l->state + l->step + l->rate + l->cpu + l->memory + l->limit + l->gpu + 8;
+}
+
+/* A terminal of 80 columns has all cells, with a short name and a short bar. What is wider goes
+ * first to both of these, and then to wider numbers and a longer name. */
+static struct layout layout_of(unsigned n_cols)
+{
+    static const struct layout wide = { NAME_COLS, 10, 13, 8, 6, 9, 9, 5, TOP_HISTORY },
+                               narrow = { NAME_LEAST, 9, 11, 7, 6, 8, 8, 4, 0 };
+    int n = (int)MIN(n_cols, 1000U);
+    struct layout l = wide;
+    int spare = n - fixed_cols(&wide) - wide.name - wide.bar;
+    if (spare >= 0) {
+        l.name = MIN(wide.name + spare, (int)NAME_MOST);
+        return l;
+    }
+    l = narrow;
+    int left = n - fixed_cols(&narrow);
+    l.name += MAX(MIN((left - NAME_LEAST - BAR_SHORT) / 2, NAME_COLS - NAME_LEAST), 0);
+    l.bar = MAX(MIN(left - l.name, (int)TOP_HISTORY), 0);
+    return l;
 }
 
 /* Append the first n columns of a text that may have UTF-8. */
@@ -353,10 +383,14 @@ static void number_text(double v, int decimals, char *out, size_t n)
 
 void top_head(const struct top *t, unsigned n_cols, struct buf *out)
 {
+    static const char history[] = "CPU HISTORY";
     AUTO(buf_done) struct buf line = { 0 };
-    (void)buf_addf(&line, "%-*s %-10s %13s %8s %6s %9s %9s %5s %s", name_cols(n_cols),
-                   t->app[0] ? "TASK" : "JOB", "STATE", "STEP", "STEPS/S", "CPU%", "MEMORY",
-                   "LIMIT", "GPU%", "CPU HISTORY");
+    struct layout l = layout_of(n_cols);
+    bool is_long = l.bar >= (int)strlen(history);
+    (void)buf_addf(&line, "%-*s %-*s %*s %*s %*s %*s %*s %*s %s", l.name,
+                   t->app[0] ? "TASK" : "JOB", l.state, "STATE", l.step, "STEP", l.rate, "STEPS/S",
+                   l.cpu, "CPU%", l.memory, "MEMORY", l.limit, "LIMIT", l.gpu, "GPU%",
+                   is_long ? history : strchr(history, 'H'));
     add_cut(buf_cstr(&line), n_cols, out);
 }
 
@@ -378,9 +412,11 @@ void top_line(const struct top *t, const struct top_row *r, unsigned n_cols, boo
         (void)str_size((uint64_t)r->memory, memory, sizeof memory);
     if (!isnan(r->limit))
         (void)str_size((uint64_t)r->limit, limit, sizeof limit);
-    add_cell(&line, r->label ? r->label : r->key, name_cols(n_cols));
-    add_cell(&line, r->state ? r->state : "", 10);
-    (void)buf_addf(&line, "%13s %8s %6s %9s %9s %5s ", step, rate, cpu, memory, limit, gpu);
-    chart_bar(r->history, TOP_HISTORY, unicode, &line);
+    struct layout l = layout_of(n_cols);
+    add_cell(&line, r->label ? r->label : r->key, l.name);
+    add_cell(&line, r->state ? r->state : "", l.state);
+    (void)buf_addf(&line, "%*s %*s %*s %*s %*s %*s ", l.step, step, l.rate, rate, l.cpu, cpu,
+                   l.memory, memory, l.limit, limit, l.gpu, gpu);
+    chart_bar(r->history + TOP_HISTORY - l.bar, (size_t)l.bar, unicode, &line);
     add_cut(buf_cstr(&line), n_cols, out);
 }
