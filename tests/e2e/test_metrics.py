@@ -299,6 +299,8 @@ def test_series_are_shown(lab, tmp_path):
             (tmp_path / "gate.go").touch()
             t.over()
     r = lab.run("metrics", t.app, "--name", "nothing")
-    assert r.returncode == 1 and "no such metrics" in r.stderr
+    assert r.returncode == 1 and "has no metric 'nothing'" in r.stderr
+    r = lab.run("metrics", t.app, "worker:2")
+    assert r.returncode == 1 and "has no metrics of a task 'worker:2'" in r.stderr
     assert lab.run("metrics", t.app, "--csv", "--json").returncode == 2
     lab.settled()

@@ -73,6 +73,10 @@ void chart_draw(const struct series *s, int64_t first_ms, int64_t last_ms, unsig
         (void)buf_adds(out, "  no values\n");
         return;
     }
+    if (series_is_rate(s)) { /* a rate is compared with 0 */
+        least = 0;
+        most = most > 0 ? most : 1;
+    }
     if (most <= least)
         least -= least == 0 ? 1 : fabs(least) * 0.1;
     double step = (most - least) / n_rows;

@@ -155,17 +155,44 @@ static int compare(const void *a, const void *b)
     return rc ? rc : strcmp(x->name, y->name);
 }
 
-static int nothing(const char *id, const struct series_wish *w)
+/* Is there any series of a task that this word names? */
+static bool has_task(const struct series_set *all, const char *word)
+{
+    for (size_t i = 0; i < all->n; i++)
+        if (series_is_of_task(&all->v[i], word))
+            return true;
+    return false;
+}
+
+static bool has_name(const struct series_set *all, const char *name)
+{
+    for (size_t i = 0; i < all->n; i++)
+        if (str_eq(all->v[i].name, name))
+            return true;
+    return false;
+}
+
+/* Nothing of what was asked for is there. all: all series of the job. Say which word is wrong. */
+static int nothing(const char *id, const struct series_wish *w, const struct series_set *all)
 {
     struct err e = { 0 };
-    (void)err_set(&e, ENOENT,
-                  w->n_tasks || w->n_names ? "job '%s' has no such metrics"
-                                           : "job '%s' has no metrics yet",
-                  id);
-    if (w->n_tasks || w->n_names)
-        err_hint(&e, "tony metrics %s lists those that it has", id);
-    else
+    const char *task = NULL, *name = NULL;
+    for (size_t i = 0; i < w->n_tasks && !task; i++)
+        task = has_task(all, w->tasks[i]) ? NULL : w->tasks[i];
+    for (size_t i = 0; i < w->n_names && !name; i++)
+        name = has_name(all, w->names[i]) ? NULL : w->names[i];
+    if (!all->n) {
+        (void)err_set(&e, ENOENT, "job '%s' has no metrics yet", id);
         err_hint(&e, "tasks are measured while they run; tony status %s shows whether they do", id);
+        return client_fail(EXIT_JOB_FAILED, &e);
+    }
+    if (task)
+        (void)err_set(&e, ENOENT, "job '%s' has no metrics of a task '%s'", id, task);
+    else if (name)
+        (void)err_set(&e, ENOENT, "job '%s' has no metric '%s'", id, name);
+    else
+        (void)err_set(&e, ENOENT, "job '%s' has no such metrics", id);
+    err_hint(&e, "tony metrics %s lists those that it has", id);
     return client_fail(EXIT_JOB_FAILED, &e);
 }
 
@@ -186,7 +213,7 @@ int cmd_metrics(struct client *c)
     AUTO(buf_done) struct buf text = { 0 };
     AUTO(free_p) const char **names = NULL;
     struct series_wish w = { .tasks = c->o.args + 1, .n_tasks = c->o.n_args - 1 };
-    struct series_set set = { 0 };
+    struct series_set set = { 0 }, all = { 0 };
     int json = options_has(&c->o, OPT_JSON), csv = options_has(&c->o, OPT_CSV),
         plot = options_has(&c->o, OPT_DRAW);
     if (json + csv + plot > 1) {
@@ -210,13 +237,16 @@ int cmd_metrics(struct client *c)
         drop_eight(&set);
     if (set.n)
         qsort(set.v, set.n, sizeof *set.v, compare);
+    const struct series_wish any = { 0 };
     if (set.n == 0 && !json && !csv)
-        code = nothing(id, &w);
+        code = series_read(buf_span(&text), &any, &all, &e) < 0 ? client_fail(EXIT_CLUSTER, &e)
+                                                                 : nothing(id, &w, &all);
     else
         code = json   ? client_print_json(series_json(id, &set))
                : csv  ? print_csv(&set)
                : plot ? print_plots(&set)
                       : print_table(&set);
     series_done(&set);
+    series_done(&all);
     return code;
 }

@@ -10,12 +10,19 @@
 
 /* ---- reading ---- */
 
+struct seen {
+    int64_t now_ms, before_ms;
+};
+
 struct reading {
     const struct series_wish *wish;
     struct series_set *set;
     struct metrics_reader *r;
     struct map
         index; /* "task name" -> 1 + the index of the series; one that is not wanted is SKIP */
+    /* By the number of the task. A series has a point only where its value changes; the changes of
+     * other series tell when its task was measured, too. */
+    VEC(struct seen) seen;
 };
 #define SKIP ((void *)(uintptr_t)UINTPTR_MAX)
 
@@ -24,6 +31,11 @@ static bool task_matches(const char *task, const char *word)
     size_t n = strlen(word);
     return strncmp(task, word, n) == 0 &&
            (task[n] == '\0' || (task[n] == ':' && !strchr(word, ':')));
+}
+
+bool series_is_of_task(const struct series *s, const char *word)
+{
+    return task_matches(s->task, word);
 }
 
 static bool is_wanted(const struct series_wish *w, const char *task, const char *name)
@@ -72,24 +84,43 @@ static void note_time(struct series_set *set, int64_t t_ms)
     set->last_ms = MAX(set->last_ms, t_ms);
 }
 
+/* The task was measured at t_ms. *out_before_ms: the last time before; 0 = none. */
+static int note_seen(struct reading *x, uint32_t task, int64_t t_ms, int64_t *out_before_ms)
+{
+    const struct seen none = { 0 };
+    while (x->seen.n <= task)
+        if (vec_push(&x->seen, none) < 0)
+            return -ENOMEM;
+    struct seen *s = &x->seen.v[task];
+    if (t_ms != s->now_ms)
+        *s = (struct seen){ t_ms, s->now_ms };
+    *out_before_ms = s->before_ms;
+    return 0;
+}
+
 static int on_value(void *arg, uint32_t task, uint32_t name, int64_t t_ms, double value)
 {
     struct reading *x = arg;
-    struct series *s;
-    int rc = find(x, task, name, &s);
+    struct series *s = NULL;
+    int64_t before_ms;
+    int rc = note_seen(x, task, t_ms, &before_ms);
+    if (rc == 0)
+        rc = find(x, task, name, &s);
     note_time(x->set, t_ms);
     if (rc < 0 || !s)
         return rc;
     s->ended = false;
-    if (s->points.n && s->points.v[s->points.n - 1].value == value)
+    const struct point *last = s->points.n ? &s->points.v[s->points.n - 1] : NULL;
+    if (last && last->value == value)
         return 0; /* a new block repeats it */
-    struct point p = { t_ms, value };
+    struct point p = { t_ms, value, MAX(before_ms, last ? last->t_ms : t_ms) };
     return vec_push(&s->points, p);
 }
 
 static int end_series(struct series *s, int64_t t_ms)
 {
-    struct point p = { MAX(t_ms, s->points.n ? s->points.v[s->points.n - 1].t_ms : 0), NAN };
+    int64_t at = MAX(t_ms, s->points.n ? s->points.v[s->points.n - 1].t_ms : 0);
+    struct point p = { at, NAN, at };
     if (s->ended)
         return 0;
     s->ended = true;
@@ -129,6 +160,7 @@ int series_read(struct span text, const struct series_wish *w, struct series_set
     while (rc == 0 && metrics_records_next(&records, &record))
         rc = metrics_read(x.r, record, &sink, e);
     metrics_reader_free(x.r);
+    vec_done(&x.seen);
     map_done(&x.index, NULL);
     if (rc < 0) {
         series_done(&set);
@@ -195,45 +227,65 @@ void series_format(const struct series *s, double value, char *out, size_t n)
     else if (str_starts(unit, "bytes") && value >= 0)
         (void)str_size((uint64_t)value, out, n);
     else if (str_starts(unit, "percent"))
-        (void)snprintf(out, n, "%.1f", value);
+        (void)snprintf(out, n, value > 0 && value < 1 ? "%.2f" : "%.1f", value);
     else
         (void)snprintf(out, n, "%.6g", value);
 }
 
 /* ---- sampling ---- */
 
-/* The growth of a counter from one point to the next, spread over the time between them. */
+/* The growth of a counter up to a point, spread over the time since the measurement before. */
 static double rate_of(const struct series *s, const struct point *p, const struct point *next)
 {
-    double ms = (double)(next->t_ms - p->t_ms), grown = next->value - p->value;
+    double ms = (double)(next->t_ms - next->held_ms), grown = next->value - p->value;
     if (ms <= 0 || grown < 0)
-        return NAN; /* another attempt has begun */
+        return NAN; /* another attempt has begun, or the series ends */
     return str_eq(s->name, "cpu_ms") ? 100 * grown / ms : 1000 * grown / ms;
+}
+
+struct sampling {
+    double *out, *weight;
+    size_t n;
+    int64_t first_ms;
+    double step; /* ms of an interval */
+};
+
+/* The value v held from from_ms to until_ms. */
+static void add_value(const struct sampling *x, double v, int64_t from_ms, int64_t until_ms)
+{
+    double from = x->step > 0 ? (double)(from_ms - x->first_ms) / x->step : 0;
+    double to = x->step > 0 ? (double)(until_ms - x->first_ms) / x->step : (double)x->n;
+    if (isnan(v))
+        return;
+    for (size_t k = (size_t)MIN(MAX(from, 0.0), (double)(x->n - 1)); k < x->n; k++) {
+        double part = MIN(to, (double)k + 1) - MAX(from, (double)k);
+        double *out = &x->out[k], *weight = &x->weight[k];
+        if ((double)k > to)
+            break;
+        part = MAX(part, 1e-9); /* a single point counts, too */
+        *out = isnan(*out) ? v : (*out * *weight + v * part) / (*weight + part);
+        *weight += part;
+    }
 }
 
 void series_sample(const struct series *s, int64_t first_ms, int64_t last_ms, double *out, size_t n)
 {
     AUTO(free_p) double *weight = calloc(n, sizeof *weight);
-    double step = (double)(last_ms - first_ms) / (double)n;
+    const struct sampling x = { out, weight, n, first_ms,
+                                (double)(last_ms - first_ms) / (double)n };
     for (size_t i = 0; i < n; i++)
         out[i] = NAN;
     for (size_t i = 0; weight && i < s->points.n; i++) {
-        const struct point *p = &s->points.v[i];
-        int64_t until = i + 1 < s->points.n ? p[1].t_ms : last_ms;
-        double v = p->value;
-        if (series_is_rate(s))
-            v = i + 1 < s->points.n ? rate_of(s, p, p + 1) : NAN;
-        if (isnan(v))
-            continue;
-        double from = step > 0 ? (double)(p->t_ms - first_ms) / step : 0;
-        double to = step > 0 ? (double)(until - first_ms) / step : (double)n;
-        for (size_t k = (size_t)MIN(MAX(from, 0.0), (double)(n - 1)); k < n; k++) {
-            double part = MIN(to, (double)k + 1) - MAX(from, (double)k);
-            if ((double)k > to)
-                break;
-            part = MAX(part, 1e-9); /* a single point counts, too */
-            out[k] = isnan(out[k]) ? v : (out[k] * weight[k] + v * part) / (weight[k] + part);
-            weight[k] += part;
+        const struct point *p = &s->points.v[i], *next = i + 1 < s->points.n ? p + 1 : NULL;
+        int64_t until = next ? next->t_ms : last_ms;
+        if (!series_is_rate(s)) {
+            add_value(&x, p->value, p->t_ms, until);
+        } else if (!isnan(p->value)) {
+            int64_t held = next ? next->held_ms : last_ms;
+            if (held > p->t_ms)
+                add_value(&x, 0, p->t_ms, held);
+            if (next)
+                add_value(&x, rate_of(s, p, next), held, until);
         }
     }
     const struct point *newest = s->points.n ? &s->points.v[s->points.n - 1] : NULL;

@@ -17,6 +17,7 @@ struct err;
 struct point {
     int64_t t_ms; /* wall time */
     double value; /* NaN: the series ends here; it may continue later */
+    int64_t held_ms; /* the value before held at least until then; at most t_ms */
 };
 
 struct series {
@@ -45,6 +46,8 @@ struct series_wish {
 int series_read(struct span text, const struct series_wish *w, struct series_set *out,
                 struct err *e);
 void series_done(struct series_set *s);
+/* Is it of the task, or of a task of the role, that this word of a wish names? */
+bool series_is_of_task(const struct series *s, const char *word);
 /* The document of `tony metrics --json`. NULL = no memory. */
 json_t *series_json(const char *id, const struct series_set *set);
 
@@ -58,7 +61,7 @@ void series_sum(const struct series *s, int64_t last_ms, struct series_sum *out)
 /* Its values at n >= 1 equal intervals from first_ms to last_ms: the mean of each, NaN where it has
  * none. The last interval of a series that continues has its newest value, not a mean, so that a
  * chart shows what came last. A counter becomes its rate: cpu_ms in percent of a core, bytes in
- * bytes a second. */
+ * bytes a second. The rate is 0 while the counter stays the same. */
 void series_sample(const struct series *s, int64_t first_ms, int64_t last_ms, double *out,
                    size_t n);
 bool series_is_rate(const struct series *s); /* does series_sample() give a rate? */
