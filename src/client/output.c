@@ -54,7 +54,7 @@ int client_print_json(json_t *doc)
 {
     errno = 0;
     bool printed =
-        doc && json_dumpf(doc, stdout, JSON_INDENT(2)) == 0 && fputc('\n', stdout) != EOF;
+        doc && json_dumpf(doc, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) == 0 && fputc('\n', stdout) != EOF;
     int num = errno ? errno : ENOMEM;
     json_decref(doc);
     return printed ? client_flush_stdout() : write_failed(num);

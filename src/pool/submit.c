@@ -112,8 +112,8 @@ static int check_possible(const struct pool *p, const struct job_spec *spec,
         return 0;
     if (needs->gpus <= capacity.gpus)
         return refuse_memory(p, spec, needs->memory_mib, e);
-    (void)err_set(e, ERANGE, "the job needs %u GPUs at once, the pool has %u", needs->gpus,
-                  capacity.gpus);
+    (void)err_set(e, ERANGE, "the job needs %u GPU%s at once, the pool has %u", needs->gpus,
+                  needs->gpus == 1 ? "" : "s", capacity.gpus);
     return err_hint(e, "lower tony.<role>.gpus or the number of instances; tony doctor shows the "
                        "devices that were found");
 }

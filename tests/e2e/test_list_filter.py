@@ -25,6 +25,8 @@ def test_filters(lab):
     assert len(names("--user", user)) == 3 and names("--user", "nobody-of-that-name") == []
     assert names("-n", "1", "--state", "succeeded") == ["other"]  # the newest of those, not of all
     assert names("-n", "1", "--state", "failed") == ["train-2"]
+    r = lab.run("list", "--name", "nothing")
+    assert r.returncode == 0 and "no job matches" in r.stderr and r.stdout == ""
 
 
 @pytest.mark.parametrize("options, word", [(["--state", "runing"], "RUNNING"), (["--since", "yesterday"], "--since")])

@@ -59,10 +59,16 @@ def test_the_chief_may_be_of_another_role(lab):
     assert lines_of(lab.run("run", job).stdout) == ["chief:0 | yes"]
 
 
-@pytest.mark.parametrize("word, why", [("worker:x", "task index"), (":3", "is not a task")])
+@pytest.mark.parametrize("word, why", [("worker:x", "task index"), (":3", "is not a task"), ("wroker", "no role 'wroker'"),
+                                       ("al", "no role 'al'"), ("worker:0,ps", "no role 'ps'")])
 def test_a_wrong_output_is_refused_before_the_job_starts(lab, word, why):
     r = lab.run("run", lab.workers(SHORT), "--output", word)
     assert r.returncode == 2 and why in r.stderr and lab.jobs_on_disk() == []
+
+
+def test_the_output_of_a_task_that_is_not_there_yet(lab):
+    r = lab.run("run", lab.workers(SHORT, 2), "--output", "worker:2")
+    assert r.returncode == 0 and "role 'worker' has 2 tasks: the output of worker:2 is shown if the job grows" in r.stderr
 
 
 def test_json_has_standard_output_for_itself(lab):

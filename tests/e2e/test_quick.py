@@ -52,10 +52,18 @@ def test_options_change_single_values_of_a_job_file(tony):
 @pytest.mark.parametrize("args, words", [
     (["--set", "no-such=1"], "job files have no key with this name"), (["--set", "framework"], "needs NAME=VALUE"),
     (["--worker.memory"], "needs a value"), (["--worker.memori", "1g"], "tony.worker.memori"),
+    (["--wroker.instances", "2"], "the job has no role 'wroker'"), (["--set", "roles.workers.instances=2"], "did you mean 'worker'? --conf tony."),
+    (["-n", "0"], "--instances must be at least 1"), (["--env", "HOME"], "--env HOME=\"$HOME\""),
     (["--", "true"], "both a job file (or --executes) and a command after '--'")])
 def test_wrong_options_are_refused(tony, args, words):
     r = tony.run("plan", tony.workers("true"), *args)
     assert r.returncode == 2 and words in r.stderr, r.stderr
+
+
+def test_an_option_may_add_a_role(tony):
+    for option in (["--evaluator.instances", "1"], ["--conf", "tony.workers.instances=1"]):
+        doc = plan(tony, tony.workers("true"), *option, "--set", "command=true")
+        assert len({c["role"] for c in doc["containers"]}) == 2, doc
 
 
 def test_the_home_directory_is_not_shipped(tony):

@@ -49,8 +49,13 @@ static int set_env(struct conf *conf, enum option_id id, const char *pair, struc
     AUTO(buf_done) struct buf list = { 0 };
     (void)span_split(&value, '=', &name); /* without '=' the value is empty, as in TonY */
     name = span_trim(name);
-    if (name.len == 0)
-        return err_set(e, EINVAL, "option '%s' needs KEY=VALUE, not '%s'", option_name(id), pair);
+    if (name.len == 0 || (id == OPT_ENV && !strchr(pair, '='))) {
+        (void)err_set(e, EINVAL, "option '%s' needs KEY=VALUE, not '%s'", option_name(id), pair);
+        return id == OPT_ENV && name.len
+                   ? err_hint(e, "--env %s=\"$%s\" takes the value of your shell, --secret %s does "
+                                 "so and keeps it secret", pair, pair, pair)
+                   : -EINVAL;
+    }
     AUTO(free_p) char *n = span_dup(name);
     int rc = n ? conf_env_add(&list, n, span_trim(value)) : -ENOMEM;
     if (rc < 0)
@@ -278,8 +283,10 @@ static int load_layers(struct client *c, struct conf *conf, struct err *e)
     else if (!options_has(&c->o, OPT_EXECUTES) && !options_has(&c->o, OPT_CONF) &&
              !options_has(&c->o, OPT_SET) && !quick_has_command(c) && !c->default_am_command)
         rc = (err_set(e, EINVAL, "no job is given"),
-              err_hint(e, "name a job file (tony %s job.yaml), or a command with --executes",
-                       c->cmd->name));
+              err_hint(e,
+                       "name a job file (tony %s job.yaml), or a command (tony %s -- python3 "
+                       "train.py, or --executes)",
+                       c->cmd->name, c->cmd->name));
     if (rc == 0)
         rc = quick_apply(c, conf, e);
     for (size_t i = 0; rc == 0 && i < c->o.n; i++)

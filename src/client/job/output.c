@@ -9,6 +9,7 @@
 #include "client/show/lines.h"
 #include "client/show/render.h"
 #include "client/show/sink.h"
+#include "conf/conf.h"
 #include "loop/loop.h"
 
 enum {
@@ -70,6 +71,33 @@ int output_wish(const struct client *c, struct output_wish *out, struct err *e)
     *out = (struct output_wish){ .which = quiet || json ? CLUSTER_OUTPUT_NONE : CLUSTER_OUTPUT_AUTO,
                                  .quiet = quiet };
     return text ? parse_output(text, out, e) : 0;
+}
+
+int output_check(const struct output_wish *w, const struct job_spec *s, struct err *e)
+{
+    enum { ROLES_MAX = 64 };
+    const char *names[ROLES_MAX];
+    size_t n = MIN(s->n_roles, (size_t)ROLES_MAX);
+    for (size_t i = 0; i < n; i++)
+        names[i] = s->roles[i].name;
+    for (size_t k = 0; k < w->n_chosen; k++) {
+        const struct cluster_log_choice *x = &w->chosen[k];
+        AUTO(free_p) char *role = strndup(x->role, x->role_len);
+        const struct role_spec *r = NULL;
+        for (size_t i = 0; role && i < s->n_roles && !r; i++)
+            r = str_eq(s->roles[i].name, role) ? &s->roles[i] : NULL;
+        if (role && !r) {
+            const char *near = str_nearest(role, names, n);
+            (void)err_set(e, EINVAL, "--output: the job has no role '%s'", role);
+            return near ? err_hint(e, "did you mean '%s'?", near)
+                        : err_hint(e, "--output is all, chief, none, or tasks such as %s:0",
+                                   n ? names[0] : "worker");
+        }
+        if (r && x->index >= (int64_t)r->instances)
+            client_note("role '%s' has %u tasks: the output of %s:%lld is shown if the job grows",
+                        role, r->instances, role, (long long)x->index);
+    }
+    return 0;
 }
 
 /* ---- the lines ---- */

@@ -9,6 +9,7 @@
 #include "cluster/cluster.h"
 
 struct client;
+struct job_spec;
 struct err;
 struct lines;
 struct loop_timer;
@@ -25,6 +26,10 @@ struct output_wish {
 };
 /* 0 or -EINVAL. The choices borrow from the command line. */
 int output_wish(const struct client *c, struct output_wish *out, struct err *e);
+
+/* Does the job have the tasks of --output? -EINVAL: it has no such role. A task that only a resize
+ * could add is told as a note. */
+int output_check(const struct output_wish *w, const struct job_spec *s, struct err *e);
 
 struct shown_log { /* a log of which text was shown */
     char *task;

@@ -131,6 +131,10 @@ int quick_apply(struct client *c, struct conf *conf, struct err *e)
     int rc = quick_has_command(c) ? set_command(c, conf, e) : 0;
     for (size_t i = 0; i < ARRAY_LEN(of_role) && rc == 0; i++) {
         const char *value = options_get(&c->o, of_role[i].id);
+        int64_t n;
+        if (value && of_role[i].id == OPT_INSTANCES &&
+            str_i64(span_of(value), 1, INT32_MAX, option_name(OPT_INSTANCES), &n, e) < 0)
+            return -EINVAL;
         if (value)
             rc = set_role(conf, of_role[i].key, value, option_name(of_role[i].id), e);
     }
@@ -178,6 +182,30 @@ static char *key_of(const char *name, bool *out_unknown)
     return NULL;
 }
 
+/* roles.NAME.instances gives a job a new role, if it has no role NAME. Is NAME a slip for one that
+ * it has? */
+static int check_new_role(const struct conf *conf, const char *typed, const char *key, struct err *e)
+{
+    enum { ROLES_MAX = 64 };
+    AUTO(strv_done) struct strv roles = { 0 };
+    struct conf_entry x;
+    struct span part;
+    const char *origin = conf_origin(conf, key);
+    if (!str_starts(typed, "roles.") || !str_ends(key, ".instances") ||
+        (origin && !str_eq(origin, "default")))
+        return 0;
+    for (size_t i = 0; conf_at(conf, i, &x) && roles.n < ROLES_MAX; i++)
+        if (str_ends(x.key, ".instances") && conf_key_find(span_of(x.key), &part) && part.len)
+            (void)strv_pushf(&roles, "%.*s", (int)part.len, part.p);
+    (void)conf_key_find(span_of(key), &part);
+    AUTO(free_p) char *name = span_dup(part);
+    const char *near = name ? str_nearest(name, (const char *const *)roles.v, roles.n) : NULL;
+    if (!near)
+        return 0;
+    (void)err_set(e, EINVAL, "the job has no role '%s'", name);
+    return err_hint(e, "did you mean '%s'? --conf %s=N adds a role", near, key);
+}
+
 int quick_set(struct conf *conf, const char *pair, struct err *e)
 {
     struct span rest = span_of(pair), name;
@@ -194,5 +222,7 @@ int quick_set(struct conf *conf, const char *pair, struct err *e)
     }
     if (!typed || !value || !key)
         return err_set(e, ENOMEM, "cannot read '--set %s': %m", pair);
+    if (check_new_role(conf, typed, key, e) < 0)
+        return -EINVAL;
     return conf_set(conf, CL_CONF, key, value, "--set", false, e);
 }

@@ -195,6 +195,10 @@ int cmd_run(struct client *c)
         return client_fail(EXIT_MISUSE, &e);
     if (client_job_load(c, &j, &e) < 0)
         return client_fail(load_exit_code(&e), &e);
+    if (output_check(&wish, j.spec, &e) < 0) {
+        client_job_done(&j);
+        return client_fail(EXIT_MISUSE, &e);
+    }
     int rc = client_submit(c, &j, true, &k, &s, &e);
     if (rc == 0) {
         for (size_t i = 0; i < s.said.n && !wish.quiet; i++)

@@ -145,12 +145,14 @@ static int add_jobs_here(struct client *c, size_t max, json_t *rows, bool *out_m
 
 /* Print the rows. Returns an exit code. */
 static int print_list(struct client *c, const struct cluster_ops *ops, json_t *rows, bool unknown,
-                      bool more)
+                      bool filtered, bool more)
 {
     if (options_has(&c->o, OPT_JSON))
         return client_print_json(json_pack("{s:O}", "jobs", rows));
     if (json_array_size(rows))
         list_table(rows);
+    else if (filtered)
+        client_note("no job matches --state, --name, --user and --since");
     else if (ops->remote && !unknown)
         client_note("no jobs of yours on %s", ops->title);
     else if (!ops->remote)
@@ -189,11 +191,12 @@ int cmd_list(struct client *c)
     int code = rc < 0 ? client_fail(-rc, &e) : EXIT_DONE;
     if (rc == 0) {
         cluster_add_ends(&c->host, all);
+        size_t n_jobs = json_array_size(all);
         list_filter_apply(&filter, all);
         more = list_newest(all, (size_t)n, rows) || more;
         if (!ops->remote)
             add_waiting(c, rows);
-        code = print_list(c, ops, rows, unknown, more);
+        code = print_list(c, ops, rows, unknown, n_jobs > 0 && filter.any, more);
     }
     json_decref(all);
     json_decref(rows);

@@ -210,6 +210,9 @@ int forward_open(struct stream_job *j, const char *task, uint16_t local, uint16_
     f->job = j;
     f->port = port;
     if (listener_open_tcp(j->loop, "127.0.0.1", local, on_accept, f, &f->listener, e) < 0) {
+        if (e->num == EADDRINUSE)
+            err_hint(e, "another program uses it: write LOCAL:%u with a free port, or 0:%u", port,
+                     port);
         forward_close(f);
         return -EXIT_MISUSE;
     }
