@@ -4,6 +4,8 @@
 import asyncio
 import contextlib
 import os
+import pathlib
+import subprocess
 import sys
 import time
 
@@ -48,6 +50,22 @@ def test_a_relative_src_of_a_dict(client, tmp_path, monkeypatch):
     job = package.submit(spec("cat hello", n=1, src="code"))
     job.wait()
     assert job.logs("worker:0") == "from the source\n"
+
+
+def test_all_relative_paths_of_a_dict(client, tmp_path, monkeypatch):
+    """And a job without a name has that of the current directory, not of a temporary one."""
+    here = tmp_path / "the-project"
+    (here / "code").mkdir(parents=True)
+    for name in ("data.txt", "more.txt", "key"):
+        (here / name).write_text(name)
+    (here / "key").chmod(0o600)
+    monkeypatch.chdir(here)
+    job = spec('echo $(cat data.txt more.txt) $KEY', n=1, src="code", resources=["data.txt"], secrets={"KEY": {"file": "key"}})
+    del job["name"]
+    job["roles"]["worker"]["resources"] = ["more.txt"]
+    job = package.submit(job)
+    assert job.wait().name == "the-project"
+    assert job.logs("worker:0") == "data.txtmore.txt key\n"
 
 
 def test_a_failed_job(client):
@@ -128,6 +146,34 @@ def test_run_a_function_that_raises(client):
 
     with pytest.raises(package.JobFailed, match="exit code 5"):
         package.run(exits, memory="128m", python=PYTHON)
+
+
+def test_each_task_of_a_function_counts(client):
+    """A function that raises only in a task on which the framework does not insist."""
+    def work():
+        if os.environ["TASK_INDEX"] == "1":
+            raise KeyError("the second")
+        time.sleep(600)
+
+    with pytest.raises(package.RemoteError, match="the second") as caught:
+        package.run(work, workers=2, memory="128m", python=PYTHON)
+    assert caught.value.task == "worker:1"
+
+    def late():
+        if os.environ["TASK_INDEX"] == "1":
+            raise KeyError("the second")
+
+    with pytest.raises(package.RemoteError, match="the second"):
+        package.run(late, workers=2, memory="128m", python=PYTHON, conf={"tony.application.fail-on-worker-failure-enabled": False})
+    with pytest.raises(ValueError, match="at least 1"):
+        package.run(work, workers=0)
+
+
+def test_aio_needs_no_import_of_its_own():
+    code = "import sys, tony; assert 'asyncio' not in sys.modules; tony.aio.submit; from tony import *; aio.run"
+    subprocess.run([PYTHON, "-c", code], check=True, env={**os.environ, "PYTHONPATH": str(pathlib.Path(package.__file__).parents[1])})
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        package.nothing
 
 
 def test_asyncio(client):

@@ -16,9 +16,23 @@ settings of the program hold: TONY_HOME, TONY_CONF_DIR, and for clusters HADOOP_
 `tony.aio` has the same functions for asyncio.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from ._job import Cause, Event, Job, JobFailed, Role, Status, Task, jobs, submit
 from ._program import TonyError, version
 from ._run import RemoteError, run
 
-__all__ = ["Cause", "Event", "Job", "JobFailed", "RemoteError", "Role", "Status", "Task", "TonyError", "jobs", "run",
+if TYPE_CHECKING:
+    from . import aio as aio
+
+
+def __getattr__(name: str) -> Any:
+    """tony.aio without an import of its own. Programs without asyncio do not pay for it."""
+    if name == "aio":
+        import importlib
+        return importlib.import_module(".aio", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = ["Cause", "Event", "Job", "JobFailed", "RemoteError", "Role", "Status", "Task", "TonyError", "aio", "jobs", "run",
            "submit", "version"]

@@ -224,21 +224,44 @@ class Job:
 def submit(job: str | os.PathLike[str] | Mapping[str, Any], *, conf: Mapping[str, Any] | None = None, cluster: str | None = None) -> Job:
     """Submit a job file, or a dict with the content of one. conf: further keys, which win over the file.
 
-    In a dict, a relative `src` means a directory below the present one. TonyError with code 2: the job was
+    In a dict, relative paths begin at the current directory. Without a name, the job is called like it. TonyError with code 2: the job was
     refused, and its message says why."""
     options = [word for key, value in (conf or {}).items() for word in ("--conf", f"{key}={_value(value)}")]
     options += ["--cluster", cluster] if cluster else []
     if not isinstance(job, Mapping):
         doc = _program.document(["submit", os.fspath(job), *options])
     else:
-        spec = dict(job)
-        if isinstance(spec.get("src"), (str, os.PathLike)):
-            spec["src"] = str(Path(spec["src"]).absolute())
+        spec = _absolute(job)
+        if "name" not in spec and "tony.application.name" not in (conf or {}):
+            spec["name"] = Path.cwd().name or "job"
         with tempfile.TemporaryDirectory(prefix="tony-") as folder:
             path = Path(folder, "job.yaml")
             path.write_text(json.dumps(spec, default=os.fspath))  # JSON is also YAML
             doc = _program.document(["submit", str(path), *options])
     return Job(doc["application_id"], cluster)
+
+
+def _absolute(job: Mapping[str, Any]) -> dict[str, Any]:
+    """The dict of a job or of a role with absolute paths: those of a file would begin at the directory of the file."""
+    def path(text: Any) -> Any:
+        text = os.fspath(text) if isinstance(text, (str, os.PathLike)) else text
+        return text if not isinstance(text, str) or not text or "://" in text else os.path.join(os.getcwd(), text)
+
+    def secret(source: Any) -> Any:
+        home = isinstance(source, Mapping) and str(source.get("file", "~/")).startswith("~/")
+        return source if home or not isinstance(source, Mapping) else {**source, "file": path(source["file"])}
+
+    spec = dict(job)
+    for key in ("src", "venv"):
+        if key in spec:
+            spec[key] = path(spec[key])
+    if isinstance(spec.get("resources"), (list, tuple)):
+        spec["resources"] = [path(x) for x in spec["resources"]]
+    if isinstance(spec.get("secrets"), Mapping):
+        spec["secrets"] = {name: secret(source) for name, source in spec["secrets"].items()}
+    if isinstance(spec.get("roles"), Mapping):
+        spec["roles"] = {name: _absolute(role) if isinstance(role, Mapping) else role for name, role in spec["roles"].items()}
+    return spec
 
 
 def _value(value: Any) -> str:

@@ -31,7 +31,7 @@ def _read_result(text: str, task: str) -> Any:
     begin = text.rfind(_worker.BEGIN)
     end = text.find(_worker.END, begin)
     if begin < 0 or end < 0:
-        raise RemoteError(task, "it has printed no result", "")
+        raise RemoteError(task, "it has ended without a result", "")
     packed = "".join(text[begin + len(_worker.BEGIN):end].split())
     return pickle.loads(zlib.decompress(base64.b64decode(packed)))
 
@@ -66,6 +66,10 @@ def submit(fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str
     """Submit the job of run()."""
     import cloudpickle  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
+    if workers < 1:
+        raise ValueError(f"workers must be at least 1, not {workers}")
+    # Each result counts, so each failed task is a failure of the call.
+    conf = {"tony.application.fail-on-worker-failure-enabled": True, **(conf or {})}
     with tempfile.TemporaryDirectory(prefix="tony-run-") as folder:
         src = Path(folder, "src")
         src.mkdir()
@@ -85,7 +89,14 @@ def results(job: _job.Job, status: _job.Status) -> list[Any]:
     """What run() returns or raises when the job has ended."""
     if status.state != "SUCCEEDED":
         _raise(job, status)
-    return [_read_result(job.logs(t.name), t.name) for t in status.tasks if t.role == "worker"]
+    values = []
+    for task in status.tasks:
+        if task.role == "worker":
+            value = _read_result(job.logs(task.name), task.name)
+            if isinstance(value, _worker.Raised):  # conf may let a job succeed although a task has failed
+                raise RemoteError(task.name, value.message, value.traceback) from _job.JobFailed(status)
+            values.append(value)
+    return values
 
 
 def _raise(job: _job.Job, status: _job.Status) -> None:
