@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(items):
     """With `-n 2 --dist loadgroup` two machines run side by side: each file of tests has one, and each engine of images."""
     for item in items:
         params = getattr(item, "callspec", None)
-        engine = params.params.get("case", "") if params else ""
+        engine = params.params.get("on_engine", "") if params else ""
         item.add_marker(pytest.mark.xdist_group(f"{item.path.name}-{engine.partition('-')[0]}"))
 
 

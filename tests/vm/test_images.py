@@ -4,6 +4,8 @@ Tasks in container images, run by Debian's podman and docker with control groups
 engine knows none of its containers afterwards.
 """
 
+import json
+
 import pytest
 from conftest import BIN, Jobs, machine_with
 from lib_vm import ENGINES
@@ -65,7 +67,7 @@ class InImages(Jobs):
 
 
 @pytest.fixture(scope="module", params=CASES, ids=CASES)
-def case(machine, request):
+def on_engine(machine, request):
     engine, user, lingers = CASES[request.param]
     root = lambda command: machine.ssh("root", command, timeout=600)  # noqa: E731
     if engine == "docker":  # tony takes podman if both are installed
@@ -77,6 +79,16 @@ def case(machine, request):
     yield jobs
     jobs.sh("tony pool stop --force; rm -rf ~/.tony ~/job*; true")
     root("loginctl disable-linger user; chmod +x /usr/bin/podman; systemctl stop docker.service docker.socket containerd")
+
+
+@pytest.fixture
+def case(on_engine, request):
+    """If a test fails, the next one finds neither its job nor its containers."""
+    failed = request.session.testsfailed
+    yield on_engine
+    if request.session.testsfailed > failed:
+        remove = f"for c in $({on_engine.engine} ps --all --quiet); do {on_engine.engine} rm --force $c; done"
+        on_engine.machine.ssh(on_engine.user, f"tony pool stop --force; rm -rf ~/.tony ~/job*; {remove}", check=False, timeout=300)
 
 
 def test_a_job_in_an_image(case):
@@ -103,7 +115,7 @@ def test_exec(case):
     *said, cwd = out.split("\n")
     assert said == ["of the image", case.sh("id -u"), "0"] and "/containers/container_" in cwd
     nothing_sleeps(case, 7537)
-    here = case.sh(f"echo by tony > in; sha256sum < in; tony exec {app} worker:0 -i -- sh -c 'cat > given; exit 7' < in || echo $?; sha256sum < {cwd}/given",
+    here = case.sh(f"echo by tony > input; sha256sum < input; tony exec {app} worker:0 -i -- sh -c 'cat > given; exit 7' < input || echo $?; sha256sum < {cwd}/given",
                    timeout=300).split("\n")
     assert here[1] == "7" and here[0] == here[2], "input and the exit code"
     assert case.sh(f"tony exec {app} worker:0 -- sh -c 'kill -9 $$' || echo $?", timeout=300) == "137"
@@ -193,10 +205,23 @@ def test_gpus(case):
 def test_the_user_logs_out(case):
     """
     podman keeps what it knows of its containers in the runtime directory of the user. Without lingering this directory,
-    and the user's manager, live as long as a process of the session does that has started the pool.
+    and the user's manager, live as long as a process of the session does that has started the pool. The containers of
+    docker are below its service, with lingering and without.
     """
     if case.user == "root":
         pytest.skip("optional: the runtime directory of root has no part in this")
+    logs_out(case)
+    if case.engine == "docker":
+        case.tony("pool", "stop", timeout=300)
+        case.machine.ssh("root", "loginctl disable-linger user")
+        try:
+            logs_out(case)
+            case.tony("pool", "stop", timeout=300)
+        finally:
+            case.machine.ssh("root", "loginctl enable-linger user")
+
+
+def logs_out(case):
     root = lambda command: case.machine.out("root", command)  # noqa: E731
     app = case.up("echo up; sleep 7642")
     case.wait_for(lambda: root("loginctl show-user user --property=State --value") in ("closing", "lingering"), "the user has no session any more")
@@ -248,3 +273,45 @@ def test_the_machine_loses_its_power(case):
     case.tony("pool", "start")
     assert case.over(app)["state"] == "FAILED"
     case.clean()
+
+
+ROOTLESS = "/usr/share/docker.io/contrib/dockerd-rootless.sh"
+SOCKET = "/run/user/1000/docker.sock"
+
+
+@pytest.fixture
+def rootless(machine):
+    """Debian's docker in its rootless mode, as its own scripts start it; and no podman."""
+    machine.ssh("root", "chmod -x /usr/bin/podman; loginctl enable-linger user")
+    jobs = InImages(machine, "user", f"docker --host=unix://{SOCKET}")
+    jobs.sh(f"systemd-run --user --unit=rootless -p Delegate=yes -p KillMode=mixed {ROOTLESS}; "
+            f"docker context create rootless --docker host=unix://{SOCKET}; docker context use rootless")
+    try:
+        jobs.wait_for(lambda: jobs.sh(f"{jobs.engine} version --format '{{{{.Server.Version}}}}' || true"), "its service answers", 600)
+        jobs.sh(MAKE_IMAGE % (jobs.engine, IMAGE), timeout=600)
+        yield jobs
+    finally:
+        jobs.sh("tony pool stop --force; rm -rf ~/.tony ~/job* ~/out; docker context use default; docker context rm rootless; systemctl --user stop rootless; true",
+                timeout=600)
+        machine.ssh("root", "chmod +x /usr/bin/podman; loginctl disable-linger user")
+
+
+def test_docker_in_its_rootless_mode(rootless):
+    """A job is refused, in words that are true: its network is another one, and the files of a task would not belong to the user."""
+    in_words = "runs in its rootless mode"
+    job = {"name": "test", "framework": "generic", "roles": {"worker": {"instances": 1, "memory": "64m", "command": "true"}},
+           "conf": {"tony.docker.enabled": True, "tony.docker.containers.image": IMAGE}}
+    rootless.machine.write("user", "job.yaml", json.dumps(job))
+    r = rootless.machine.ssh("user", "tony submit job.yaml", check=False)
+    assert r.returncode == 2 and in_words in " ".join(r.stderr.split()) and "install podman" in " ".join(r.stderr.split()), r
+    found = next(c for c in rootless.json("doctor")["checks"] if c["name"] == "images")
+    assert found["state"] == "note" and in_words in found["value"], found
+    run = f"{rootless.engine} run --rm --network=host"
+    inside = rootless.sh(f"{run} {IMAGE} ls -l /proc/self/ns/net", timeout=300).rpartition(" ")[2]
+    assert inside.startswith("net:[") and inside != rootless.sh("readlink /proc/self/ns/net")
+    rootless.sh("mkdir -p -m 755 out")
+    assert rootless.machine.ssh("user", f"{run} --user=1000:1000 --volume=/home/user/out:/out {IMAGE} sh -c 'echo x > /out/file'", check=False, timeout=300).returncode
+    # the hint
+    rootless.sh("docker context use default")
+    found = next(c for c in rootless.json("doctor")["checks"] if c["name"] == "images")
+    assert in_words not in found["value"], found
