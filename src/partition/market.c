@@ -26,6 +26,8 @@ static const double CELLS_MAX = 1.5e7; /* limit of bids computed, beyond MARKET_
 static const double EXCHANGE_MIN = 1e-8;
 /* A bid that a user gives up ends below this part of its budget. */
 static const double BID_MIN = 1e-13;
+/* Nobody could gain more than this part of its utility: then the bids are an equilibrium, too. */
+static const double RESIDUAL_MAX = 1e-12;
 static const double WORK_MAX = 1e9; /* limit of steps for one number of the result */
 
 struct wish {
@@ -450,6 +452,7 @@ int market_equilibrium(const struct market *m, double *bids, struct market_resul
     a.mover = SIZE_MAX;
     (void)take_turns(&a, bids, after);
     r.residual = a.gain;
+    r.converged |= r.residual <= RESIDUAL_MAX;
     sum_prices(m, bids, a.price);
     int rc = judge(m, bids, a.price, a.trial, &r);
     if (rc == 0)

@@ -57,7 +57,8 @@ struct market_result {
     unsigned rounds;
     double residual; /* the largest part of its utility that a user could still gain by its best
                       * bids; in an equilibrium about 0 */
-    bool converged;  /* in the last round no bid moved by more than 1e-12 of the largest budget */
+    bool converged;  /* in the last round no bid moved by more than 1e-12 of the largest budget, or
+                      * the residual is at most 1e-12 */
 };
 
 /* Set bids[user][machine]; result may be NULL. A user to whom all machines are worth nothing bids

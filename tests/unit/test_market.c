@@ -152,12 +152,45 @@ static void test_large_market_ends(void **unused)
     assert_true(r.residual < 1e-6);
 }
 
+/* 1,000 x 128: in the last round that its size allows, some bids still move by more than 1e-12 of a
+ * budget. But nobody could gain, so this is an equilibrium. */
+static void test_nobody_could_gain(void **unused)
+{
+    enum { USERS = 1000, MACHINES = 128 };
+    static double weights[USERS * MACHINES], budgets[USERS], bids[USERS * MACHINES];
+    static double price[MACHINES];
+    struct market m = { USERS, MACHINES, weights, budgets, 0, NULL };
+    struct market_result r;
+    (void)unused;
+    state = 1;
+    for (size_t c = 0; c < ARRAY_LEN(weights); c++)
+        weights[c] = draw() + 0.001;
+    for (size_t i = 0; i < USERS; i++)
+        budgets[i] = 1 + floor(4 * draw());
+    assert_int_equal(market_equilibrium(&m, bids, &r), 0);
+    assert_true(r.converged && r.residual <= 1e-12);
+    for (size_t c = 0; c < ARRAY_LEN(bids); c++)
+        price[c % MACHINES] += bids[c];
+    for (size_t i = 0; i < USERS; i++) {
+        double high = 0, low = INFINITY;
+        for (size_t j = 0; j < MACHINES; j++) {
+            double bid = bids[i * MACHINES + j];
+            double gain = weights[i * MACHINES + j] * (price[j] - bid) / (price[j] * price[j]);
+            high = fmax(high, gain);
+            if (bid > 1e-9 * budgets[i])
+                low = fmin(low, gain);
+        }
+        assert_true(high <= low * (1 + 1e-6));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_markets),
         cmocka_unit_test(test_no_equilibrium),
         cmocka_unit_test(test_large_market_ends),
+        cmocka_unit_test(test_nobody_could_gain),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
