@@ -86,6 +86,18 @@ static int memory_file(const char *name, struct span text)
     return fd;
 }
 
+/* Where a program starts: in the home directory of the user. The processes of a pool have the
+ * directory "/", in which an ordinary user cannot write. On YARN, the container's directory stays.
+ * NULL: the present directory. */
+static const char *start_dir(void)
+{
+    char here[8]; /* longer names do not fit, and are not "/" */
+    const char *home = getenv("HOME");
+    if (!getcwd(here, sizeof here) || !str_eq(here, "/"))
+        return NULL;
+    return home && home[0] == '/' && access(home, X_OK) == 0 ? home : NULL;
+}
+
 static pid_t start(char *const *argv, char *const *envp, int in, int out)
 {
     pid_t pid = -1;
@@ -100,7 +112,9 @@ static pid_t start(char *const *argv, char *const *envp, int in, int out)
         (void)posix_spawn_file_actions_destroy(&fa);
         return -1;
     }
-    bool ok = posix_spawn_file_actions_adddup2(&fa, in, 0) == 0 &&
+    const char *dir = start_dir();
+    bool ok = (!dir || posix_spawn_file_actions_addchdir_np(&fa, dir) == 0) &&
+              posix_spawn_file_actions_adddup2(&fa, in, 0) == 0 &&
               posix_spawn_file_actions_adddup2(&fa, out, 1) == 0 &&
               posix_spawn_file_actions_adddup2(&fa, out, 2) == 0 &&
               posix_spawnattr_setsigmask(&attr, &none) == 0 &&

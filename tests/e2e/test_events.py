@@ -210,11 +210,12 @@ def test_a_failed_call_is_repeated_and_delays_no_verdict(lab, receiver):
 
 
 def test_a_command_gets_the_document(lab):
-    command = f'cat > {lab.base}/doc; echo "$TONY_APPLICATION_ID $TONY_STATE $TONY_EXIT_CODE $TONY_DELIVERY" >> {lab.base}/said; test -e {lab.base}/ok'
+    command = f'pwd > {lab.base}/where; cat > {lab.base}/doc; echo "$TONY_APPLICATION_ID $TONY_STATE $TONY_EXIT_CODE $TONY_DELIVERY" >> {lab.base}/said; test -e {lab.base}/ok'
     app = lab.submit(lab.workers("true", **{"on-end": command}))
     wait_until(lambda: (lab.base / "said").exists(), "the first run")
     (lab.base / "ok").touch()
     no_request_left(lab)
+    assert (lab.base / "where").read_text().strip() == lab.env.get("HOME", os.environ["HOME"])
     assert json.loads((lab.base / "doc").read_text())["state"] == "SUCCEEDED"
     lines = set((lab.base / "said").read_text().splitlines())
     assert lines == {f"{app} SUCCEEDED 0 {app}.end"}
