@@ -48,6 +48,16 @@ static bool lacks_dashes(const struct client *c, int argc, char *const *argv, st
     return !is_job;
 }
 
+/* A long usage has a newline and blanks for the help; a hint is one line. */
+static int usage_hint(struct err *e, const struct command *cmd)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    for (const char *p = cmd->usage; *p; p++)
+        if (*p > ' ' || (p > cmd->usage && p[-1] > ' '))
+            (void)buf_addc(&text, *p > ' ' ? *p : ' ');
+    return err_hint(e, "usage: tony %s", buf_cstr(&text));
+}
+
 /* Check the number of arguments, and whether the first one is a subcommand of this command. */
 static int check_args(const struct client *c, struct err *e)
 {
@@ -61,7 +71,7 @@ static int check_args(const struct client *c, struct err *e)
                 cmd->name);
     else
         return 0;
-    return err_hint(e, "usage: tony %s", cmd->usage);
+    return usage_hint(e, cmd);
 }
 
 static void note(const char *text, void *arg)
@@ -100,7 +110,7 @@ static int run_command(struct client *c, int argc, char **argv)
     struct err e = { 0 };
     if (options_parse(argc, argv, c->cmd->options | OPT_BIT(OPT_HELP), &c->o, &e) < 0) {
         if (!lacks_dashes(c, argc, argv, &e) && !e.hint[0])
-            err_hint(&e, "usage: tony %s", c->cmd->usage);
+            usage_hint(&e, c->cmd);
         return client_fail(EXIT_MISUSE, &e);
     }
     if (options_has(&c->o, OPT_HELP)) {

@@ -78,6 +78,11 @@ def test_misuse_exits_2_in_a_line(own_tony, args, sentence, hint):
     assert not tony.processes()
 
 
+def test_a_long_usage_is_one_line_without_gaps(own_tony):
+    r = own_tony().run("notebook", "x")
+    assert "[--python_venv PATH] [--idle TIME]" in r.stderr
+
+
 def test_version(tony):
     version = tony.json("version")["version"]
     assert tony.ok("version") == tony.ok("--version") == f"tony {version}\n"

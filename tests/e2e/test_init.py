@@ -24,12 +24,20 @@ def test_init_finds_what_is_there(tony, tmp_path):
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     (tmp_path / ".venv" / "pyvenv.cfg").touch()
     (tmp_path / ".venv" / "bin" / "python").symlink_to("/usr/bin/python3")
-    assert "venv: .venv" in init(tony, tmp_path, "--force")[0]
+    text = init(tony, tmp_path, "--force")[0]
+    assert "venv: .venv" in text and 'command: "venv/bin/python train.py"\n' in text  # python3 would not find its packages
+    text = init(tony, tmp_path, "--force", "--from-torchrun", "torchrun -m pkg")[0]
+    assert 'command: "venv/bin/python -m pkg"\n' in text
+
+
+def test_init_of_a_script_with_a_blank_in_its_name(tony, tmp_path):
+    (tmp_path / "my train.py").write_text("import torch\n")
+    assert "command: \"python3 'my train.py'\"\n" in init(tony, tmp_path)[0]
 
 
 def test_init_of_an_empty_directory(tony, tmp_path):
     text, plan = init(tony, tmp_path)
-    assert "framework: generic" in text
+    assert "framework: generic" in text and "# no program was found here" in text
 
 
 @pytest.mark.parametrize("line, words", [

@@ -135,6 +135,11 @@ static void add_text(struct buf *out, const char *text)
     (void)buf_addc(out, '"');
 }
 
+const char *init_python(const struct init_plan *p)
+{
+    return p->venv ? "venv/bin/python" : "python3";
+}
+
 /* One number of the role. 0: the line is left out. */
 static void add_number(struct buf *out, const char *name, int64_t n, const char *remark)
 {
@@ -180,7 +185,9 @@ static int write_plan(const struct init_plan *p, struct buf *out)
                            : "");
     (void)buf_adds(out, "command: ");
     add_text(out, buf_cstr(&p->command));
-    (void)buf_addc(out, '\n');
+    (void)buf_adds(out, p->script || p->from_line
+                            ? "\n"
+                            : "   # no program was found here: write yours\n");
     write_env(p, out);
     (void)buf_adds(out, "roles:\n  worker:\n");
     (void)buf_addf(out, "    instances: %lld      # tasks\n", (long long)p->instances);
@@ -233,6 +240,12 @@ static int save(struct client *c, const char *path, const struct buf *text, stru
     return rc < 0 ? err_set(e, -rc, "cannot write '%s': %m", path) : 0;
 }
 
+static int write_command(struct init_plan *p)
+{
+    int rc = buf_adds(&p->command, init_python(p));
+    return rc < 0 ? rc : client_quote(&p->command, p->script ? p->script : "train.py");
+}
+
 int cmd_init(struct client *c)
 {
     struct err e = { 0 };
@@ -240,11 +253,12 @@ int cmd_init(struct client *c)
     AUTO(buf_done) struct buf text = { 0 };
     const char *line = options_get(&c->o, OPT_FROM_LINE);
     const char *path = c->o.n_args ? c->o.args[0] : "job.yaml";
+    p.from_line = line != NULL;
     int rc = look_around(&p, &e);
     if (rc == 0 && line)
         rc = init_translate(&p, line, &e);
     else if (rc == 0)
-        rc = buf_addf(&p.command, "python3 %s", p.script ? p.script : "train.py");
+        rc = write_command(&p);
     if (rc == 0)
         rc = write_plan(&p, &text);
     if (rc == 0)

@@ -15,6 +15,7 @@ struct init_plan {
     char *script;          /* NULL = none was found */
     char *venv;            /* NULL = none */
     bool requirements;
+    bool from_line; /* of another launcher */
     int64_t instances;
     int64_t min_instances, max_instances;  /* 0 = the size does not change */
     int64_t ranks, gpus, vcores, restarts; /* 0 = the line says nothing */
@@ -27,5 +28,6 @@ struct init_plan {
     struct strv left; /* options of the line that job files do not have */
 };
 
+const char *init_python(const struct init_plan *p); /* the interpreter of the tasks */
 /* Translate a line of torchrun, mpiexec, mpirun or srun. */
 int init_translate(struct init_plan *p, const char *line, struct err *e);

@@ -508,7 +508,7 @@ static int translate(struct init_plan *p, struct line *x, const char *line, stru
     p->framework = x->l ? x->l->framework : NULL;
     p->why = "the line";
     if (rc == 0 && x->l->python && !x->no_python)
-        rc = buf_adds(&p->command, x->module ? "python3 -m" : "python3");
+        rc = buf_addf(&p->command, "%s%s", init_python(p), x->module ? " -m" : "");
     for (; rc == 0 && i < words.n; i++)
         rc = client_quote(&p->command, words.v[i]);
     if (rc == 0 && *rest)
