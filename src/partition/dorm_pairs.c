@@ -30,6 +30,7 @@
 
 enum {
     CELLS_MAX = 1000000, /* counted jobs * nodes */
+    JOBS_MAX = 400,      /* counted jobs */
     TOUCHED_MAX = 4096,  /* nodes of one pair */
     LOOKED_AT = 200,     /* pairs for which by_room is computed in any case, */
     STEPS = 500000,      /* unless the steps end */
@@ -61,7 +62,8 @@ bool dorm_pairs_possible(const struct dorm_problem *p)
             return false;
         n += p->jobs[i].kind == DORM_COUNTED;
     }
-    return p->adjust_bound > 0 && p->adjust_bound <= 2 && n >= 2 && n * p->n_nodes <= CELLS_MAX;
+    return p->adjust_bound > 0 && p->adjust_bound <= 2 && n >= 2 && n <= JOBS_MAX &&
+           n * p->n_nodes <= CELLS_MAX;
 }
 
 static bool init(struct pairs *q, struct dorm_problem *p)
@@ -214,12 +216,15 @@ static int by_bound(const void *x, const void *y)
     return a->b < b->b ? -1 : a->b > b->b;
 }
 
-/* List the pairs whose by_count is above `least`, with it as their bound. */
+/* List the pairs whose by_count is above `least`, with it as their bound. NULL: out of memory or
+ * time. */
 static struct dorm_pair *list_pairs(struct pairs *q, double least, uint32_t *n)
 {
     struct dorm_pair *pairs =
         dorm_alloc(q->p, (size_t)q->n * (q->n - 1) / 2 + 1, sizeof(struct dorm_pair));
-    for (uint32_t a = 0; a < q->n && pairs; a++)
+    for (uint32_t a = 0; a < q->n && pairs; a++) {
+        if (!dorm_work(&q->p->work, q->n * 2))
+            return NULL;
         for (uint32_t b = a + 1; b < q->n; b++) {
             const struct dorm_job *of_a = job_of(q, a), *of_b = job_of(q, b);
             double others = q->use - of_a->u * of_a->now - of_b->u * of_b->now;
@@ -231,7 +236,7 @@ static struct dorm_pair *list_pairs(struct pairs *q, double least, uint32_t *n)
             if (bound > least)
                 pairs[(*n)++] = (struct dorm_pair){ a, b, bound };
         }
-    dorm_work(&q->p->work, (uint64_t)q->n * q->n);
+    }
     return pairs;
 }
 

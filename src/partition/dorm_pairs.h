@@ -13,7 +13,7 @@ struct dorm_pair {
 /* May two running jobs change at most, and no other job? And are there few enough pairs? */
 bool dorm_pairs_possible(const struct dorm_problem *p);
 /* The pairs whose bound is above `least`, by falling bound. No division has more utilization than
- * the largest bound and `least`. NULL: out of memory. */
+ * the largest bound and `least`. NULL: out of memory or time. */
 struct dorm_pair *dorm_pairs(struct dorm_problem *p, double least, uint32_t *n);
 
 #endif
