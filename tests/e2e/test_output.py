@@ -174,10 +174,10 @@ for i in range(1, 16):
 """
 
 
-def on_terminal(lab, *args):
-    """What `tony ARGS` writes to a terminal of 100 columns."""
+def on_terminal(lab, *args, cols=100):
+    """What `tony ARGS` writes to a terminal."""
     master, slave = pty.openpty()
-    subprocess.run(["stty", "cols", "100", "rows", "30"], stdin=slave, check=True)
+    subprocess.run(["stty", "cols", str(cols), "rows", "30"], stdin=slave, check=True)
     p = subprocess.Popen([lab.bin / "tony", *map(str, args)], env={**lab.env, "TERM": "xterm"}, cwd=lab.base, stdin=slave,
                          stdout=slave, stderr=slave)
     os.close(slave)
@@ -206,6 +206,14 @@ def test_on_a_terminal_lines_scroll_above_a_progress_bar(lab):
 
 
 # ---- tony logs ----
+
+@pytest.mark.parametrize("cols, bar", [(80, r" \[[#.]{9,20}\] "), (74, r" \[[#.]{4,10}\] "), (66, " ")])
+def test_the_time_left_fits_into_a_narrow_terminal(lab, cols, bar):
+    steps = STEPS.replace("15", "1500").replace("1500)", "16)").replace("time.sleep(0.1)", "time.sleep(0.2)")
+    text = on_terminal(lab, "run", lab.workers(steps), cols=cols)
+    figures = r" running " + bar + r" *\d+ %  \d+/1500  [\d.]+/s  [\d.]+ (ms|s|m)( \d+ s)? left\x1b"
+    assert re.search(figures, text), text
+
 
 def test_logs_of_several_tasks(lab):
     app = app_of(lab.run("run", lab.job_file({"worker": {"instances": 3, "command": SHORT}, "helper": {"instances": 1, "command": SHORT}})))

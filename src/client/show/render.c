@@ -384,30 +384,44 @@ static void tty_up(struct render *r, struct buf *out)
     r->drawn = 0;
 }
 
-/* "  [########............]  42 %  420/1000  12.4/s  46 s left" */
-static void add_bar(const struct role_seen *s, const json_t *role, struct buf *out)
+/* "42 %  420/1000  12.4/s  46 s left"; without the percentage if the total is not known. */
+static void add_progress(const struct role_seen *s, const json_t *role, struct buf *out)
 {
-    enum { WIDTH = 20 };
     int64_t step = doc_int(role, "step", 0), total = doc_int(role, "total", 0);
     int64_t left_ms = doc_int(role, "left_ms", -1);
-    char bar[WIDTH + 1], left[32];
-    if (step <= 0)
-        return;
-    if (total > 0) {
-        size_t full = (size_t)((double)MIN(step, total) / (double)total * WIDTH);
-        memset(bar, '.', WIDTH);
-        memset(bar, '#', full);
-        bar[WIDTH] = 0;
-        (void)buf_addf(out, "  [%s] %3.0f %%  %lld/%lld", bar,
+    char left[32];
+    if (total > 0)
+        (void)buf_addf(out, "%3.0f %%  %lld/%lld",
                        100.0 * (double)MIN(step, total) / (double)total, (long long)step,
                        (long long)total);
-    } else {
-        (void)buf_addf(out, "  step %lld", (long long)step);
-    }
+    else
+        (void)buf_addf(out, "step %lld", (long long)step);
     if (s->rate > 0)
         (void)buf_addf(out, "  %.*f/s", s->rate < 10 ? 2 : s->rate < 100 ? 1 : 0, s->rate);
     if (left_ms >= 0 && total > step)
         (void)buf_addf(out, "  %s left", str_duration(left_ms, left, sizeof left));
+}
+
+/* "  [########............]  42 %  420/1000  12.4/s  46 s left". In a narrow terminal the bar is
+ * shorter, or left out: the figures say more. */
+static void add_bar(const struct role_seen *s, const json_t *role, unsigned width, struct buf *out)
+{
+    enum { BAR_LEAST = 4, BAR_MOST = 20, AROUND = 5 }; /* "  [" before the bar, "] " behind it */
+    int64_t step = doc_int(role, "step", 0), total = doc_int(role, "total", 0);
+    AUTO(buf_done) struct buf text = { 0 };
+    char bar[BAR_MOST + 1];
+    if (step <= 0)
+        return;
+    add_progress(s, role, &text);
+    int cells = MIN((int)width - 1 - (int)out->len - (int)text.len - AROUND, (int)BAR_MOST);
+    (void)buf_adds(out, "  ");
+    if (total > 0 && cells >= BAR_LEAST) {
+        memset(bar, '.', (size_t)cells);
+        memset(bar, '#', (size_t)((double)MIN(step, total) / (double)total * cells));
+        bar[cells] = 0;
+        (void)buf_addf(out, "[%s] ", bar);
+    }
+    (void)buf_adds(out, buf_cstr(&text));
 }
 
 static void note_rate(struct role_seen *s, int64_t step, int64_t now)
@@ -466,7 +480,7 @@ static void tty_show(struct render *r, int64_t now)
         AUTO(buf_done) struct buf line = { 0 };
         (void)buf_addf(&line, "  %-12s ", s->name);
         render_role(role, &line);
-        add_bar(s, role, &line);
+        add_bar(s, role, width, &line);
         tty_line(r, &out, buf_cstr(&line), width);
     }
     if (json_array_size(roles) > shown) {
