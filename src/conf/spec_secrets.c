@@ -48,8 +48,21 @@ static int check_use(struct build *b, const char *of, const char *name)
 {
     if (strv_env_get(&b->s->secrets, name))
         return 0;
-    (void)build_fail(b, of, EINVAL, "'%s' is no secret of the job", of);
-    return err_hint(b->e, "name one of tony.application.secrets");
+    (void)build_fail(b, of, EINVAL, "'%s' names no secret of the job", of);
+    return err_hint(b->e, "secrets are declared by --secret NAME, or by 'secrets:' in the job file");
+}
+
+/* A URL of another kind than http would be run as a command, again and again. The value is not
+ * quoted: it may have a password. */
+static int check_target(struct build *b, const char *target)
+{
+    size_t n = strspn(target, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+.-");
+    if (n == 0 || !str_starts(target + n, "://") || str_starts(target, "http://") ||
+        str_starts(target, "https://"))
+        return 0;
+    return build_fail(b, "tony.application.on-end", EINVAL,
+                      "'tony.application.on-end' must be a command, or a URL that begins with "
+                      "http:// or https://");
 }
 
 int build_on_end(struct build *b)
@@ -62,6 +75,8 @@ int build_on_end(struct build *b)
                           "'tony.application.on-end-secret' needs tony.application.on-end");
     if (target && str_starts(target, prefix))
         rc = check_use(b, "tony.application.on-end", target + sizeof prefix - 1);
+    else if (target)
+        rc = check_target(b, target);
     return rc == 0 && key_of ? check_use(b, "tony.application.on-end-secret", key_of) : rc;
 }
 

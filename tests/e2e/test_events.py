@@ -260,6 +260,7 @@ def test_of_a_job_that_never_ran(make_lab, receiver):
 
 def test_what_cannot_be_is_refused(lab):
     for top, words in (({"on-end": "secret:NONE"}, "no secret of the job"), ({"on-end": "true", "on-end-secret": "NONE"}, "no secret of the job"),
+                       ({"on-end": "HTTPS://x/"}, "begins with http"), ({"on-end": "ftp://user:pw@x/"}, "begins with http"),
                        ({"on-end-secret": "K"}, "needs tony.application.on-end")):
         r = lab.run("submit", lab.workers("true", **top))
         assert r.returncode == 2 and words in r.stderr, r.stderr
