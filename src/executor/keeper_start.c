@@ -418,6 +418,7 @@ static bool await_job(struct keeper *k, int *argc, char ***argv)
     k->early.place = true;
     place_survey(&k->place);
     *argc = standby_wait("tony-executor", (*argv)[3], argv);
+    (void)prctl(PR_SET_PDEATHSIG, 0); /* from now on it outlives the pool */
     return *argc > 0;
 }
 

@@ -110,8 +110,13 @@ int child_listen(const char *path)
     return fd;
 }
 
-static _Noreturn void child(const struct spawn *s, int *out_errno)
+static _Noreturn void child(const struct spawn *s, pid_t pool, int *out_errno)
 {
+    if (s->dies_with_pool) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* stays set at the execve() */
+        if (getppid() != pool)
+            _exit(127);
+    }
     struct sigaction plain = { .sa_handler = SIG_DFL };
     for (int sig = 1; sig < 32; sig++)
         (void)sigaction(sig, &plain, NULL); /* fails for SIGKILL and SIGSTOP, which is fine */
@@ -148,11 +153,12 @@ static int spawn_now(const struct spawn *s, pid_t *out_pid)
 {
     sigset_t all, before;
     int num = 0;
+    pid_t pool = getpid();
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     pid_t pid = vfork();
     if (pid == 0)
-        child(s, &num);
+        child(s, pool, &num);
     if (pid == -1)
         num = errno;
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -359,8 +359,8 @@ struct child *standby_take(struct pool_job *j, const struct standby_job *x,
 void ready_dir_make(struct pool *p); /* on a thread, unless there is one */
 /* Move it to path. false: there is none, or it cannot be moved. */
 bool ready_dir_take(struct pool *p, const char *path);
-/* Give a job that has no lock file yet one, with this path. It is not locked. If there is none ready,
- * nothing happens. */
+/* Give a job that has no lock file yet one, with this path. It is not locked. If there is none
+ * ready, nothing happens. */
 void ready_lock_take(struct pool *p, const char *path);
 void ready_dir_done(struct pool *p);
 /* Make a job's directory with the files that each job has. */
@@ -463,6 +463,7 @@ struct spawn {
     const char *socket;
     const char *log; /* standard output and error are appended to this file; NULL = /dev/null */
     bool new_session;
+    bool dies_with_pool;                     /* by SIGKILL, also before it executes the program */
     const struct spawn_companion *companion; /* NULL = none */
 };
 /* Start a program. When it ends, the pool calls on_exit(arg, exit code or 128 + signal number). If

@@ -82,11 +82,11 @@ void standby_done(struct pool *p)
     if (!s->keeper)
         return;
     pid_t keeper = child_pid(s->keeper);
-    (void)kill(keeper, SIGKILL); /* the kernel then kills the master, its child */
+    drop(s);                     /* now both exit */
+    (void)kill(keeper, SIGKILL); /* also if it was stopped; the kernel then kills its child */
     (void)waitpid(keeper, NULL, 0);
     if (p->adopts) /* the master is a child of the pool now */
         (void)waitpid(s->master_pid, NULL, 0);
-    drop(s);
 }
 
 /* ---- its start ---- */
@@ -115,6 +115,7 @@ static int spawn(struct pool *p, struct standby *s, int keeper_end, int master_e
                             .envp = env.v,
                             .fd3 = keeper_end,
                             .new_session = true,
+                            .dies_with_pool = true,
                             .companion = &master };
     int rc = child_spawn(p, &keeper, on_exit_early, p, &s->keeper, e);
     s->master_pid = rc == 0 ? (pid_t)strtol(master.pid_text, NULL, 10) : 0;

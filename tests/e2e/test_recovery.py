@@ -555,14 +555,18 @@ def test_executor_killed(any_lab):
     lab.settled()
 
 
-def test_tasks_that_never_began_have_no_exit_code(lab):
+def test_tasks_that_never_began_have_no_exit_code(make_points_lab):
     """
     The job failed before the gang was complete: the other tasks are released, and none of their commands ran.
     """
+    lab = make_points_lab()
+    lab.arm("keeper", 10, "stop", "call fork")  # so the gang is not complete when an executor is killed
     app = lab.submit(lab.workers("true", n=400, role={"memory": "4m", "vcores": 0},
                                  conf={"tony.application.fail-on-worker-failure-enabled": True,
                                        "tony.task.restarts.node-lost": 0}))
+    wait_until(lambda: lab.struck("keeper"), "some executors were started")
     kill9(wait_until(lambda: lab.pids("executor", app), "an executor")[0])
+    os.kill(lab.one("keeper", app), signal.SIGCONT)
     lab.in_history(app)
     doc = lab.status(app)
     exits = [json.loads(line) for line in (lab.dir(app) / "exits").read_text().splitlines()]
