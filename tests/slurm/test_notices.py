@@ -150,6 +150,20 @@ def test_a_cancelled_step_is_told_from_a_failure(tony, slurm):
     assert "cancelled in Slurm" in json.dumps(tony.status(app))
 
 
+# In the place of srun. SIGKILL follows the line of slurmstepd at once, so that it sometimes does not arrive.
+LOSES_A_LINE = r"""#!/bin/bash
+exec %s "$@" 2> >(exec grep --line-buffered -v 'CANCELLED AT' >&2)
+"""
+
+
+def test_a_cancelled_step_of_which_a_line_is_lost(tony, slurm):
+    (tony.base / "loses").mkdir(mode=0o755)
+    (tony.base / "loses/srun").write_text(LOSES_A_LINE % shutil.which("srun"))
+    (tony.base / "loses/srun").chmod(0o755)
+    tony.env["PATH"] = f"{tony.base}/loses:{os.environ['PATH']}"
+    test_a_cancelled_step_is_told_from_a_failure(tony, slurm)
+
+
 def test_slurmd_may_be_stopped_and_started(tony, slurm):
     app = tony.submit(LONG, conf=RESTARTS)
     tony.await_running(app, 3)

@@ -161,13 +161,26 @@ still_here() {
     echo "$here"
 }
 
+# Has a user cancelled the step? slurmstepd then writes "CANCELLED AT". It writes that in two other cases, too: if srun has
+# ended the step (then srun says "missing step"), and if Slurm ends the job (then "DUE TO" and the reason follow, and the
+# master asks slurmctld). But SIGKILL follows at once, so the line may be lost. Then srun's "Job step aborted" is left, and
+# no other error than that the tasks were killed. If srun itself ends a step, it also says why.
+is_cancelled() {
+    ! grep -q 'missing step' "$log.err" || return 1
+    lines=$(grep -h 'STEP .* CANCELLED AT' "$log.out" "$log.err")
+    if [ -n "$lines" ]; then
+        echo "$lines" | grep -qv ' DUE TO '
+    else
+        grep -q 'Job step aborted' "$log.err" && ! grep -q 'forcing job termination' "$log.err" &&
+            ! grep 'error:' "$log.err" | grep -Eqv ': tasks? [^ ]+: (Killed|Terminated)$'
+    fi
+}
+
 # Run a step, and start it again if it fails. $1: the number of its first node, $2: the names of its nodes, separated
 # by commas, $3: their component.
 #
 # srun ends its whole step when a node that had lost its power returns, so srun is started again for the nodes that
-# still belong to the allocation. It is not if a user has cancelled the step: slurmstepd then writes "CANCELLED AT".
-# slurmstepd writes that in two other cases, too: if srun has ended the step (then srun says "missing step"), and if
-# Slurm ends the job (then "DUE TO" and the reason follow, and the master asks slurmctld).
+# still belong to the allocation. It is not if a user has cancelled the step.
 step() {
     trap 'ends=1' TERM
     ends= quick=0 names=$2 part=$3 log=$job/nodes/step-$1
@@ -182,9 +195,7 @@ step() {
         } | handle > "$log.out" && return
         goes_on || return
         cat "$log.err"
-        if ! grep -q 'missing step' "$log.err" &&
-            grep -h 'STEP .* CANCELLED AT' "$log.out" "$log.err" |
-            grep -qv ' DUE TO '; then
+        if is_cancelled; then
             echo 1 > "$over"
             return
         fi
