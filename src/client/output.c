@@ -53,8 +53,8 @@ int client_flush_stdout(void)
 int client_print_json(json_t *doc)
 {
     errno = 0;
-    bool printed =
-        doc && json_dumpf(doc, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) == 0 && fputc('\n', stdout) != EOF;
+    bool printed = doc && json_dumpf(doc, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) == 0 &&
+                   fputc('\n', stdout) != EOF;
     int num = errno ? errno : ENOMEM;
     json_decref(doc);
     return printed ? client_flush_stdout() : write_failed(num);

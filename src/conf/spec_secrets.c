@@ -49,7 +49,8 @@ static int check_use(struct build *b, const char *of, const char *name)
     if (strv_env_get(&b->s->secrets, name))
         return 0;
     (void)build_fail(b, of, EINVAL, "'%s' names no secret of the job", of);
-    return err_hint(b->e, "secrets are declared by --secret NAME, or by 'secrets:' in the job file");
+    return err_hint(b->e,
+                    "secrets are declared by --secret NAME, or by 'secrets:' in the job file");
 }
 
 /* A URL of another kind than http would be run as a command, again and again. The value is not

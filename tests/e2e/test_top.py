@@ -100,7 +100,8 @@ def test_one_table_without_a_terminal(lab, tmp_path):
     assert "\033" not in jobs
     (tmp_path / "gate.go").touch()
     t.over()
-    assert lab.ok("top").splitlines() == [jobs.splitlines()[0]]
+    r = lab.run("top")
+    assert r.returncode == 0 and r.stdout.splitlines() == [jobs.splitlines()[0]] and "no job is live" in r.stderr
     assert "SUCCEEDED" in lab.ok("top", t.app)
     lab.settled()
 

@@ -43,7 +43,7 @@ static void test_a_rate_is_not_spread_over_idle_time(void **state)
     (void)state;
     double out[5];
     struct point points[] = { { 0, 10, 0 }, { 300, 40, 200 } };
-    struct series s = { .name = (char *)(uintptr_t)"cpu_ms", .kind = METRIC_COUNTER };
+    struct series s = { .name = (char *)(uintptr_t) "cpu_ms", .kind = METRIC_COUNTER };
     s.points.v = points;
     s.points.n = 1;
     series_sample(&s, 0, 500, out, 5);

@@ -185,9 +185,8 @@ static int write_plan(const struct init_plan *p, struct buf *out)
                            : "");
     (void)buf_adds(out, "command: ");
     add_text(out, buf_cstr(&p->command));
-    (void)buf_adds(out, p->script || p->from_line
-                            ? "\n"
-                            : "   # no program was found here: write yours\n");
+    (void)buf_adds(
+        out, p->script || p->from_line ? "\n" : "   # no program was found here: write yours\n");
     write_env(p, out);
     (void)buf_adds(out, "roles:\n  worker:\n");
     (void)buf_addf(out, "    instances: %lld      # tasks\n", (long long)p->instances);
@@ -205,10 +204,9 @@ static int write_plan(const struct init_plan *p, struct buf *out)
                                          : "GPU (without GPUs: each core)");
     (void)buf_adds(out, "    memory: ");
     add_text(out, p->memory ? p->memory : "2g");
-    (void)buf_addf(out, "       # of each task%s\n",
-                   p->memory_of_node
-                       ? "; the line has that of a node: divide it by the tasks of a node"
-                       : "");
+    (void)buf_addf(
+        out, "       # of each task%s\n",
+        p->memory_of_node ? "; the line has that of a node: divide it by the tasks of a node" : "");
     if (p->gpus)
         (void)buf_addf(out, "    gpus: %lld           # of each task\n", (long long)p->gpus);
     else

@@ -20,9 +20,9 @@ struct init_plan {
     int64_t min_instances, max_instances;  /* 0 = the size does not change */
     int64_t ranks, gpus, vcores, restarts; /* 0 = the line says nothing */
     const char *ranks_of; /* torchrun's word "gpu", "cpu" or "auto" in place of ranks; borrowed */
-    char *name;   /* of the job; NULL = that of the directory */
-    char *memory; /* NULL = the line says nothing */
-    bool memory_of_node; /* the line gives that of a node, and not how many tasks share it */
+    char *name;           /* of the job; NULL = that of the directory */
+    char *memory;         /* NULL = the line says nothing */
+    bool memory_of_node;  /* the line gives that of a node, and not how many tasks share it */
     struct buf command;
     struct strv env;  /* NAME=VALUE */
     struct strv left; /* options of the line that job files do not have */

@@ -350,7 +350,7 @@ static int read_mib(const char *value, int64_t *out)
     int rc = str_i64(span_mem(value, n), 1, INT32_MAX, "size", &number, NULL);
     if (rc < 0 || !unit || (value[n] && value[n + 1]))
         return -EINVAL;
-    *out = *unit == 'K' ? number / 1024
+    *out = *unit == 'K'   ? number / 1024
            : *unit == 'M' ? number
            : *unit == 'G' ? number * 1024
                           : number * 1024 * 1024;
@@ -401,7 +401,8 @@ static int late_flags(struct init_plan *p, struct line *x)
              : i == MEMORY_OF_GPU  ? set_memory(p, value, p->gpus, 1)
              : tasks               ? set_memory(p, value, 1, tasks)
                                    : read_mib(value, &mib);
-        if (rc == 0 && i == MEMORY_OF_NODE && !tasks) { /* the memory of a node is enough for each task */
+        if (rc == 0 && i == MEMORY_OF_NODE &&
+            !tasks) { /* the memory of a node is enough for each task */
             free(p->memory);
             p->memory = str_dup(value);
             p->memory_of_node = true;
@@ -419,8 +420,12 @@ static int late_flags(struct init_plan *p, struct line *x)
  * say where a task is. *i: the first word that is none. */
 static int take_env(struct init_plan *p, const struct strv *words, size_t *i)
 {
-    static const char *const ours[] = { "CUDA_VISIBLE_DEVICES=", "MASTER_ADDR=", "MASTER_PORT=",
-                                        "NODE_RANK=", "RANK=", "WORLD_SIZE=" };
+    static const char *const ours[] = { "CUDA_VISIBLE_DEVICES=",
+                                        "MASTER_ADDR=",
+                                        "MASTER_PORT=",
+                                        "NODE_RANK=",
+                                        "RANK=",
+                                        "WORLD_SIZE=" };
     int rc = 0;
     if (words->n && str_eq(words->v[0], "env"))
         ++*i;

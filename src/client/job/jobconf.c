@@ -52,8 +52,10 @@ static int set_env(struct conf *conf, enum option_id id, const char *pair, struc
     if (name.len == 0 || (id == OPT_ENV && !strchr(pair, '='))) {
         (void)err_set(e, EINVAL, "option '%s' needs KEY=VALUE, not '%s'", option_name(id), pair);
         return id == OPT_ENV && name.len
-                   ? err_hint(e, "--env %s=\"$%s\" takes the value of your shell, --secret %s does "
-                                 "so and keeps it secret", pair, pair, pair)
+                   ? err_hint(e,
+                              "--env %s=\"$%s\" takes the value of your shell, --secret %s does "
+                              "so and keeps it secret",
+                              pair, pair, pair)
                    : -EINVAL;
     }
     AUTO(free_p) char *n = span_dup(name);

@@ -184,7 +184,8 @@ static char *key_of(const char *name, bool *out_unknown)
 
 /* roles.NAME.instances gives a job a new role, if it has no role NAME. Is NAME a slip for one that
  * it has? */
-static int check_new_role(const struct conf *conf, const char *typed, const char *key, struct err *e)
+static int check_new_role(const struct conf *conf, const char *typed, const char *key,
+                          struct err *e)
 {
     enum { ROLES_MAX = 64 };
     AUTO(strv_done) struct strv roles = { 0 };

@@ -240,7 +240,7 @@ int cmd_metrics(struct client *c)
     const struct series_wish any = { 0 };
     if (set.n == 0 && !json && !csv)
         code = series_read(buf_span(&text), &any, &all, &e) < 0 ? client_fail(EXIT_CLUSTER, &e)
-                                                                 : nothing(id, &w, &all);
+                                                                : nothing(id, &w, &all);
     else
         code = json   ? client_print_json(series_json(id, &set))
                : csv  ? print_csv(&set)

@@ -15,8 +15,8 @@ struct client;
 struct err;
 
 struct point {
-    int64_t t_ms; /* wall time */
-    double value; /* NaN: the series ends here; it may continue later */
+    int64_t t_ms;    /* wall time */
+    double value;    /* NaN: the series ends here; it may continue later */
     int64_t held_ms; /* the value before held at least until then; at most t_ms */
 };
 

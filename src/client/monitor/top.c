@@ -157,8 +157,8 @@ static void draw(struct screen *s)
         s->first = s->at;
     if (s->at >= s->first + room)
         s->first = s->at - room + 1;
-    (void)snprintf(keys, sizeof keys, "by %s%s; %s r reverse; arrows, %s, q quit",
-                   sorts[s->t.sort], s->t.reverse ? ", reversed" : "",
+    (void)snprintf(keys, sizeof keys, "by %s%s; %s r reverse; arrows, %s, q quit", sorts[s->t.sort],
+                   s->t.reverse ? ", reversed" : "",
                    cols < KEYS_COLS ? "n t s c m g sort,"
                                     : "n name t state s step c CPU m memory g GPU",
                    s->t.app[0] ? "Esc jobs" : "Enter tasks");
@@ -304,7 +304,10 @@ static int print_once(struct screen *s)
         (void)buf_addc(&out, '\n');
     }
     (void)fputs(buf_cstr(&out), stdout);
-    return client_flush_stdout();
+    int code = client_flush_stdout();
+    if (s->t.n == 0)
+        client_note(s->t.app[0] ? "the job has no tasks yet" : "no job is live");
+    return code;
 }
 
 int cmd_top(struct client *c)

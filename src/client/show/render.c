@@ -391,9 +391,8 @@ static void add_progress(const struct role_seen *s, const json_t *role, struct b
     int64_t left_ms = doc_int(role, "left_ms", -1);
     char left[32];
     if (total > 0)
-        (void)buf_addf(out, "%3.0f %%  %lld/%lld",
-                       100.0 * (double)MIN(step, total) / (double)total, (long long)step,
-                       (long long)total);
+        (void)buf_addf(out, "%3.0f %%  %lld/%lld", 100.0 * (double)MIN(step, total) / (double)total,
+                       (long long)step, (long long)total);
     else
         (void)buf_addf(out, "step %lld", (long long)step);
     if (s->rate > 0)
