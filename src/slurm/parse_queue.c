@@ -2,7 +2,6 @@
 /* Reads what the commands of Slurm print about a partition: its nodes, and jobs with their nodes.
  */
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -214,7 +213,8 @@ static bool read_memory(struct span text, uint64_t *out)
         n *= 1024;
     if (unit == units)
         n /= 1024;
-    *out = (uint64_t)MIN(ceil(n), 1e12);
+    n = MIN(n, 1e12);
+    *out = (uint64_t)n + ((double)(uint64_t)n < n);
     return true;
 }
 
