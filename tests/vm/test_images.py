@@ -49,7 +49,7 @@ class InImages(Jobs):
 
     def up(self, command=TRAP):
         app = self.submit(command)
-        self.wait_for(lambda: self.state(app) == "RUNNING" and "up" in self.tony("logs", app, check=False), "the task runs", 300)
+        self.wait_for(lambda: self.state(app) == "RUNNING" and "up" in self.tony("logs", app, "--stdout", check=False).split(), "the task runs", 300)
         assert self.listed()
         return app
 
