@@ -62,12 +62,14 @@ int hook_leave(const char *parent, const struct hook_end *h, struct err *e);
  *
  * log        a file to which the attempts are written; NULL = standard error
  * limit_ms   how long calls are repeated
- * Returns    0 it has succeeded, or another process is making the call, or the request is gone; 1
- *            not within the limit; or -errno. A request that is older than HOOK_LIMIT_MS is
- * removed.
+ * Returns    0 it has succeeded, or another process is making the call, or there was no request; 1
+ *            not within the limit, or the request was removed meanwhile (with its TONY_HOME), or a
+ *            signal has ended hook_main(); or -errno. A request that is older than HOOK_LIMIT_MS
+ *            is removed.
  */
 int hook_run(const char *dir, const char *log, int64_t limit_ms, struct err *e);
-/* The command line `PROGRAM --on-end DIR LIMIT_MS [LOG]`: runs hook_run(). Returns an exit code. */
+/* The command line `PROGRAM --on-end DIR LIMIT_MS [LOG]`: runs hook_run(), and ends it and its call
+ * at SIGTERM. Returns an exit code. */
 int hook_main(int argc, char **argv);
 
 #endif

@@ -37,14 +37,34 @@ enum {
     URL_S = 30,      /* for one call of a URL */
     COMMAND_S = 600, /* for one run of a command; then it is killed */
     STEP_MS = 20,    /* between two looks at a process */
+    LOOK_MS = 1000,  /* between two looks at the request */
     OUTPUT_MAX = 4000,
 };
 
 struct call {
     const char *dir, *log;
+    const char *path; /* of the request */
+    int fd;           /* the request, open and locked */
     json_t *request;
     unsigned attempt;
 };
+
+static volatile sig_atomic_t stop_asked; /* by a signal */
+
+static void on_stop(int signo)
+{
+    (void)signo;
+    stop_asked = 1;
+}
+
+/* Was the request removed, perhaps together with TONY_HOME? */
+static bool is_gone(const struct call *c)
+{
+    struct stat there, ours;
+    return fstat(c->fd, &ours) == 0 &&
+           (stat(c->path, &there) == -1 ? errno == ENOENT || errno == ENOTDIR
+                                        : there.st_ino != ours.st_ino);
+}
 
 static const char *field(const struct call *c, const char *name)
 {
@@ -134,7 +154,8 @@ static void pause_ms(int64_t ms)
     (void)poll(NULL, 0, (int)MIN(ms, (int64_t)INT32_MAX));
 }
 
-/* Wait for the process; after limit_s its group is killed. Returns the wait status. */
+/* Wait for the process. Its group is killed after limit_s, and if this process shall end. Returns
+ * the wait status. */
 static int await(pid_t pid, int limit_s)
 {
     int64_t until = clock_mono_ms() + limit_s * (int64_t)1000;
@@ -143,7 +164,7 @@ static int await(pid_t pid, int limit_s)
         pid_t got = waitpid(pid, &status, WNOHANG);
         if (got == pid || (got == -1 && errno != EINTR))
             return got == pid ? status : 127 << 8;
-        if (clock_mono_ms() >= until)
+        if (stop_asked || clock_mono_ms() >= until)
             (void)kill(-pid, SIGKILL);
         pause_ms(STEP_MS);
     }
@@ -306,7 +327,21 @@ static int64_t age_ms(int fd)
     return MAX(clock_wall_ms() - (int64_t)st.st_mtime * 1000, (int64_t)0);
 }
 
-static int repeat(struct call *c, int fd, int64_t limit_ms)
+/* Wait before the next attempt. false: this process shall end, or the request was removed. */
+static bool wait_for_next(const struct call *c, int64_t ms)
+{
+    int64_t until = clock_mono_ms() + ms;
+    for (;;) {
+        int64_t left = until - clock_mono_ms();
+        if (stop_asked || is_gone(c))
+            return false;
+        if (left <= 0)
+            return true;
+        pause_ms(MIN(left, (int64_t)LOOK_MS));
+    }
+}
+
+static int repeat(struct call *c, int64_t limit_ms)
 {
     int64_t until = clock_mono_ms() + limit_ms, wait_ms = PAUSE_MIN_MS;
     for (;; wait_ms = MIN(2 * wait_ms, (int64_t)PAUSE_MAX_MS)) {
@@ -316,7 +351,11 @@ static int repeat(struct call *c, int fd, int64_t limit_ms)
             say(c, "done, attempt %u", c->attempt);
             return 0;
         }
-        if (age_ms(fd) > HOOK_LIMIT_MS) {
+        if (stop_asked) {
+            say(c, "attempt %u was stopped by a signal; the next pool goes on", c->attempt);
+            return 1;
+        }
+        if (age_ms(c->fd) > HOOK_LIMIT_MS) {
             say(c, "attempt %u failed: %s; given up", c->attempt, buf_cstr(&why));
             return 0; /* remove the request */
         }
@@ -326,9 +365,8 @@ static int repeat(struct call *c, int fd, int64_t limit_ms)
         else
             say(c, "attempt %u failed: %s; again in %lld s", c->attempt, buf_cstr(&why),
                 (long long)(wait_ms / 1000));
-        if (last)
+        if (last || !wait_for_next(c, wait_ms))
             return 1;
-        pause_ms(wait_ms);
     }
 }
 
@@ -349,9 +387,23 @@ int hook_run(const char *dir, const char *log, int64_t limit_ms, struct err *e)
         rc = json_parse(path, buf_span(&text), &request, e);
     if (rc < 0)
         return rc;
-    struct call c = { .dir = dir, .log = log, .request = request };
-    rc = repeat(&c, fd, limit_ms);
+    struct call c = { .dir = dir, .log = log, .path = path, .fd = fd, .request = request };
+    rc = repeat(&c, limit_ms);
     return rc == 0 ? fs_remove_tree(AT_FDCWD, dir, e) : rc;
+}
+
+/* A signal ends the call, too: its process is in a group of its own. */
+static void handle_signals(void)
+{
+    static const int signos[] = { SIGTERM, SIGINT, SIGHUP };
+    struct sigaction sa = { .sa_handler = on_stop };
+    sigset_t set;
+    (void)sigemptyset(&set);
+    for (size_t i = 0; i < ARRAY_LEN(signos); i++) {
+        (void)sigaction(signos[i], &sa, NULL);
+        (void)sigaddset(&set, signos[i]);
+    }
+    (void)sigprocmask(SIG_UNBLOCK, &set, NULL);
 }
 
 int hook_main(int argc, char **argv)
@@ -361,6 +413,7 @@ int hook_main(int argc, char **argv)
     if (argc < 4 || argc > 5 ||
         str_i64(span_of(argv[3]), 1, HOOK_LIMIT_MS, "LIMIT_MS", &limit_ms, &e) < 0)
         return 2;
+    handle_signals();
     int rc = hook_run(argv[2], argc == 5 ? argv[4] : NULL, limit_ms, &e);
     if (rc < 0)
         (void)fprintf(stderr, "%s: %s\n", argv[0], e.msg);

@@ -7,6 +7,7 @@ import http.server
 import json
 import os
 import pathlib
+import shutil
 import signal
 import threading
 
@@ -245,6 +246,42 @@ def test_whatever_dies_it_is_called(lab, receiver, victim):
     no_request_left(lab)
     assert {json.loads(body)["application_id"] for _, _, body in to.got} == {job.app}
     assert {h["X-Tony-Delivery"] for _, h, _ in to.got} == {f"{job.app}.end"}
+
+
+def callers(lab):
+    return [q.pid for q in lab.processes_all() if "--on-end" in q.line]
+
+
+def test_a_pending_call_ends_with_its_home(lab, receiver):
+    """The call fails; the caller outlives the pool, and ends when TONY_HOME is deleted."""
+    to = receiver(failures=1000)
+    lab.submit(lab.workers("true", **{"on-end": to.url}))
+    to.await_calls(3)
+    lab.ok("pool", "stop")
+    assert callers(lab)
+    lab.home.rename(lab.base / "gone")
+    wait_until(lambda: not callers(lab), "the caller ends")
+    (lab.base / "gone").rename(lab.home)
+    assert requests(lab)
+    shutil.rmtree(lab.home / "pool/on-end")
+
+
+def test_sigterm_ends_a_call_at_once(lab):
+    """With the command that it runs; the next pool makes the call again."""
+    command = f"echo $$ >> {lab.base}/pids; test -e {lab.base}/ok || exec sleep 600"
+    app = lab.submit(lab.workers("true", **{"on-end": command}))
+    pids = lambda: (lab.base / "pids").read_text().split() if (lab.base / "pids").exists() else []
+    wait_until(pids, "the command runs")
+    lab.in_history(app)
+    os.kill(wait_until(lambda: callers(lab), "the caller")[0], signal.SIGTERM)
+    wait_until(lambda: not callers(lab) and not pathlib.Path("/proc", pids()[0]).exists(), "both end")
+    assert requests(lab) == [app] and len(pids()) == 1
+    assert "stopped by a signal" in (lab.home / "history" / app / "on-end.log").read_text()
+    (lab.base / "ok").touch()
+    lab.ok("pool", "stop")
+    lab.ok("pool", "start")
+    no_request_left(lab)
+    assert len(pids()) == 2
 
 
 def test_of_a_job_that_never_ran(make_lab, receiver):
