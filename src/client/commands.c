@@ -280,8 +280,8 @@ static const struct command table[] = {
       .examples = "  tony init\n"
                   "  tony init --from-torchrun \"torchrun --nproc-per-node 4 train.py --lr 0.1\"\n",
       .text = "Looks for the program, its framework and a virtual environment, or translates a "
-              "line of torchrun, mpiexec, mpirun or srun. FILE is job.yaml unless another is "
-              "named.",
+              "line of torchrun, accelerate launch, deepspeed, horovodrun, mpiexec, mpirun or "
+              "srun. FILE is job.yaml unless another is named.",
       .options = OPT_BIT(OPT_FROM_LINE) | OPT_BIT(OPT_FORCE),
       .max_args = 1,
       .fn = cmd_init },

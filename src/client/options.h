@@ -131,7 +131,9 @@ struct buf;
     X(OPT_IDLE, "idle", 0, "TIME", false,                                                          \
       "end after this time without a kernel at work: 30m, 2h; default is 2h")                      \
     X(OPT_FROM_LINE, "from-torchrun", 0, "LINE", false,                                            \
-      "translate this line of torchrun, mpiexec, mpirun or srun")                                  \
+      "translate this line of torchrun, accelerate launch, deepspeed, horovodrun, mpiexec, "       \
+      "mpirun "                                                                                    \
+      "or srun")                                                                                   \
     X(OPT_TTY, "tty", 't', NULL, false, "give the command a terminal")                             \
     X(OPT_INPUT, "interactive", 'i', NULL, false, "send standard input to the command")            \
     X(OPT_IT, "it", 0, NULL, false, "-i and -t: for a shell or another interactive program")       \

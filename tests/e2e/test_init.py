@@ -67,6 +67,13 @@ def test_init_of_an_empty_directory(tony, tmp_path):
     ("srun -n4 --mem-per-cpu=2G -c4 -G 8 hostname", ['memory: "8g"', "gpus: 2 "]),
     ("srun -n 2 --mem-per-gpu 3G --gpus-per-task 2 hostname", ['memory: "6g"', "gpus: 2 "]),
     ("srun -n 2 --mem=0 -G 3 --gres=nvme:2 hostname", ['memory: "2g"', "not translated: --mem=0", "# gpus: 1 ", "not translated: -G 3", "not translated: --gres=nvme:2"]),
+    ("accelerate launch --num_processes 8 --num_machines=2 --mixed_precision fp16 --multi_gpu train.py --lr 1",
+     ["framework: pytorch", "instances: 2 ", "ranks: 4", "not translated: --mixed_precision fp16", "not translated: --multi_gpu", 'command: "python3 train.py --lr 1"']),
+    ("accelerate launch --num_processes 3 --num_machines 2 -m pkg", ["instances: 2 ", "not translated: --num_processes 3", 'command: "python3 -m pkg"']),
+    ("deepspeed --num_gpus=4 --num_nodes 2 --hostfile h train.py --deepspeed ds.json",
+     ["framework: pytorch", "instances: 2 ", "ranks: 4", "# gpus: 4", "not translated: --hostfile h", 'command: "python3 train.py --deepspeed ds.json"']),
+    ("horovodrun -np 4 -H a:2,b:2 --verbose python3 train.py",
+     ["framework: horovod", "instances: 4 ", "not translated: -H a:2,b:2", "not translated: --verbose", 'command: "python3 train.py"']),
     # what belongs to the shell is no argument of the program
     ("torchrun train.py 'a > b' 7 2>&1 | tee log", ["command: \"python3 train.py 'a > b' 7\"\n", "not translated: 2>&1 | tee log"]),
     ("torchrun t.py >log", ['command: "python3 t.py"\n', "not translated: >log"]),
@@ -84,7 +91,7 @@ def test_init_translates_a_line(tony, tmp_path, line, words):
 
 @pytest.mark.parametrize("line, words", [
     ("mpirun -n 2 ./a : -n 3 ./b", "starts several programs"), ("A=b", "does not begin"), ("cd x && torchrun t.py", "does not begin"),
-    ("python3 x.py", "does not begin with"), ("torchrun --nnodes 2", "no program"), ("torchrun 'x", "quotation"), ("", "does not begin")])
+    ("python3 x.py", "does not begin with"), ("accelerate config", "does not begin with"), ("torchrun --nnodes 2", "no program"), ("torchrun 'x", "quotation"), ("", "does not begin")])
 def test_init_refuses_other_lines(tony, tmp_path, line, words):
     r = tony.run("init", "--from-torchrun", line, cwd=tmp_path)
     assert r.returncode == 2 and words in r.stderr

@@ -29,5 +29,5 @@ struct init_plan {
 };
 
 const char *init_python(const struct init_plan *p); /* the interpreter of the tasks */
-/* Translate a line of torchrun, mpiexec, mpirun or srun. */
+/* Translate a line of torchrun, mpiexec, srun or another launcher. */
 int init_translate(struct init_plan *p, const char *line, struct err *e);

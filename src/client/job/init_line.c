@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Translates a line of torchrun, mpiexec, mpirun or srun into a job file.
+ * Translates a line of torchrun, accelerate, deepspeed, horovodrun, mpiexec, mpirun or srun into a
+ * job file.
  *
  * An option with a value must stand in a table below, also if job files have nothing like it:
  * otherwise its value would be taken for the program.
@@ -85,12 +86,13 @@ enum number {
     MEMORY_OF_GPU,
     GPUS_OF_ALL, /* of all tasks together */
     GPUS_OF_NODE,
-    ENV,       /* NAME=VALUE; the first after those of late_flags() */
-    ENV_TWO,   /* NAME VALUE */
-    MODULE,    /* a switch: the program is a Python module */
-    NO_PYTHON, /* a switch: the program is not a Python script */
-    SKIP,      /* its value has no counterpart */
-    SKIP_TWO,  /* two values */
+    RANKS_OF_ALL, /* processes of all tasks together */
+    ENV,          /* NAME=VALUE; the first after those of late_flags() */
+    ENV_TWO,      /* NAME VALUE */
+    MODULE,       /* a switch: the program is a Python module */
+    NO_PYTHON,    /* a switch: the program is not a Python script */
+    SKIP,         /* its value has no counterpart */
+    SKIP_TWO,     /* two values */
 };
 
 struct flag {
@@ -175,6 +177,90 @@ static const struct flag srun_flags[] = {
     { "-i", SKIP },
     { "--input", SKIP },
 };
+/* accelerate launch. Its file of settings is the script's, which finds it as before. */
+static const struct flag accelerate_flags[] = {
+    { "--num-processes", RANKS_OF_ALL },
+    { "--num-machines", INSTANCES },
+    { "--max-restarts", RESTARTS },
+    { "-m", MODULE },
+    { "--module", MODULE },
+    { "--no-python", NO_PYTHON },
+    { "--machine-rank", SKIP },
+    { "--main-process-ip", SKIP },
+    { "--main-process-port", SKIP },
+    { "--rdzv-backend", SKIP },
+    { "--rdzv-conf", SKIP },
+    { "--role", SKIP },
+    { "--log-dir", SKIP },
+    { "--tee", SKIP },
+    { "--monitor-interval", SKIP },
+    { "--gpu-ids", SKIP },
+    { "--mixed-precision", SKIP },
+    { "--num-cpu-threads-per-process", SKIP },
+    { "--dynamo-backend", SKIP },
+    { "--dynamo-mode", SKIP },
+    { "--gradient-accumulation-steps", SKIP },
+    { "--gradient-clipping", SKIP },
+    { "--zero-stage", SKIP },
+    { "--config-file", SKIP },
+    { "--deepspeed-config-file", SKIP },
+};
+static const struct flag deepspeed_flags[] = {
+    { "--num-gpus", RANKS },
+    { "--num-nodes", INSTANCES },
+    { "-m", MODULE },
+    { "--module", MODULE },
+    { "--no-python", NO_PYTHON },
+    { "-H", SKIP },
+    { "--hostfile", SKIP },
+    { "-i", SKIP },
+    { "--include", SKIP },
+    { "-e", SKIP },
+    { "--exclude", SKIP },
+    { "--master-addr", SKIP },
+    { "--master-port", SKIP },
+    { "--launcher", SKIP },
+    { "--launcher-args", SKIP },
+    { "--node-rank", SKIP },
+    { "--autotuning", SKIP },
+    { "--enable-each-rank-log", SKIP },
+    { "--ssh-port", SKIP },
+    { "--venv-script", SKIP },
+    { "--bind-core-list", SKIP },
+    { "--min-elastic-nodes", SKIP },
+    { "--max-elastic-nodes", SKIP },
+};
+static const struct flag horovodrun_flags[] = {
+    { "-np", INSTANCES },
+    { "--num-proc", INSTANCES },
+    { "-H", SKIP },
+    { "--hosts", SKIP },
+    { "-hostfile", SKIP },
+    { "--hostfile", SKIP },
+    { "-p", SKIP },
+    { "--ssh-port", SKIP },
+    { "-i", SKIP },
+    { "--ssh-identity-file", SKIP },
+    { "--network-interfaces", SKIP },
+    { "--start-timeout", SKIP },
+    { "--output-filename", SKIP },
+    { "--config-file", SKIP },
+    { "--fusion-threshold-mb", SKIP },
+    { "--cycle-time-ms", SKIP },
+    { "--cache-capacity", SKIP },
+    { "--timeline-filename", SKIP },
+    { "--mpi-args", SKIP },
+    { "--log-level", SKIP },
+    { "--min-np", SKIP },
+    { "--min-num-proc", SKIP },
+    { "--max-np", SKIP },
+    { "--max-num-proc", SKIP },
+    { "--slots", SKIP },
+    { "--slots-per-host", SKIP },
+    { "--reset-limit", SKIP },
+    { "--elastic-timeout", SKIP },
+    { "--host-discovery-script", SKIP },
+};
 static const struct launcher {
     const char *program, *framework;
     const struct flag *flags;
@@ -185,6 +271,9 @@ static const struct launcher {
     { "mpiexec", "mpi", mpiexec_flags, ARRAY_LEN(mpiexec_flags), false },
     { "mpirun", "mpi", mpiexec_flags, ARRAY_LEN(mpiexec_flags), false },
     { "srun", "generic", srun_flags, ARRAY_LEN(srun_flags), false },
+    { "accelerate", "pytorch", accelerate_flags, ARRAY_LEN(accelerate_flags), true },
+    { "deepspeed", "pytorch", deepspeed_flags, ARRAY_LEN(deepspeed_flags), true },
+    { "horovodrun", "horovod", horovodrun_flags, ARRAY_LEN(horovodrun_flags), false },
 };
 
 /* Facts of a line for which the plan has no member. */
@@ -384,6 +473,16 @@ static int set_gpus(struct init_plan *p, const char *value, int64_t tasks, bool 
     return 0;
 }
 
+/* "8": processes that all tasks share in equal parts. */
+static int set_ranks(struct init_plan *p, const char *value)
+{
+    int64_t n = 0;
+    if (read_number(value, strlen(value), &n) < 0 || n % p->instances)
+        return -EINVAL;
+    p->ranks = n / p->instances;
+    return 0;
+}
+
 /* Memory and GPUs of each task from those of a node, a core or a GPU. */
 static int late_flags(struct init_plan *p, struct line *x)
 {
@@ -397,6 +496,7 @@ static int late_flags(struct init_plan *p, struct line *x)
         int64_t mib;
         rc = i == GPUS_OF_ALL      ? set_gpus(p, value, p->instances, false)
              : i == GPUS_OF_NODE   ? set_gpus(p, value, tasks, gres)
+             : i == RANKS_OF_ALL   ? set_ranks(p, value)
              : i == MEMORY_OF_CORE ? set_memory(p, value, MAX(p->vcores, (int64_t)1), 1)
              : i == MEMORY_OF_GPU  ? set_memory(p, value, p->gpus, 1)
              : tasks               ? set_memory(p, value, 1, tasks)
@@ -457,7 +557,10 @@ static const struct launcher *find_launcher(const struct strv *words, size_t *i)
     size_t n = words->n - *i;
     for (size_t k = 0; k < ARRAY_LEN(launchers) && n; k++)
         if (is_program(w[0], launchers[k].program)) {
-            *i += 1;
+            bool launch = str_eq(launchers[k].program, "accelerate"); /* it has other commands */
+            if (launch && (n < 2 || !str_eq(w[1], "launch")))
+                return NULL;
+            *i += launch ? 2 : 1;
             return &launchers[k];
         }
     *i += 3; /* python -m torch.distributed.run, of which torchrun is the short form */
@@ -493,7 +596,9 @@ static int translate(struct init_plan *p, struct line *x, const char *line, stru
     rc = take_env(p, &words, &i);
     x->l = rc == 0 ? find_launcher(&words, &i) : NULL;
     if (rc == 0 && !x->l) {
-        (void)err_set(e, EINVAL, "the line does not begin with torchrun, mpiexec, mpirun or srun");
+        (void)err_set(e, EINVAL,
+                      "the line does not begin with torchrun, accelerate launch, deepspeed, "
+                      "horovodrun, mpiexec, mpirun or srun");
         return err_hint(
             e, "as in: tony init --from-torchrun \"torchrun --nproc-per-node 4 train.py\"");
     }
