@@ -58,14 +58,26 @@ static int usage_hint(struct err *e, const struct command *cmd)
     return err_hint(e, "usage: tony %s", buf_cstr(&text));
 }
 
+/* The words of the usage for the arguments from number n on: "TASK:PATH LOCAL" of cp. */
+static void missing_arguments(const struct command *cmd, size_t n, struct buf *out)
+{
+    struct span word;
+    for (; n < cmd->min_args && usage_argument(cmd->usage, n, &word); n++)
+        (void)buf_addf(out, "%s%.*s", out->len ? " " : "", (int)word.len, word.p);
+}
+
 /* Check the number of arguments, and whether the first one is a subcommand of this command. */
 static int check_args(const struct client *c, struct err *e)
 {
     const struct command *cmd = c->cmd;
+    AUTO(buf_done) struct buf missing = { 0 };
     size_t n_args = cmd->takes_command ? c->o.n_before : c->o.n_args;
-    if (n_args < cmd->min_args)
-        err_set(e, EINVAL, "tony %s needs %s", cmd->name,
-                cmd->words ? "a subcommand" : "an argument");
+    if (n_args < cmd->min_args && !cmd->words)
+        missing_arguments(cmd, n_args, &missing);
+    if (missing.len)
+        err_set(e, EINVAL, "tony %s needs %s", cmd->name, buf_cstr(&missing));
+    else if (n_args < cmd->min_args)
+        err_set(e, EINVAL, "tony %s needs a subcommand", cmd->name);
     else if (n_args > cmd->max_args)
         err_set(e, EINVAL, "argument '%s' is one too many for tony %s", c->o.args[cmd->max_args],
                 cmd->name);

@@ -72,6 +72,9 @@ int cmd_pool(struct client *c);
 int cmd_doctor(struct client *c);
 int cmd_version(struct client *c);
 int cmd_completion(struct client *c);
+/* Argument number n of a usage such as "logs APP [TASK] [options]", without brackets. The last
+ * argument stands for all later ones if "..." follows it. False: there is no such argument. */
+bool usage_argument(const char *usage, size_t n, struct span *out);
 int cmd_help(struct client *c);
 
 /* ---- output.c ---- */

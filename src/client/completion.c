@@ -126,9 +126,7 @@ static void offer_list(const char *words, const char *prefix, struct buf *out)
     }
 }
 
-/* Argument number n of a usage such as "logs APP [TASK] [options]", without brackets. The last
- * argument stands for all later ones if "..." follows it. False: there is no such argument. */
-static bool usage_argument(const char *usage, size_t n, struct span *out)
+bool usage_argument(const char *usage, size_t n, struct span *out)
 {
     struct span rest = span_of(usage), word;
     bool found = false;
@@ -136,10 +134,10 @@ static bool usage_argument(const char *usage, size_t n, struct span *out)
     (void)span_split(&rest, ' ', &word); /* the command */
     while (span_split(&rest, ' ', &word)) {
         bool more = span_has(word, "...");
-        while (word.len > 0 && word.p[0] == '[')
-            word = span_mem(word.p + 1, word.len - 1);
-        while (word.len > 0 && strchr("].", word.p[word.len - 1]))
+        while (word.len > 0 && strchr("].,", word.p[word.len - 1]))
             word.len--;
+        while (word.len > 0 && word.p[0] == '[' && !memchr(word.p, ']', word.len))
+            word = span_mem(word.p + 1, word.len - 1); /* not of [LOCAL:]PORT */
         if (more && word.len == 0)
             return found; /* "...": the argument before it again */
         if (word.len == 0 || word.p[0] == '-' || span_eqs(word, "options"))

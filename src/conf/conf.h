@@ -72,6 +72,8 @@ const struct conf_key *conf_keys(size_t *out_n);
 /* The row for a key. *out_part is the part of the key that stands for the first placeholder, such
  * as the role; empty if there is none. NULL: unknown key. */
 const struct conf_key *conf_key_find(struct span key, struct span *out_part);
+/* Check a value against its row. The error names the key. */
+int conf_check_value(const struct conf_key *row, const char *key, const char *value, struct err *e);
 /* For "did you mean"; NULL = no similar key. */
 const char *conf_key_nearest(const char *key, struct buf *scratch);
 /* Letters, digits, '-' and '_', at most 63 of them; no reserved name. */

@@ -32,8 +32,6 @@ int conf_put(struct conf *c, const struct entry *x, struct err *e);
 int conf_add_defaults(struct conf *c, struct err *e);
 /* As conf_set(). foreign_ok: keys that do not begin with "tony." are accepted. */
 int conf_set_from(struct conf *c, const struct entry *x, bool foreign_ok, struct err *e);
-/* Check a value against its row. The error names the key. */
-int conf_check_value(const struct conf_key *row, const char *key, const char *value, struct err *e);
 
 /* Match a key against a pattern such as "tony.<role>.memory". parts: the texts that stand for the
  * first and second placeholder. */

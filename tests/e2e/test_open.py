@@ -52,6 +52,11 @@ def test_without_a_page_the_user_is_told(tony):
     tony.await_state(app, "RUNNING")
     r = tony.run("open", app)
     assert r.returncode == 2 and "no running task has announced a page" in r.stderr
+    for name in ("worker", "worker:0", "tensorboard"):
+        assert f"no running task of {name} has announced a page" in tony.run("open", app, name).stderr
+    for name in ("worker:5", "wor", "worker:", "x"):
+        r = tony.run("open", app, name)
+        assert r.returncode == 2 and f"job '{app}' has no task and no role '{name}'" in r.stderr and f"tony tasks {app}" in r.stderr
     tony.run("kill", app)
 
 
@@ -78,11 +83,13 @@ def test_tensorboard_of_a_finished_job(tony, tmp_path):
     tony.in_history(app)
     r = tony.run("open", app)
     assert r.returncode == 2 and "pip install tensorboard" in r.stderr and str(events) in r.stderr
+    r = tony.run("open", app, "--logdir", tmp_path / "none")
+    assert r.returncode == 2 and f"there is no directory '{tmp_path}/none'" in r.stderr
     (bin_dir / "tensorboard").write_text('#!/bin/sh\necho "$@"\n')
     (bin_dir / "tensorboard").chmod(0o755)
     env = {"PATH": f"{bin_dir}:{tony.env['PATH']}"}
     assert tony.ok("open", app, env=env) == f"--logdir {events} --host 127.0.0.1 --port 0\n"
-    assert tony.ok("open", app, "--logdir", "/x", env=env) == "--logdir /x --host 127.0.0.1 --port 0\n"
+    assert tony.ok("open", app, "--logdir", bin_dir, env=env) == f"--logdir {bin_dir} --host 127.0.0.1 --port 0\n"
     plain = tony.submit(tony.workers("true"))
     tony.run("wait", plain)
     tony.in_history(plain)

@@ -178,3 +178,10 @@ def test_secret_names_are_masked_in_the_history(lab):
     conf = (lab.home / "history" / app / "job.conf").read_text()
     assert "MY_PASSWORD=***" in conf and "PLAIN=seen" in conf and json.loads(conf)["submit"]["user"]
     assert subprocess.run(["grep", "-r", ENV_VALUE, lab.home], capture_output=True).returncode == 1
+
+
+def test_errors_of_secrets_name_their_page(lab, tmp_path):
+    (tmp_path / "empty").touch()
+    for secret in ("NOT_SET_HERE", "A=file:/nope", f"A=file:{tmp_path}/empty"):
+        r = lab.run("submit", "--memory", "64m", "--secret", secret, "--", "true")
+        assert r.returncode == 2 and "docs/secrets.md" in r.stderr and "docs/job-files.md" not in r.stderr, r.stderr

@@ -349,6 +349,8 @@ static int explain(struct client *c, int rc, struct err *e)
     if (rc != -ENOMEM && path && !strstr(e->msg, path) && !strstr(e->msg, "--") &&
         !strstr(e->msg, "/tony-site."))
         (void)err_wrap(e, rc, "%s", path);
+    if (rc != -ENOMEM && !e->hint[0] && strstr(e->msg, "tony.application.secrets"))
+        err_hint(e, "docs/secrets.md describes secrets");
     if (rc != -ENOMEM && !e->hint[0])
         err_hint(e, "docs/job-files.md describes job files; tony doctor --keys lists all keys");
     return rc;
@@ -445,6 +447,8 @@ static int read_secrets(const struct client *c, struct cluster_job *j, struct er
         host_note(&c->host, "%s", warnings.v[i]);
     strv_done(&warnings);
     secrets_hide_sources(&j->spec->secrets);
+    if (rc < 0 && rc != -ENOMEM && !e->hint[0])
+        (void)err_hint(e, "docs/secrets.md describes secrets");
     return rc < 0 ? err_wrap(e, rc, "%s", job_origin(j, "tony.application.secrets")) : 0;
 }
 

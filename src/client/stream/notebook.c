@@ -88,6 +88,20 @@ static void drop_options_of_worker(struct options *o)
     o->n = n;
 }
 
+/* The option becomes --conf KEY=VALUE. An error names the option that the user has typed. */
+static int push_checked(struct client *c, const char *key, enum option_id id, const char *value,
+                        struct err *e)
+{
+    AUTO(free_p) char *pair = str_printf("%s=", key);
+    const struct conf_key *row = conf_key_find(span_of(key), NULL);
+    int rc = row ? conf_check_value(row, option_name(id), value, e) : 0;
+    if (rc < 0)
+        return rc;
+    return pair && push(c, OPT_CONF, pair, value) == 0
+               ? 0
+               : err_set(e, ENOMEM, "cannot make the job: %m");
+}
+
 /* Turn the options of this command into those of a job without roles. */
 static int fill_options(struct notebook *n, struct err *e)
 {
@@ -102,11 +116,10 @@ static int fill_options(struct notebook *n, struct err *e)
     n->jupyter = command(n, idle_ms);
     c->default_am_command = n->jupyter;
     (void)snprintf(day, sizeof day, "%d", DAY_MS);
+    if ((gpus && push_checked(c, "tony.am.gpus", OPT_GPUS, gpus, e) < 0) ||
+        (memory && push_checked(c, "tony.am.memory", OPT_MEMORY, memory, e) < 0))
+        return -e->num;
     int rc = n->jupyter ? 0 : -ENOMEM;
-    if (rc == 0 && gpus)
-        rc = push(c, OPT_CONF, "tony.am.gpus=", gpus);
-    if (rc == 0 && memory)
-        rc = push(c, OPT_CONF, "tony.am.memory=", memory);
     if (rc == 0)
         rc = push(c, OPT_ENV, "JUPYTER_TOKEN=", n->token);
     if (rc == 0)

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -27,6 +28,11 @@ struct page {
     uint16_t port;
     const char *path; /* "" or "/..." */
 };
+
+static bool is_word(const char *name)
+{
+    return str_eq(name, "tensorboard") || str_eq(name, "notebook");
+}
 
 static bool parse_url(const char *url, struct page *out)
 {
@@ -52,7 +58,7 @@ static bool parse_url(const char *url, struct page *out)
 static bool is_meant(const char *task, const char *name)
 {
     size_t n = name ? strlen(name) : 0;
-    if (!name || str_eq(name, "tensorboard") || str_eq(name, "notebook"))
+    if (!name || is_word(name))
         return true;
     return str_starts(task, name) && (task[n] == '\0' || task[n] == ':');
 }
@@ -62,10 +68,12 @@ static int find_page(const json_t *doc, const char *name, struct page *out, stru
     size_t i;
     json_t *task;
     const char *bad = NULL;
+    bool found = !name || is_word(name);
     json_array_foreach(json_object_get(doc, "tasks"), i, task)
     {
         const char *url = doc_str(task, "tensorboard");
         out->task = doc_str(task, "task");
+        found = found || is_meant(out->task, name);
         if (!*url || !is_meant(out->task, name) || !str_eq(doc_str(task, "state"), "running"))
             continue;
         if (parse_url(url, out))
@@ -75,6 +83,11 @@ static int find_page(const json_t *doc, const char *name, struct page *out, stru
     if (bad)
         return err_set(e, EINVAL,
                        "the task announced the address '%s', which is not the URL of a page", bad);
+    if (!found) {
+        (void)err_set(e, ENOENT, "job '%s' has no task and no role '%s'",
+                      doc_str(doc, "application_id"), name);
+        return err_hint(e, "tony tasks %s lists its tasks", doc_str(doc, "application_id"));
+    }
     (void)err_set(e, ENOENT, "no running task%s%s has announced a page", name ? " of " : "",
                   name ? name : "");
     return err_hint(e, "a task announces it on its socket (docs/task-socket.md); tony forward "
@@ -183,6 +196,13 @@ static int run_tensorboard(const char *dir, struct err *e)
 static int open_finished(struct client *c, struct cluster *k, const char *id, struct err *e)
 {
     AUTO(free_p) char *dir = log_dir(c, k, id);
+    struct stat st;
+    /* A directory of the job file may be one of other machines, and TensorBoard reads URLs. */
+    bool here = options_has(&c->o, OPT_LOGDIR) && dir && !strstr(dir, "://");
+    if (here && (stat(dir, &st) == -1 || !S_ISDIR(st.st_mode))) {
+        (void)err_set(e, ENOENT, "there is no directory '%s' (option '--logdir')", dir);
+        return EXIT_MISUSE;
+    }
     if (dir && *dir)
         return run_tensorboard(dir, e);
     (void)err_set(e, ENOENT, "job '%s' is over, and its job file names no directory of events", id);
