@@ -257,8 +257,11 @@ static bool call_url(const struct call *c, struct buf *why)
         return true;
     if (status == 0)
         (void)buf_addf(why, "the answer was %.3s", code);
-    else
-        (void)buf_addf(why, "%.*s", (int)MAX(said.len, (size_t)3) - 3, said.p ? said.p : "   ");
+    else {
+        said.len = MAX(said.len, (size_t)3) - 3;
+        said = span_trim(said);
+        (void)buf_addf(why, "%.*s", (int)said.len, said.p ? said.p : "");
+    }
     return false;
 }
 

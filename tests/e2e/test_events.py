@@ -7,8 +7,10 @@ import http.server
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
+import socket
 import threading
 
 import pytest
@@ -246,6 +248,18 @@ def test_whatever_dies_it_is_called(lab, receiver, victim):
     no_request_left(lab)
     assert {json.loads(body)["application_id"] for _, _, body in to.got} == {job.app}
     assert {h["X-Tony-Delivery"] for _, h, _ in to.got} == {f"{job.app}.end"}
+
+
+def test_a_closed_port_is_one_line_of_the_log(lab):
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))  # nobody listens
+        app = lab.submit(lab.workers("true", **{"on-end": f"http://127.0.0.1:{s.getsockname()[1]}/"}))
+        log = lab.in_history(app) / "on-end.log"
+        wait_until(lambda: log.exists() and "again in 2 s" in log.read_text(), "two attempts")
+        for line in log.read_text().splitlines():
+            assert re.search(r" attempt \d+ failed: curl: \(7\) .*; again in \d+ s$", line), line
+        os.kill(wait_until(lambda: callers(lab), "the caller")[0], signal.SIGTERM)
+        wait_until(lambda: not callers(lab), "the end of the caller")
 
 
 def callers(lab):
