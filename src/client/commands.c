@@ -45,10 +45,10 @@ static const struct command table[] = {
               "with their names in front: of all tasks if there are at most 4, else of the chief; "
               "--output chooses. If a task writes faster than people read, lines are left out and "
               "counted; tony logs has them. Without JOBFILE and --conf_file, ./tony.xml is used "
-              "when it is there. Ctrl-C asks the job to stop; a second one stops waiting for "
-              "that. If this client dies, the job is stopped after tony.client.away-limit; a job "
-              "of tony submit needs no client. The exit code is the job's: 0 succeeded, 1 failed, "
-              "3 killed or out of its time.",
+              "when it is there. Ctrl-C asks the job to stop, and so does closing the terminal; "
+              "a second Ctrl-C stops waiting for that. If this client dies, the job is stopped "
+              "after tony.client.away-limit; a job of tony submit needs no client. The exit code "
+              "is the job's: 0 succeeded, 1 failed, 3 killed or out of its time.",
       .options = JOB_OPTIONS | OPT_BIT(OPT_JSON) | OPT_BIT(OPT_OUTPUT) | OPT_BIT(OPT_QUIET),
       .max_args = 1,
       .takes_command = true,

@@ -136,6 +136,8 @@ static int home_subdir(const char *home, const char *name, char **out, struct er
     if (rc == -EPERM)
         return err_hint(e, "remove it or change its owner (chown), or set TONY_HOME to another "
                            "directory");
+    if (rc == -EACCES || rc == -EROFS)
+        return err_hint(e, "set TONY_HOME to a directory that you can write to");
     if (rc < 0)
         return rc;
     if (access(*out, W_OK) == -1) {

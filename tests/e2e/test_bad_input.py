@@ -136,6 +136,14 @@ def test_unreadable_file(own_tony):
     refused(tony, tony.base / "d", "job.yaml", where="job.yaml", sentence="permission denied", hint=False)
 
 
+def test_a_home_that_is_read_only(own_tony):
+    tony = own_tony(as_nobody=True)
+    tony.home.mkdir(mode=0o555)
+    tony.give(tony.home)
+    r = tony.run("list")
+    assert r.returncode == 4 and "Permission denied" in r.stderr and "hint: set TONY_HOME to a directory that you can write to" in r.stderr
+
+
 @pytest.mark.parametrize("name", ["job.yaml", "job.xml"])
 @pytest.mark.parametrize("content", [b"name: \x00x\n", b"name: \xff\xfe\n", b"name: \xc3(\n", b"name: \xed\xa0\x80\n"],
                          ids=["NUL", "UTF-16", "not UTF-8", "a surrogate"])

@@ -72,6 +72,9 @@ static void pieces_become_lines(void **state)
     };
     assert_int_equal(lines_add(l, &t, 0), 0);
     expect_shown("worker:0    | three\nworker:0    | [1,204 lines (2 KB) left out]\n");
+    t.left_lines = 0; /* a part of a long line */
+    assert_int_equal(lines_add(l, &t, 0), 0);
+    expect_shown("worker:0    | [2 KB left out]\n");
     add(l, "worker:1", "end", 0);
     assert_int_equal(lines_end(l), 0);
     expect_shown("worker:1    | end\n");

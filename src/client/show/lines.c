@@ -197,8 +197,11 @@ static void add_left_out(struct lines *l, const struct log *x, const struct clus
     char size[32], n[32];
     (void)str_size(t->left_bytes, size, sizeof size);
     add_prefix(l, x);
-    (void)buf_addf(&l->out, "[%s%s line%s (%s) left out]\n", t->more_lines ? "more than " : "",
-                   grouped(t->left_lines, n), t->left_lines == 1 ? "" : "s", size);
+    if (!t->left_lines && !t->more_lines) /* of one long line */
+        (void)buf_addf(&l->out, "[%s left out]\n", size);
+    else
+        (void)buf_addf(&l->out, "[%s%s line%s (%s) left out]\n", t->more_lines ? "more than " : "",
+                       grouped(t->left_lines, n), t->left_lines == 1 ? "" : "s", size);
 }
 
 /* ---- taking text ---- */
