@@ -56,7 +56,7 @@ static int read_key(const struct paths *paths, const char *application_id, struc
     return dir ? job_key_open(dir, out, e) : err_set(e, ENOMEM, "no memory to start the master");
 }
 
-/* What a master can open before its job comes. */
+/* The things that a master can open before its job comes. */
 struct early {
     struct paths paths;
     struct loop *loop;

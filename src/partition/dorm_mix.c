@@ -490,10 +490,10 @@ static void list_spare(struct mix *x)
         }
 }
 
-/* What it costs if another container of job a leaves node j for one of job i: nothing if it fits
- * elsewhere; its utilization if a job with equal demands has more than its min. Else it must have a
- * lower price, and others make way for it. gone: the containers of this demand that leave the node
- * already. */
+/* The cost of removing another container of job a from node j, to make way for one of job i:
+ * nothing if it fits elsewhere; its utilization if a job with equal demands has more than its min.
+ * Else it must have a lower price, and others make way for it. gone: the containers of this demand
+ * that leave the node already. */
 static double cost_of_leaving(const struct mix *x, uint32_t a, uint32_t i, uint32_t j,
                               uint32_t gone)
 {

@@ -26,7 +26,7 @@ static const double CELLS_MAX = 1.5e7; /* limit of bids computed, beyond MARKET_
 static const double EXCHANGE_MIN = 1e-8;
 /* A bid that a user gives up ends below this part of its budget. */
 static const double BID_MIN = 1e-13;
-/* Nobody could gain more than this part of its utility: then the bids are an equilibrium, too. */
+/* The bids are also an equilibrium if no user could gain more than this part of its utility. */
 static const double RESIDUAL_MAX = 1e-12;
 static const double WORK_MAX = 1e9; /* limit of steps for one number of the result */
 

@@ -344,14 +344,14 @@ enum { PREPARE_MS = 50 }; /* after a submission, if the job has not ended before
 void standby_make(struct pool *p); /* for the next job, unless there is one */
 void standby_drop(struct pool *p);
 void standby_done(struct pool *p); /* the pool ends: wait until it is gone */
-/* What it gets when its job comes. */
+/* What the pool sends to the standby when its job comes. */
 struct standby_job {
     char *const *keeper_argv, *const *master_argv;
     const char *keeper_log, *master_log, *lock, *socket;
     int ready_fd;
 };
-/* It becomes the keeper and the master of the job, as after child_spawn(). NULL: there is no
- * standby for this job. */
+/* The standby becomes the keeper and the master of the job, as after child_spawn(). NULL: there is
+ * no standby for this job. */
 struct child *standby_take(struct pool_job *j, const struct standby_job *x,
                            void (*on_exit)(void *arg, int code));
 

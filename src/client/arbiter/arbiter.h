@@ -101,7 +101,7 @@ struct arbiter {
     VEC(struct arbiter_job) jobs; /* in the order in which they were submitted */
     VEC(struct claims_node) nodes;
     VEC(struct part_amount) used; /* by node: by all applications, and kept free: see below */
-    /* What applications wait for that the arbiter cannot resize. What is free of it is kept free.
+    /* Resources for which other applications wait. The arbiter gives no job the free part of them.
      */
     VEC(struct queue_wanted) wanted;
     struct part_amount kept, kept_before; /* before: as the last round has printed it */

@@ -172,7 +172,8 @@ static bool has_name(const struct series_set *all, const char *name)
     return false;
 }
 
-/* Nothing of what was asked for is there. all: all series of the job. Say which word is wrong. */
+/* The job has no series that the user asked for: say which task or name is wrong. all: all series
+ * of the job. */
 static int nothing(const char *id, const struct series_wish *w, const struct series_set *all)
 {
     struct err e = { 0 };

@@ -3,9 +3,9 @@
  * What `tony arbiter` needs of Slurm: struct queue_ops of cluster/queue.h
  * (docs/decisions/0036-an-arbiter-on-slurm.md).
  *
- * One look costs slurmctld three requests: sinfo tells the nodes of the partition, and what all
- * jobs of all users have taken there; squeue tells the own jobs and their nodes, and once more the
- * jobs of all users that wait. The jobs of tony are in jobs/ of TONY_HOME.
+ * The arbiter sends three requests to slurmctld in each round: sinfo tells the nodes of the
+ * partition, and what all jobs of all users have taken there; squeue tells the own jobs and their
+ * nodes, and once more the jobs of all users that wait. The jobs of tony are in jobs/ of TONY_HOME.
  */
 #include <dirent.h>
 #include <errno.h>

@@ -166,7 +166,7 @@ void slurm_unwatch(struct cluster_watch *w);
 
 /* ---- doctor.c ---- */
 
-/* What to do if nodes do not see TONY_HOME. */
+/* The advice to a user whose nodes may not see TONY_HOME. */
 #define SLURM_HOME_ADVICE                                                                          \
     "set TONY_HOME to a directory that this machine and the nodes share, or export this one to "   \
     "them under the same path (docs/slurm.md)"
