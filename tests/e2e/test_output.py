@@ -162,16 +162,18 @@ def test_a_reader_that_goes_away_leaves_the_job_alone(lab):
     assert [lab.state(app) for app in lab.jobs_on_disk()] == ["SUCCEEDED"]
 
 
-STEPS = r"""python3 -c "
+# 15 steps of a training that says that it has TOTAL, with PAUSE seconds between two
+STEPS_OF = r"""python3 -c "
 import os, socket, sys, time
 s = socket.socket(socket.AF_UNIX); path = os.environ['TONY_TASK_SOCKET']
 s.connect(chr(0) + path[1:] if path[0] == '@' else path)
 for i in range(1, 16):
-    s.send(b'{\"step\": %d, \"total\": 15}\n' % i)
+    s.send(b'{\"step\": %d, \"total\": TOTAL}\n' % i)
     print('\033[31mred\033[0m \033[2Jstep', i, flush=True)
-    sys.stderr.write('\rbar %d' % i); sys.stderr.flush(); time.sleep(0.1)
+    sys.stderr.write('\rbar %d' % i); sys.stderr.flush(); time.sleep(PAUSE)
 "
 """
+STEPS = STEPS_OF.replace("TOTAL", "15").replace("PAUSE", "0.1")
 
 
 def on_terminal(lab, *args, cols=100):
@@ -209,7 +211,7 @@ def test_on_a_terminal_lines_scroll_above_a_progress_bar(lab):
 
 @pytest.mark.parametrize("cols, bar", [(80, r" \[[#.]{9,20}\] "), (74, r" \[[#.]{4,10}\] "), (66, " ")])
 def test_the_time_left_fits_into_a_narrow_terminal(lab, cols, bar):
-    steps = STEPS.replace("15", "1500").replace("1500)", "16)").replace("time.sleep(0.1)", "time.sleep(0.2)")
+    steps = STEPS_OF.replace("TOTAL", "1500").replace("PAUSE", "0.2")
     text = on_terminal(lab, "run", lab.workers(steps), cols=cols)
     figures = r" running " + bar + r" *\d+ %  \d+/1500  [\d.]+/s  [\d.]+ (ms|s|m)( \d+ s)? left\x1b"
     assert re.search(figures, text), text
