@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Level 0: every other directory uses these headers. This one includes all of them but banned.h,
- * which the build includes, and proctree.h, which only programs with child processes need.
+ * The headers of level 0 that nearly every file needs. The others (files.h, lockfile.h, proctree.h,
+ * ...) are included where they are used. The build includes banned.h into each file.
  */
 #ifndef TONY_BASE_H
 #define TONY_BASE_H

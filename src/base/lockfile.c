@@ -31,10 +31,11 @@ int lockfile_take(const char *path, bool create)
 
 bool lockfile_is_held(const char *path)
 {
-    int fd = lockfile_take(path, false);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    bool held = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) == -1 && errno == EWOULDBLOCK;
     if (fd >= 0)
         (void)close(fd);
-    return fd == -EWOULDBLOCK;
+    return held;
 }
 
 bool lockfile_inherit(int fd, const char *path)

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/lockfile.h"
@@ -65,6 +66,21 @@ static void an_unlinked_file_does_not_count(void **state)
     close(fd);
 }
 
+/* A process that only asks does not hold the lock. The file may be readable only. */
+static void askers_do_not_hold_it(void **state)
+{
+    (void)state;
+    int fd = lockfile_take(path, true), asker = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0 && asker >= 0);
+    assert_int_equal(chmod(path, 0400), 0);
+    assert_true(lockfile_is_held(path));
+    close(fd);
+    assert_int_equal(flock(asker, LOCK_SH | LOCK_NB), 0);
+    assert_false(lockfile_is_held(path));
+    close(asker);
+    assert_int_equal(unlink(path), 0);
+}
+
 static void no_symbolic_links(void **state)
 {
     (void)state;
@@ -81,6 +97,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_holds_it),
         cmocka_unit_test(an_unlinked_file_does_not_count),
+        cmocka_unit_test(askers_do_not_hold_it),
         cmocka_unit_test(no_symbolic_links),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);

@@ -3,12 +3,11 @@
  * pool status, pool start, pool stop; pool set and pool why are in pool_policy.c
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/lockfile.h"
 #include "client/client_int.h"
 #include "client/pool/ask.h"
 #include "client/pool/pool_policy.h"
@@ -101,8 +100,7 @@ static bool answers(struct client *c)
 static bool holds_its_lock(const struct client *c)
 {
     AUTO(free_p) char *path = paths_pool_lock(&c->host.paths);
-    AUTO(close_p) int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
-    return fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) == -1 && errno == EWOULDBLOCK;
+    return path && lockfile_is_held(path);
 }
 
 /* Wait until the pool has ended: it has released its lock. The caller may then safely remove

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cluster/local/job_keeper.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <sys/file.h>
 #include <sys/inotify.h>
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/lockfile.h"
 #include "cluster/cluster.h"
 #include "cluster/local/pool.h"
 #include "loop/loop.h"
@@ -19,8 +17,7 @@ enum { SETTLE_MS = 1000 }; /* await_job_in_history() waits no longer */
 static bool has_keeper(const struct cluster_host *h, const char *id)
 {
     AUTO(free_p) char *path = paths_job_lock(&h->paths, id);
-    AUTO(close_p) int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
-    return fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) == -1 && errno == EWOULDBLOCK;
+    return path && lockfile_is_held(path);
 }
 
 bool start_pool_if_orphaned(struct cluster_host *h, const char *id)
