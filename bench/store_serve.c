@@ -8,7 +8,6 @@
 
 #include "base/err.h"
 #include "rendezvous/service.h"
-#include "rendezvous/tcpstore_server.h"
 
 enum { BYTES_MAX = 512 << 20 };
 
@@ -20,7 +19,7 @@ static void on_refused(const struct err *why, void *arg)
 
 int main(void)
 {
-    struct tcpstore_server *s;
+    struct service *s;
     struct err e = { 0 };
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
@@ -30,23 +29,23 @@ int main(void)
     const struct service_config cfg = { .host = "127.0.0.1",
                                         .max_bytes = BYTES_MAX,
                                         .on_refused = on_refused };
-    if (tcpstore_server_open(&cfg, &s, &e) < 0) {
+    if (service_open("tcpstore", &cfg, &s, &e) < 0) {
         fprintf(stderr, "%s\n", e.msg);
         return 1;
     }
-    printf("%u\n", tcpstore_server_port(s));
+    printf("%u\n", service_port(s));
     fflush(stdout);
     for (;;) {
         struct pollfd p[] = { { .fd = 0, .events = POLLIN },
-                              { .fd = tcpstore_server_fd(s), .events = POLLIN } };
+                              { .fd = service_fd(s), .events = POLLIN } };
         char unused[64];
         if (poll(p, 2, -1) <= 0)
             continue;
         if (p[1].revents)
-            tcpstore_server_turn(s);
+            service_turn(s);
         if (p[0].revents && read(0, unused, sizeof unused) <= 0)
             break;
     }
-    tcpstore_server_close(s);
+    service_close(s);
     return 0;
 }

@@ -18,8 +18,7 @@ enum {
 };
 
 struct horovod {
-    struct service_head head;
-    struct server server;
+    struct server_service base;
     struct kv kv;
 };
 
@@ -31,7 +30,7 @@ struct asker {
 static void on_bytes(struct server_peer *p, const char *bytes, size_t n)
 {
     struct asker *a = CONTAINER_OF(p, struct asker, peer);
-    struct horovod *h = CONTAINER_OF(p->server, struct horovod, server);
+    struct horovod *h = CONTAINER_OF(p->server, struct horovod, base.server);
     AUTO(buf_done) struct buf out = { 0 };
     h->kv.bytes_max = server_room(p->server);
     int rc = kv_feed(&h->kv, &a->request, span_mem(bytes, n), &out);
@@ -70,9 +69,9 @@ static int horovod_open(const struct service_config *cfg, struct service **out, 
     struct horovod *h = calloc(1, sizeof *h);
     if (!h)
         return err_set(e, ENOMEM, "cannot serve Horovod's ranks: %m");
-    h->head.ops = &service_horovod;
+    h->base.head.ops = &service_horovod;
     kv_init(&h->kv, cfg->max_bytes);
-    int rc = server_open(&h->server, cfg, &ops, e);
+    int rc = server_open(&h->base.server, cfg, &ops, e);
     if (rc < 0) {
         free(h);
         return rc;
@@ -81,38 +80,18 @@ static int horovod_open(const struct service_config *cfg, struct service **out, 
     return 0;
 }
 
-static int fd(const struct service *s)
-{
-    return ((const struct horovod *)(const void *)s)->server.gate.epoll_fd;
-}
-
-static uint16_t port(const struct service *s)
-{
-    return ((const struct horovod *)(const void *)s)->server.gate.port;
-}
-
-static void turn(struct service *s)
-{
-    server_turn(&of(s)->server);
-}
-
-static void tick(struct service *s, int64_t now_ms)
-{
-    server_tick(&of(s)->server, now_ms);
-}
-
 static void horovod_close(struct service *s)
 {
     struct horovod *h = of(s);
-    server_close(&h->server);
+    server_close(&h->base.server);
     kv_done(&h->kv);
     free(h);
 }
 
 const struct service_ops service_horovod = { .name = "horovod",
                                              .open = horovod_open,
-                                             .fd = fd,
-                                             .port = port,
-                                             .turn = turn,
-                                             .tick = tick,
+                                             .fd = server_service_fd,
+                                             .port = server_service_port,
+                                             .turn = server_service_turn,
+                                             .tick = server_service_tick,
                                              .close = horovod_close };

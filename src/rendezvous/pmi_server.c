@@ -16,8 +16,7 @@ enum {
 };
 
 struct pmi_server {
-    struct service_head head;
-    struct server server;
+    struct server_service base;
     struct pmi pmi;
     void (*on_abort)(uint32_t rank, int exit_code, void *arg);
     void *arg;
@@ -30,7 +29,7 @@ struct speaker {
 
 static struct pmi_server *server_of(const struct server_peer *p)
 {
-    return CONTAINER_OF(p->server, struct pmi_server, server);
+    return CONTAINER_OF(p->server, struct pmi_server, base.server);
 }
 
 /* Send the end of the barrier to all ranks. An error is ignored: if a rank has died, tony learns of
@@ -38,7 +37,7 @@ static struct pmi_server *server_of(const struct server_peer *p)
 static void barrier_out(struct pmi_server *s)
 {
     struct server_peer *next;
-    for (struct server_peer *p = s->server.peers; p; p = next) {
+    for (struct server_peer *p = s->base.server.peers; p; p = next) {
         next = p->next;
         if (CONTAINER_OF(p, struct speaker, peer)->rank.ready)
             (void)server_send(p, PMI_BARRIER_OUT, sizeof PMI_BARRIER_OUT - 1);
@@ -116,10 +115,10 @@ static int pmi_open(const struct service_config *cfg, struct service **out, stru
     struct pmi_server *s = calloc(1, sizeof *s);
     if (!s)
         return err_set(e, ENOMEM, "cannot serve MPI's ranks: %m");
-    s->head.ops = &service_pmi;
+    s->base.head.ops = &service_pmi;
     s->on_abort = cfg->on_abort;
     s->arg = cfg->arg;
-    int rc = server_open(&s->server, cfg, &ops, e);
+    int rc = server_open(&s->base.server, cfg, &ops, e);
     if (rc < 0) {
         free(s);
         return rc;
@@ -134,29 +133,9 @@ static int begin(struct service *s, const struct service_job *job, struct err *e
     return rc < 0 ? err_set(e, -rc, "cannot serve MPI's ranks: %m") : 0;
 }
 
-static int fd(const struct service *s)
-{
-    return ((const struct pmi_server *)(const void *)s)->server.gate.epoll_fd;
-}
-
-static uint16_t port(const struct service *s)
-{
-    return ((const struct pmi_server *)(const void *)s)->server.gate.port;
-}
-
-static void turn(struct service *s)
-{
-    server_turn(&of(s)->server);
-}
-
-static void tick(struct service *s, int64_t now_ms)
-{
-    server_tick(&of(s)->server, now_ms);
-}
-
 static void pmi_close(struct service *s)
 {
-    server_close(&of(s)->server);
+    server_close(&of(s)->base.server);
     pmi_done(&of(s)->pmi);
     free(s);
 }
@@ -164,8 +143,8 @@ static void pmi_close(struct service *s)
 const struct service_ops service_pmi = { .name = "pmi",
                                          .open = pmi_open,
                                          .begin = begin,
-                                         .fd = fd,
-                                         .port = port,
-                                         .turn = turn,
-                                         .tick = tick,
+                                         .fd = server_service_fd,
+                                         .port = server_service_port,
+                                         .turn = server_service_turn,
+                                         .tick = server_service_tick,
                                          .close = pmi_close };

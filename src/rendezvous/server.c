@@ -10,7 +10,6 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/util.h"
-#include "rendezvous/service.h"
 
 enum {
     EVENTS = 64,
@@ -210,4 +209,31 @@ void server_close(struct server *s)
         server_drop(s->peers);
     free_dropped(s);
     gate_close(&s->gate);
+}
+
+/* ---- as a rendezvous service ---- */
+
+static struct server *server_of(const struct service *s)
+{
+    return &((struct server_service *)(void *)(uintptr_t)s)->server;
+}
+
+int server_service_fd(const struct service *s)
+{
+    return server_of(s)->gate.epoll_fd;
+}
+
+uint16_t server_service_port(const struct service *s)
+{
+    return server_of(s)->gate.port;
+}
+
+void server_service_turn(struct service *s)
+{
+    server_turn(server_of(s));
+}
+
+void server_service_tick(struct service *s, int64_t now_ms)
+{
+    server_tick(server_of(s), now_ms);
 }

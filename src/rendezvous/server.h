@@ -2,8 +2,8 @@
 /*
  * Common code of the small rendezvous servers: one listener, a limited number of connections, and
  * one limit for the memory of all of them. A connection is dropped if it has not identified itself
- * by its deadline. (Torch's store has a server of its own, because it handles far more requests:
- * tcpstore_server.c.)
+ * by its deadline. (Torch's store has network code of its own, because it handles far more
+ * requests: tcpstore_server.c.)
  */
 #ifndef TONY_RENDEZVOUS_SERVER_H
 #define TONY_RENDEZVOUS_SERVER_H
@@ -14,6 +14,7 @@
 
 #include "base/buf.h"
 #include "rendezvous/gate.h"
+#include "rendezvous/service.h"
 
 struct server;
 
@@ -65,5 +66,16 @@ void server_end(struct server_peer *p); /* close once all bytes are sent */
 void server_drop(struct server_peer *p);
 /* Drop the peer, and report why (gate_report()). */
 void server_refuse(struct server_peer *p, const struct err *why);
+
+/* A rendezvous service that uses this code has its own struct with this as the first member. The
+ * functions below are then members of its struct service_ops. */
+struct server_service {
+    struct service_head head;
+    struct server server;
+};
+int server_service_fd(const struct service *s);
+uint16_t server_service_port(const struct service *s);
+void server_service_turn(struct service *s);
+void server_service_tick(struct service *s, int64_t now_ms);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The store by which the ranks of a PyTorch job find each other: the server side of torch's
- * TCPStore, without sockets and without a clock. tcpstore_server.h connects it to the network.
+ * TCPStore, without sockets and without a clock. tcpstore_server.c connects it to the network.
  *
  * There are two dialects. Clients of torch 2.2 and later begin a connection with a magic number.
  * Older clients do not, and have other command numbers; of these, torch 2.1 gave two numbers of

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "rendezvous/tcpstore_server.h"
-
+/*
+ * Torch's store (tcpstore.h) on the network. Unlike the other servers it does not use server.h: it
+ * sends answers straight from the store, and a client's commands may wait until the client has read
+ * earlier answers.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -18,6 +21,7 @@
 enum {
     EVENTS = 256,
     BLOCK = 64 << 10,
+    CLIENTS_MAX = 32 << 10, /* further connections are closed at once */
 };
 
 struct line {
@@ -26,33 +30,19 @@ struct line {
     struct tcpstore_client *client;
 };
 
-struct tcpstore_server {
+struct store_server {
+    struct service_head head;
     struct gate gate;
     struct tcpstore *store;
     char block[BLOCK];
 };
 
-int tcpstore_server_open(const struct service_config *cfg, struct tcpstore_server **out,
-                         struct err *e)
+static struct store_server *of(const struct service *s)
 {
-    struct tcpstore_server *s = calloc(1, sizeof *s);
-    uint64_t seed;
-    if (!s)
-        return err_set(e, ENOMEM, "cannot serve torch's store: %m");
-    if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) != (ssize_t)sizeof seed)
-        seed = (uint64_t)clock_mono_us(); /* soon after the boot there are no random bytes */
-    int rc = gate_open(&s->gate, "torch's store", cfg, e);
-    if (rc == 0 && !(s->store = tcpstore_new(cfg->max_bytes, seed)))
-        rc = err_set(e, ENOMEM, "cannot serve torch's store: %m");
-    if (rc < 0) {
-        tcpstore_server_close(s);
-        return rc;
-    }
-    *out = s;
-    return 0;
+    return (struct store_server *)(void *)(uintptr_t)s;
 }
 
-static void line_close(struct tcpstore_server *s, struct line *l)
+static void line_close(struct store_server *s, struct line *l)
 {
     tcpstore_leave(l->client);
     close(l->fd);
@@ -60,31 +50,10 @@ static void line_close(struct tcpstore_server *s, struct line *l)
     gate_has_room(&s->gate);
 }
 
-void tcpstore_server_close(struct tcpstore_server *s)
-{
-    if (!s)
-        return;
-    for (struct tcpstore_client *c; s->store && (c = tcpstore_any(s->store));)
-        line_close(s, tcpstore_user(c));
-    tcpstore_free(s->store);
-    gate_close(&s->gate);
-    free(s);
-}
-
-uint16_t tcpstore_server_port(const struct tcpstore_server *s)
-{
-    return s->gate.port;
-}
-
-int tcpstore_server_fd(const struct tcpstore_server *s)
-{
-    return s->gate.epoll_fd;
-}
-
 static bool line_open(void *server, int fd)
 {
-    struct tcpstore_server *s = server;
-    struct line *l = tcpstore_n_clients(s->store) < TCPSTORE_CLIENTS_MAX ? malloc(sizeof *l) : NULL;
+    struct store_server *s = server;
+    struct line *l = tcpstore_n_clients(s->store) < CLIENTS_MAX ? malloc(sizeof *l) : NULL;
     if (!l)
         return false;
     *l = (struct line){ .fd = fd, .events = EPOLLIN, .client = tcpstore_join(s->store, l) };
@@ -98,7 +67,7 @@ static bool line_open(void *server, int fd)
 
 /* Send what the kernel accepts, and set the events to poll for. -errno: the connection is
  * broken. */
-static int send_out(struct tcpstore_server *s, struct line *l)
+static int send_out(struct store_server *s, struct line *l)
 {
     bool left = false;
     for (struct span out; !left && (out = tcpstore_out(l->client)).len > 0;) {
@@ -118,7 +87,7 @@ static int send_out(struct tcpstore_server *s, struct line *l)
 }
 
 /* 0, or -errno: close the connection. e is set if the client has violated the protocol. */
-static int read_in(struct tcpstore_server *s, struct line *l, struct err *e)
+static int read_in(struct store_server *s, struct line *l, struct err *e)
 {
     ssize_t n = recv(l->fd, s->block, sizeof s->block, MSG_DONTWAIT);
     if (n == -1 && (errno == EAGAIN || errno == EINTR))
@@ -128,7 +97,7 @@ static int read_in(struct tcpstore_server *s, struct line *l, struct err *e)
     return tcpstore_feed(l->client, s->block, (size_t)n, n == (ssize_t)sizeof s->block, e);
 }
 
-static int serve(struct tcpstore_server *s, struct line *l, uint32_t events, struct err *e)
+static int serve(struct store_server *s, struct line *l, uint32_t events, struct err *e)
 {
     int rc = 0;
     if (tcpstore_broken(l->client))
@@ -146,7 +115,7 @@ static int serve(struct tcpstore_server *s, struct line *l, uint32_t events, str
 
 /* Send the answers: to the client itself and to those that it has woken. Does not close any
  * connection, because an event of this turn may still point to it. */
-static void send_ready(struct tcpstore_server *s)
+static void send_ready(struct store_server *s)
 {
     for (struct tcpstore_client *c; (c = tcpstore_ready(s->store));) {
         struct line *l = tcpstore_user(c);
@@ -156,8 +125,9 @@ static void send_ready(struct tcpstore_server *s)
     }
 }
 
-void tcpstore_server_turn(struct tcpstore_server *s)
+static void store_turn(struct service *service)
 {
+    struct store_server *s = of(service);
     struct epoll_event events[EVENTS];
     int n = epoll_wait(s->gate.epoll_fd, events, EVENTS, 0);
     for (int i = 0; i < n; i++) {
@@ -176,57 +146,51 @@ void tcpstore_server_turn(struct tcpstore_server *s)
     }
 }
 
-/* ---- as a rendezvous service ---- */
+/* ---- the service ---- */
 
-struct store_service {
-    struct service_head head;
-    struct tcpstore_server *server;
-};
-
-static struct store_service *of(const struct service *s)
+static void store_close(struct service *service)
 {
-    return (struct store_service *)(void *)(uintptr_t)s;
+    struct store_server *s = of(service);
+    for (struct tcpstore_client *c; s->store && (c = tcpstore_any(s->store));)
+        line_close(s, tcpstore_user(c));
+    tcpstore_free(s->store);
+    gate_close(&s->gate);
+    free(s);
 }
 
-static int store_open_service(const struct service_config *cfg, struct service **out, struct err *e)
+static int store_open(const struct service_config *cfg, struct service **out, struct err *e)
 {
-    struct store_service *s = calloc(1, sizeof *s);
+    struct store_server *s = calloc(1, sizeof *s);
+    uint64_t seed;
     if (!s)
         return err_set(e, ENOMEM, "cannot serve torch's store: %m");
     s->head.ops = &service_tcpstore;
-    int rc = tcpstore_server_open(cfg, &s->server, e);
+    if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) != (ssize_t)sizeof seed)
+        seed = (uint64_t)clock_mono_us(); /* soon after the boot there are no random bytes */
+    int rc = gate_open(&s->gate, "torch's store", cfg, e);
+    if (rc == 0 && !(s->store = tcpstore_new(cfg->max_bytes, seed)))
+        rc = err_set(e, ENOMEM, "cannot serve torch's store: %m");
     if (rc < 0) {
-        free(s);
+        store_close((struct service *)(void *)s);
         return rc;
     }
     *out = (struct service *)(void *)s;
     return 0;
 }
 
-static int service_fd_of(const struct service *s)
+static int store_fd(const struct service *s)
 {
-    return tcpstore_server_fd(of(s)->server);
+    return of(s)->gate.epoll_fd;
 }
 
-static uint16_t service_port_of(const struct service *s)
+static uint16_t store_port(const struct service *s)
 {
-    return tcpstore_server_port(of(s)->server);
-}
-
-static void store_end_turn(struct service *s)
-{
-    tcpstore_server_turn(of(s)->server);
-}
-
-static void store_close_service(struct service *s)
-{
-    tcpstore_server_close(of(s)->server);
-    free(s);
+    return of(s)->gate.port;
 }
 
 const struct service_ops service_tcpstore = { .name = "tcpstore",
-                                              .open = store_open_service,
-                                              .fd = service_fd_of,
-                                              .port = service_port_of,
-                                              .turn = store_end_turn,
-                                              .close = store_close_service };
+                                              .open = store_open,
+                                              .fd = store_fd,
+                                              .port = store_port,
+                                              .turn = store_turn,
+                                              .close = store_close };
