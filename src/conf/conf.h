@@ -25,6 +25,8 @@
 #include "base/vec.h"
 
 struct err;
+struct rt_job; /* runtime/runtime.h */
+struct rt_role;
 
 /* ---- the table of keys ---- */
 
@@ -386,6 +388,14 @@ struct job_elastic {
 /* false: a policy may resize no role, or more than one; or the needs of an instance depend on the
  * size, because roles of different stages use the same resources one after the other. */
 bool job_spec_elastic(const struct job_spec *s, struct job_elastic *out);
+
+/* The roles as runtime/runtime.h takes them, with n[i] tasks of role i; n = NULL: as many as the
+ * job file says. They borrow their names from s. The caller frees the array; NULL = no memory. */
+struct rt_role *job_spec_rt_roles(const struct job_spec *s, const uint32_t *n);
+/* The job as runtime_lengths() takes it, with the first n_roles of these roles, which it borrows.
+ */
+void job_spec_rt_job(const struct job_spec *s, const struct rt_role *roles, size_t n_roles,
+                     struct rt_job *out);
 
 /* "SRC[::NAME][#archive]" */
 int resource_parse(struct span text, struct resource_spec *out, struct err *e);

@@ -181,20 +181,12 @@ static int check_framework(const struct job_spec *s, const uint32_t *target, str
 {
     const struct runtime *rt = runtime_find(s->framework);
     size_t n = s->n_roles - s->preprocess;
-    AUTO(free_p) struct rt_role *roles = calloc(n + 1, sizeof *roles);
+    AUTO(free_p) struct rt_role *roles = job_spec_rt_roles(s, target);
+    struct rt_job job;
     if (!roles)
         return err_set(e, ENOMEM, "cannot check the new size: %m");
-    for (size_t i = 0; i < n; i++)
-        roles[i] = (struct rt_role){ .name = s->roles[i].name,
-                                     .n = target[i],
-                                     .kind = s->roles[i].kind,
-                                     .ranks = s->roles[i].ranks };
     int rc = rt ? runtime_check(rt, roles, n, s->gang, e) : 0;
-    const struct rt_job job = { .roles = roles,
-                                .n_roles = n,
-                                .gang = s->gang,
-                                .local = str_eq(s->cluster, "local"),
-                                .file_only = s->addresses_in_file_only };
+    job_spec_rt_job(s, roles, n, &job);
     if (rc == 0 && rt && runtime_check_lengths(rt, &job, e) < 0)
         rc = e ? -(e->num = EINVAL) : -EINVAL;
     return rc;

@@ -175,6 +175,27 @@ static void make_stopping(struct role_spec *r)
     r->stop_on_failure = true;
 }
 
+struct rt_role *job_spec_rt_roles(const struct job_spec *s, const uint32_t *n)
+{
+    struct rt_role *roles = calloc(s->n_roles + 1, sizeof *roles);
+    for (size_t i = 0; roles && i < s->n_roles; i++)
+        roles[i] = (struct rt_role){ .name = s->roles[i].name,
+                                     .n = n ? n[i] : s->roles[i].instances,
+                                     .kind = (uint32_t)s->roles[i].kind,
+                                     .ranks = s->roles[i].ranks };
+    return roles;
+}
+
+void job_spec_rt_job(const struct job_spec *s, const struct rt_role *roles, size_t n_roles,
+                     struct rt_job *out)
+{
+    *out = (struct rt_job){ .roles = roles,
+                            .n_roles = n_roles,
+                            .gang = s->gang,
+                            .local = str_eq(s->cluster, "local"),
+                            .file_only = s->addresses_in_file_only };
+}
+
 /* Apply what the framework requires of its roles. If the user names untracked roles, the framework
  * adds none. */
 static int framework_kinds(struct build *b)
@@ -182,13 +203,9 @@ static int framework_kinds(struct build *b)
     struct job_spec *s = b->s;
     const struct runtime *rt = runtime_find(s->framework);
     const struct entry *x = conf_find(b->c, "tony.application.untracked.jobtypes");
-    AUTO(free_p) struct rt_role *roles = calloc(s->n_roles + 1, sizeof *roles);
+    AUTO(free_p) struct rt_role *roles = job_spec_rt_roles(s, NULL);
     if (!roles)
         return build_no_memory(b);
-    for (size_t i = 0; i < s->n_roles; i++)
-        roles[i] = (struct rt_role){ .name = s->roles[i].name,
-                                     .n = s->roles[i].instances,
-                                     .ranks = s->roles[i].ranks };
     int rc = rt && s->n_roles ? runtime_check(rt, roles, s->n_roles, s->gang, b->e) : 0;
     if (rc < 0) {
         const char *origin = conf_origin(b->c, "tony.application.framework");
@@ -210,19 +227,11 @@ static int check_environment(struct build *b)
 {
     struct job_spec *s = b->s;
     const struct runtime *rt = runtime_find(s->framework);
-    AUTO(free_p) struct rt_role *roles = calloc(s->n_roles + 1, sizeof *roles);
+    AUTO(free_p) struct rt_role *roles = job_spec_rt_roles(s, NULL);
+    struct rt_job job;
     if (!roles)
         return build_no_memory(b);
-    for (size_t i = 0; i < s->n_roles; i++)
-        roles[i] = (struct rt_role){ .name = s->roles[i].name,
-                                     .n = s->roles[i].instances,
-                                     .kind = (uint32_t)s->roles[i].kind,
-                                     .ranks = s->roles[i].ranks };
-    const struct rt_job job = { .roles = roles,
-                                .n_roles = s->n_roles,
-                                .gang = s->gang,
-                                .local = str_eq(s->cluster, "local"),
-                                .file_only = s->addresses_in_file_only };
+    job_spec_rt_job(s, roles, s->n_roles, &job);
     int rc = rt ? runtime_check_lengths(rt, &job, b->e) : 0;
     const char *origin = conf_origin(b->c, "tony.application.framework");
     return rc < 0 ? err_wrap(b->e, rc, "%s", origin ? origin : "job") : 0;

@@ -10,20 +10,12 @@
 int plan_lengths(const struct job_spec *s, struct plan_lengths *out, struct err *e)
 {
     const struct runtime *rt = runtime_find(s->framework);
-    AUTO(free_p) struct rt_role *roles = calloc(s->n_roles + 1, sizeof *roles);
+    AUTO(free_p) struct rt_role *roles = job_spec_rt_roles(s, NULL);
+    struct rt_job job;
     *out = (struct plan_lengths){ 0 };
     if (!roles)
         return err_set(e, ENOMEM, "cannot plan the job: %m");
-    for (size_t i = 0; i < s->n_roles; i++)
-        roles[i] = (struct rt_role){ .name = s->roles[i].name,
-                                     .n = s->roles[i].instances,
-                                     .kind = (uint32_t)s->roles[i].kind,
-                                     .ranks = s->roles[i].ranks };
-    const struct rt_job job = { .roles = roles,
-                                .n_roles = s->n_roles,
-                                .gang = s->gang,
-                                .local = str_eq(s->cluster, "local"),
-                                .file_only = s->addresses_in_file_only };
+    job_spec_rt_job(s, roles, s->n_roles, &job);
     return rt && s->n_roles ? runtime_lengths(rt, &job, out->v, &out->n, e) : 0;
 }
 
