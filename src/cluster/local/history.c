@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the directories of TONY_HOME know of jobs: their verdicts, and the list of them.
+ * What the directories of TONY_HOME know of jobs: their verdicts, the list of them, and the files
+ * of finished jobs.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -158,4 +160,52 @@ int local_rows(struct cluster_host *h, size_t max, bool slurm, json_t *rows, boo
 int local_list(struct cluster *k, size_t max, json_t *rows, bool *out_more, struct err *e)
 {
     return local_rows(cluster_head(k)->cfg.host, max, false, rows, out_more, e);
+}
+
+/* ---- members of struct cluster_ops ---- */
+
+static struct cluster_host *host_of(const struct cluster *k)
+{
+    return cluster_head(k)->cfg.host;
+}
+
+int local_history(struct cluster *k, const char *id, json_t **out, struct err *e)
+{
+    int rc = local_verdict(host_of(k), id, out, e);
+    return rc == -EBUSY ? -ENOENT : rc;
+}
+
+char *local_place(struct cluster *k, const char *id, bool over)
+{
+    struct cluster_host *h = host_of(k);
+    struct err unread = { 0 };
+    if (host_look_paths(h, &unread) < 0)
+        return NULL;
+    return over ? paths_history(&h->paths, id) : paths_job(&h->paths, id);
+}
+
+int local_verdict_or_report(struct cluster *k, const struct cluster_report *r, json_t **out,
+                            int *out_code, struct err *e)
+{
+    int rc = local_verdict(host_of(k), r->id, out, e);
+    if (rc < 0)
+        err_clear(e); /* without a document, the report has the exit code */
+    *out_code = rc == 0 ? (int)json_int(*out, "exit_code", r->exit_code) : r->exit_code;
+    return 0;
+}
+
+int local_history_list(struct cluster *k, struct history_rows *out, struct err *e)
+{
+    struct cluster_host *h = host_of(k);
+    int rc = host_look_paths(h, e);
+    return rc < 0 ? rc : history_list(&h->paths, 0, out, e);
+}
+
+int local_history_file(struct cluster *k, const char *id, const char *name, struct buf *out,
+                       struct err *e)
+{
+    AUTO(free_p) char *dir = paths_history(&host_of(k)->paths, id);
+    AUTO(free_p) char *path = dir ? fs_join(dir, name) : NULL;
+    return path ? fs_read(AT_FDCWD, path, out, e)
+                : err_set(e, ENOMEM, "cannot read the history: %m");
 }

@@ -5,8 +5,6 @@
 #include "cluster/local/local.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <unistd.h>
 
 #include "base/base.h"
 #include "cluster/link.h"
@@ -18,7 +16,6 @@
 #include "cluster/resize.h"
 #include "codec/json.h"
 #include "conf/conf.h"
-#include "history/history.h"
 #include "loop/loop.h"
 #include "proto/tony.pb-c.h"
 
@@ -131,7 +128,8 @@ static int find(struct cluster *k, const char *word, char out[APP_ID_MAX], struc
     return e->num == ENOENT || e->num == EINVAL ? -EXIT_MISUSE : -EXIT_CLUSTER;
 }
 
-/* It asks no process: for a live job it says only that there may be a master. */
+/* Looks only at the files of the job. So for a live job the report says only that there may be a
+ * master. */
 static int report(struct cluster *k, const char *id, struct cluster_report *out, struct err *e)
 {
     struct cluster_host *h = host_of(k);
@@ -159,31 +157,9 @@ static int dial(struct cluster *k, const char *id, struct conn **out, struct err
     return link_dial_master(host_of(k), id, out, e);
 }
 
-static int history(struct cluster *k, const char *id, json_t **out, struct err *e)
-{
-    int rc = local_verdict(host_of(k), id, out, e);
-    return rc == -EBUSY ? -ENOENT : rc;
-}
-
-static char *place(struct cluster *k, const char *id, bool over)
-{
-    struct cluster_host *h = host_of(k);
-    if (host_look_paths(h, NULL) < 0)
-        return NULL;
-    return over ? paths_history(&h->paths, id) : paths_job(&h->paths, id);
-}
-
 static int status(struct cluster *k, const char *id, json_t **out, struct err *e)
 {
     return status_load(host_of(k), id, out, e) < 0 ? -EXIT_CLUSTER : 0;
-}
-
-static int verdict(struct cluster *k, const struct cluster_report *r, json_t **out, int *out_code,
-                   struct err *e)
-{
-    int rc = local_verdict(host_of(k), r->id, out, e);
-    *out_code = rc == 0 ? (int)json_int(*out, "exit_code", r->exit_code) : r->exit_code;
-    return 0;
 }
 
 static void settle(struct cluster *k, const char *id, bool killed)
@@ -211,24 +187,6 @@ static int resize_waiting(struct cluster *k, const char *id, const struct cluste
     return a.refused ? -EXIT_JOB_FAILED : -EXIT_CLUSTER;
 }
 
-/* ---- finished jobs ---- */
-
-static int history_rows(struct cluster *k, struct history_rows *out, struct err *e)
-{
-    struct cluster_host *h = host_of(k);
-    int rc = host_look_paths(h, e);
-    return rc < 0 ? rc : history_list(&h->paths, 0, out, e);
-}
-
-static int history_file(struct cluster *k, const char *id, const char *name, struct buf *out,
-                        struct err *e)
-{
-    AUTO(free_p) char *dir = paths_history(&host_of(k)->paths, id);
-    AUTO(free_p) char *path = dir ? fs_join(dir, name) : NULL;
-    return path ? fs_read(AT_FDCWD, path, out, e)
-                : err_set(e, ENOMEM, "cannot read the history: %m");
-}
-
 const struct cluster_ops cluster_local = {
     .name = "local",
     .title = "this machine's pool",
@@ -243,19 +201,19 @@ const struct cluster_ops cluster_local = {
     .find = find,
     .report = report,
     .dial = dial,
-    .history = history,
-    .place = place,
+    .history = local_history,
+    .place = local_place,
     .status = status,
     .list = local_list,
     .watch = local_watch,
     .attend = local_attend,
     .stop = local_stop,
     .unwatch = local_unwatch,
-    .verdict = verdict,
+    .verdict = local_verdict_or_report,
     .settle = settle,
     .logs = local_logs,
     .resize_waiting = resize_waiting,
     .ask_pool = local_ask_pool,
-    .history_list = history_rows,
-    .history_file = history_file,
+    .history_list = local_history_list,
+    .history_file = local_history_file,
 };

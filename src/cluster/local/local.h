@@ -30,6 +30,16 @@ int local_rows(struct cluster_host *h, size_t max, bool slurm, json_t *rows, boo
                struct err *e);
 int local_list(struct cluster *k, size_t max, json_t *rows, bool *out_more, struct err *e);
 
+/* Members of struct cluster_ops. The cluster `slurm` uses them as well: its jobs have their files
+ * in the same directories. */
+int local_history(struct cluster *k, const char *id, json_t **out, struct err *e);
+char *local_place(struct cluster *k, const char *id, bool over);
+int local_verdict_or_report(struct cluster *k, const struct cluster_report *r, json_t **out,
+                            int *out_code, struct err *e);
+int local_history_list(struct cluster *k, struct history_rows *out, struct err *e);
+int local_history_file(struct cluster *k, const char *id, const char *name, struct buf *out,
+                       struct err *e);
+
 /* ---- watch.c ---- */
 int local_watch(struct cluster *k, const struct cluster_watch_config *cfg,
                 struct cluster_watch **out, struct err *e);

@@ -9,9 +9,9 @@ struct cluster_host;
 struct err;
 
 /* The caller frees *out. It has the members "directory" and "live" besides those of the core. */
-int status_load(struct cluster_host *h, const char *application_id, json_t **out, struct err *e);
+int status_load(struct cluster_host *h, const char *id, json_t **out, struct err *e);
 
 /* Ask only the master of the job. 0, or -errno if no master answers; prints no error. */
-int status_of_master(struct cluster_host *h, const char *application_id, json_t **out);
+int status_of_master(struct cluster_host *h, const char *id, json_t **out);
 
 #endif

@@ -3,16 +3,13 @@
 #include "cluster/slurm/slurm.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <unistd.h>
 
 #include "base/base.h"
 #include "cluster/local/local.h"
 #include "cluster/remote.h"
 #include "cluster/slurm/slurm_int.h"
-#include "codec/json.h"
 #include "conf/conf.h"
-#include "history/history.h"
 #include "storage/jobkey.h"
 
 enum { MOVE_MS = 3000, MOVE_PAUSE_MS = 20 };
@@ -76,31 +73,6 @@ static int key(struct cluster *k, const char *id, struct tls_key *out, struct er
     return rc;
 }
 
-static int history(struct cluster *k, const char *id, json_t **out, struct err *e)
-{
-    int rc = local_verdict(slurm_host(k), id, out, e);
-    return rc == -EBUSY ? -ENOENT : rc;
-}
-
-static char *place(struct cluster *k, const char *id, bool over)
-{
-    struct cluster_host *h = slurm_host(k);
-    struct err unread = { 0 };
-    if (host_look_paths(h, &unread) < 0)
-        return NULL;
-    return over ? paths_history(&h->paths, id) : paths_job(&h->paths, id);
-}
-
-static int verdict(struct cluster *k, const struct cluster_report *r, json_t **out, int *out_code,
-                   struct err *e)
-{
-    int rc = local_verdict(slurm_host(k), r->id, out, e);
-    if (rc < 0)
-        err_clear(e);
-    *out_code = rc == 0 ? (int)json_int(*out, "exit_code", r->exit_code) : r->exit_code;
-    return 0;
-}
-
 /* The head keeper moves the job to the history a moment after the master has sent the verdict. */
 static void settle(struct cluster *k, const char *id, bool killed)
 {
@@ -110,24 +82,6 @@ static void settle(struct cluster *k, const char *id, bool killed)
     for (int64_t until = clock_mono_ms() + MOVE_MS;
          dir && access(dir, F_OK) == 0 && clock_mono_ms() < until;)
         host_pause(h, MOVE_PAUSE_MS);
-}
-
-/* ---- finished jobs ---- */
-
-static int history_rows(struct cluster *k, struct history_rows *out, struct err *e)
-{
-    struct cluster_host *h = slurm_host(k);
-    int rc = host_look_paths(h, e);
-    return rc < 0 ? rc : history_list(&h->paths, 0, out, e);
-}
-
-static int history_file(struct cluster *k, const char *id, const char *name, struct buf *out,
-                        struct err *e)
-{
-    AUTO(free_p) char *dir = paths_history(&slurm_host(k)->paths, id);
-    AUTO(free_p) char *path = dir ? fs_join(dir, name) : NULL;
-    return path ? fs_read(AT_FDCWD, path, out, e)
-                : err_set(e, ENOMEM, "cannot read the history: %m");
 }
 
 static const char *const keys_also[] = { "tony.yarn.queue", "tony.application.node-label",
@@ -151,18 +105,18 @@ const struct cluster_ops cluster_slurm = {
     .find = find,
     .report = slurm_report,
     .key = key,
-    .history = history,
-    .place = place,
+    .history = local_history,
+    .place = local_place,
     .status = remote_status,
     .list = slurm_list,
     .watch = slurm_watch,
     .attend = slurm_attend,
     .stop = slurm_stop,
     .unwatch = slurm_unwatch,
-    .verdict = verdict,
+    .verdict = local_verdict_or_report,
     .settle = settle,
     .logs = local_logs,
-    .history_list = history_rows,
-    .history_file = history_file,
+    .history_list = local_history_list,
+    .history_file = local_history_file,
     .doctor = slurm_doctor,
 };
