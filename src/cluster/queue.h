@@ -131,12 +131,18 @@ struct queue_ops {
     int (*secret_read)(struct cluster *k, struct arbiter_key *out, struct err *e);
     int (*secret_write)(struct cluster *k, const struct arbiter_key *key, struct err *e);
     const char *no_keys;
+    /* The setting of the site's file with the public keys: "QUEUE=KEY,...". NULL if secret_read is.
+     */
+    const char *keys_setting;
     /* Find the live application that is the arbiter of the queue and of this user. not_id: an
      * application to skip; NULL = none. 0 or -errno; out->id is "" if there is none. */
     int (*find_app)(struct cluster *k, const char *queue, const char *not_id,
                     struct cluster_report *out, struct err *e);
     /* Prepare the job in which the arbiter will run. 0 or -errno. */
     int (*prepare_app)(struct cluster *k, struct queue_app *a, struct err *e);
+    /* Settings that name files of this machine, ended by NULL. The arbiter's job does not get them:
+     * prepare_app() ships what the files say. NULL = there are none. */
+    const char *const *local_settings;
 };
 
 /* The beginning of the name of the arbiter's job; the name of the queue follows. */

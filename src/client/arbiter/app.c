@@ -23,11 +23,12 @@ enum { EXIT_NONE = 1, STOP_LIMIT_MS = 60000, STOP_PAUSE_MS = 100 };
 
 /* ---- the files that are shipped ---- */
 
-/* These keys name files of this machine; their content is in the shipped site file. */
-static bool names_local_files(const char *key)
+static bool is_local_setting(const struct queue_ops *ops, const char *key)
 {
-    return str_eq(key, "tony.application.hdfs-conf-path") ||
-           str_eq(key, "tony.application.yarn-conf-path");
+    const char *const *x = ops->local_settings;
+    while (x && *x && !str_eq(*x, key))
+        x++;
+    return x && *x;
 }
 
 static int write_file(const char *dir, const char *name, struct span text, struct err *e)
@@ -46,12 +47,13 @@ static int write_json(const char *dir, const char *name, json_t *doc, struct err
 }
 
 /* Write the configuration that the arbiter reads on its node. JSON is YAML. */
-static int write_conf(const struct conf *c, const char *dir, struct err *e)
+static int write_conf(const struct arbiter_at *at, const char *dir, struct err *e)
 {
     json_t *keys = json_object();
     struct conf_entry x;
-    for (size_t i = 0; conf_at(c, i, &x); i++)
-        if (str_starts(x.key, "tony.") && !str_eq(x.origin, "default") && !names_local_files(x.key))
+    for (size_t i = 0; conf_at(at->conf, i, &x); i++)
+        if (str_starts(x.key, "tony.") && !str_eq(x.origin, "default") &&
+            !is_local_setting(at->ops, x.key))
             (void)json_object_set_new(keys, x.key, json_string(x.value));
     return write_json(dir, "tony-site.yaml", json_pack("{s:o}", "conf", keys), e);
 }
@@ -114,7 +116,7 @@ static int write_job(const struct arbiter_at *at, const char *policy, const char
         return err_set(e, ENOMEM, "cannot start the arbiter: %m");
     if (mkdir(conf_dir, 0700) == -1)
         return err_set(e, errno, "cannot make directory '%s': %m", conf_dir);
-    int rc = write_conf(at->conf, conf_dir, e);
+    int rc = write_conf(at, conf_dir, e);
     return rc == 0 ? write_job_file(at, policy, shipped, conf_dir, dir, e) : rc;
 }
 

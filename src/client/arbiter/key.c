@@ -10,8 +10,6 @@
 #include "client/arbiter/arbiter.h"
 #include "client/client_int.h"
 
-#define KEYS "tony.yarn.arbiter-keys"
-
 /* Make the key, unless another command has made one meanwhile. */
 static int make_secret(const struct arbiter_at *at, struct arbiter_key *out, struct err *e)
 {
@@ -59,9 +57,10 @@ int arbiter_key_print(struct client *c, struct arbiter_at *at)
     arbiter_key_text(&public, text);
     if (options_has(&c->o, OPT_JSON))
         return client_print_json(json_pack("{s:s, s:s}", "queue", at->queue, "key", text));
-    client_note("add this to " KEYS
-                " in the site's file, so that you may resize the jobs of others "
-                "in the queue");
+    client_note(
+        "add this to %s in the site's file, so that you may resize the jobs of others in the "
+        "queue",
+        at->ops->keys_setting);
     (void)printf("%s=%s\n", at->queue, text);
     return client_flush_stdout();
 }

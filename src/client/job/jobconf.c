@@ -153,7 +153,7 @@ static int set_conf_option(struct conf *conf, const char *pair, struct err *e)
 }
 
 /* The cluster that reads files of this URL; NULL = none. */
-static const struct cluster_ops *reads(const char *url)
+static const struct cluster_ops *reader_of(const char *url)
 {
     for (size_t i = 0; cluster_at(i); i++) {
         const char *scheme = cluster_at(i)->scheme;
@@ -162,6 +162,16 @@ static const struct cluster_ops *reads(const char *url)
             return cluster_at(i);
     }
     return NULL;
+}
+
+static int refuse_url(const char *url, struct err *e)
+{
+    AUTO(buf_done) struct buf list = { 0 };
+    for (size_t i = 0; cluster_at(i); i++)
+        if (cluster_at(i)->scheme) /* without memory, the list is shorter */
+            (void)buf_addf(&list, ", %s://", cluster_at(i)->scheme);
+    return err_set(e, EINVAL, "job file '%s' cannot be read; possible are: local files%s", url,
+                   list.len ? buf_cstr(&list) : "");
 }
 
 /* Find the job file: the one that the command line names, else ./tony.xml as TonY does. NULL with
@@ -180,9 +190,8 @@ static const char *job_file(struct client *c, int *rc, struct err *e)
         path = "tony.xml";
     if (path && str_starts(path, "file://"))
         path += strlen("file://");
-    if (path && strstr(path, "://") && !reads(path)) {
-        *rc = err_set(e, EINVAL, "job file '%s': only local files and those of HDFS can be read",
-                      path);
+    if (path && strstr(path, "://") && !reader_of(path)) {
+        *rc = refuse_url(path, e);
         return NULL;
     }
     return path;
@@ -255,7 +264,7 @@ static int default_umask(struct conf *conf, struct err *e)
 static int read_remote(struct client *c, const char *url, struct buf *out, struct err *e)
 {
     struct cluster *k = NULL;
-    int rc = client_open(c, reads(url), NULL, &k, e);
+    int rc = client_open(c, reader_of(url), NULL, &k, e);
     return rc < 0 ? -e->num : cluster_ops_of(k)->read_file(k, url, out, e);
 }
 

@@ -268,13 +268,19 @@ static void check_site(json_t *checks)
 
 /* ---- --keys ---- */
 
+/* The word for the effect. If the key acts only on one cluster, it is the name of the cluster. */
 static const char *effect_word(enum conf_effect f)
 {
     static const char *const words[CE_COUNT] = {
-        [CE_ACTS] = "acts",   [CE_YARN] = "yarn",   [CE_SLURM] = "slurm",
-        [CE_LATER] = "later", [CE_JVM] = "ignored", [CE_REFUSED] = "refused",
+        [CE_ACTS] = "acts",
+        [CE_LATER] = "later",
+        [CE_JVM] = "ignored",
+        [CE_REFUSED] = "refused",
     };
-    return f > CE_NONE && f < CE_COUNT ? words[f] : "?";
+    for (size_t i = 0; cluster_at(i); i++)
+        if (f != CE_NONE && cluster_at(i)->keys_effect == (int)f)
+            return cluster_at(i)->name;
+    return f > CE_NONE && f < CE_COUNT && words[f] ? words[f] : "?";
 }
 
 static const char *type_word(enum conf_type t)
@@ -309,7 +315,7 @@ static int print_keys(struct client *c)
         table_add(&t, keys[i].name, type_word(keys[i].type), keys[i].dflt,
                   effect_word(keys[i].effect), keys[i].help, NULL);
     table_print(&t);
-    (void)printf("\nEFFECT is acts: honoured on every cluster. yarn, slurm: only on that cluster. "
+    (void)printf("\nEFFECT is acts: honoured on every cluster. A cluster: only there. "
                  "later: checked, without effect in\n"
                  "this release. ignored: about the Java original, without meaning here. refused: "
                  "setting it is an error.\n");

@@ -151,12 +151,17 @@ static int secret_write(struct cluster *k, const struct arbiter_key *key, struct
     return rc < 0 ? err_wrap(e, rc, "cannot write the arbiter's key '%s' to HDFS", path) : 0;
 }
 
+static const char *const local_settings[] = { "tony.application.hdfs-conf-path",
+                                              "tony.application.yarn-conf-path", NULL };
+
 const struct queue_ops queue_yarn = {
     .what = "queue",
     .look = yarn_queue_look,
     .needs = yarn_queue_needs,
     .secret_read = secret_read,
     .secret_write = secret_write,
+    .keys_setting = "tony.yarn.arbiter-keys",
+    .local_settings = local_settings,
     .find_app = find_app,
     .prepare_app = prepare_app,
 };
