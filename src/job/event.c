@@ -185,6 +185,15 @@ char *event_take(const char **text)
     return s;
 }
 
+int job_refuse(struct err *e, int num, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    (void)err_vset(e, num, fmt, ap);
+    va_end(ap);
+    return 1;
+}
+
 /* ---- the journal ---- */
 
 int job_event_encode(const struct job_event *ev, int64_t t_ms, struct buf *out)

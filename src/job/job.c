@@ -560,7 +560,7 @@ static int on_stop(struct job *j, struct job_event *event, struct err *e)
 {
     struct ev_stop *ev = &event->stop;
     if (j->decided && !(j->save_ms && !ev->save_ms))
-        return err_set(e, EALREADY, "the job is already ending"), 1;
+        return job_refuse(e, EALREADY, "the job is already ending");
     if (j->decided) { /* an earlier stop waits for checkpoints, this one does not */
         policy_stop_now(j);
         return 0;
@@ -694,7 +694,7 @@ static int check_event(struct job *j, const struct job_event *ev, struct err *e)
                        job_event_name(ev->type)),
                1;
     if (whose == OF_CONTAINER && (!container || !*container))
-        return err_set(e, EPROTO, "event '%s' names no container", job_event_name(ev->type)), 1;
+        return job_refuse(e, EPROTO, "event '%s' names no container", job_event_name(ev->type));
     const struct slot *s = &j->slots[slot];
     if (h->checks_container && (!slot_has_container(s->state) || !str_eq(s->container, container)))
         return err_set(e, ESTALE, "container '%s' is not that of slot '" SLOT_NAME "' (%s)",
@@ -727,7 +727,7 @@ int job_feed(struct job *j, const struct job_event *ev, int64_t now_ms, struct j
     struct job_event routed = *ev; /* names the slot that has the container now */
 
     if ((unsigned)ev->type >= EV_COUNT || !handlers[ev->type].fn)
-        return err_set(e, EPROTO, "no such event: %u", (unsigned)ev->type), 1;
+        return job_refuse(e, EPROTO, "no such event: %u", (unsigned)ev->type);
     if (job_event_whose(ev->type) != OF_JOB)
         routed.of_slot.slot = job_slot_now(j, ev->of_slot.slot);
     int rc = check_event(j, &routed, e);

@@ -24,6 +24,7 @@
  *   snapshot_read.c  reads these records, and restores the state
  *   event.c       the tables of events and actions; writes and reads events as JSON (record.c)
  *   status.c      the status document
+ *   outlook.c     how long the job will still run
  */
 #ifndef TONY_JOB_INT_H
 #define TONY_JOB_INT_H
@@ -186,6 +187,8 @@ struct job {
 int event_copy(const struct job_event *ev, struct job_event *out);
 void event_copy_done(struct job_event *ev);
 char *event_take(const char **text); /* the caller owns the string now, and *text is NULL */
+/* For a handler that refuses its event: fill e as err_set() does, and return 1 (see job_feed()). */
+int job_refuse(struct err *e, int num, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* ---- job.c ---- */
 

@@ -461,7 +461,7 @@ int limits_fired(struct job *j, const struct ev_timer *ev, struct err *e)
     if (ev->limit == LIMIT_REGISTRATION || ev->limit == LIMIT_SILENCE)
         return executor_silent(j, ev, e);
     if (j->decided)
-        return err_set(e, EALREADY, "the job is already ending"), 1;
+        return job_refuse(e, EALREADY, "the job is already ending");
     if (ev->limit == LIMIT_GANG || ev->limit == LIMIT_PAUSE)
         return gang_fired(j, ev->limit, e);
     if (ev->limit == LIMIT_RESTART)
@@ -488,7 +488,7 @@ int limits_fired(struct job *j, const struct ev_timer *ev, struct err *e)
     } else if (ev->limit == LIMIT_GROUP && ev->group < j->spec->n_group_timeouts) {
         policy_group_due(j, ev->group);
     } else {
-        return err_set(e, EPROTO, "the timer event names no limit of this job"), 1;
+        return job_refuse(e, EPROTO, "the timer event names no limit of this job");
     }
     return 0;
 }

@@ -373,7 +373,7 @@ int mend_fired(struct job *j, struct err *e)
     struct restarts *r = &j->restarts;
 
     if (!r->mending || r->due_ms > j->now_ms)
-        return err_set(e, EPROTO, "no restart waits for the end of its pause"), 1;
+        return job_refuse(e, EPROTO, "no restart waits for the end of its pause");
     r->paused_ms = j->now_ms; /* policy_run() calls mend_run(), which starts the slots */
     while (deadlines_next(&r->pauses) <= j->now_ms) {
         uint32_t slot = r->pauses.heap[0];

@@ -92,7 +92,7 @@ int64_t nodes_due(const struct job *j)
 int nodes_fired(struct job *j, struct err *e)
 {
     if (nodes_due(j) > j->now_ms)
-        return err_set(e, EPROTO, "no avoided node may be used again yet"), 1;
+        return job_refuse(e, EPROTO, "no avoided node may be used again yet");
     for (size_t i = 0; i < j->nodes.n; i++) {
         struct node *n = &j->nodes.v[i];
         if (n->until_ms < 0 || n->until_ms > j->now_ms)

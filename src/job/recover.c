@@ -13,7 +13,7 @@
 int recover_master_started(struct job *j, const struct ev_master_started *ev, struct err *e)
 {
     if (ev->epoch <= j->epoch)
-        return err_set(e, ESTALE, "master %u is not newer than master %u", ev->epoch, j->epoch), 1;
+        return job_refuse(e, ESTALE, "master %u is not newer than master %u", ev->epoch, j->epoch);
     bool had_master = j->epoch > 0;
     j->epoch = ev->epoch;
     j->gang.gives_back = ev->gives_back;
@@ -41,7 +41,7 @@ int recover_seen(struct job *j, struct ev_container_seen *ev, struct err *e)
     struct slot *s = &j->slots[ev->slot];
 
     if (!j->resyncing)
-        return err_set(e, EPROTO, "container '%s' was seen outside of a resync", ev->container), 1;
+        return job_refuse(e, EPROTO, "container '%s' was seen outside of a resync", ev->container);
     /* The old master died before it wrote the grant to the journal (SLOT_ASKED), or even before it
      * wrote the request (SLOT_HELD). */
     bool grant_unwritten = s->state == SLOT_ASKED || (s->state == SLOT_HELD && ev->launched);
@@ -75,7 +75,7 @@ static void lose(struct job *j, uint32_t slot, const char *why)
 int recover_resynced(struct job *j, const struct ev_resynced *ev, struct err *e)
 {
     if (!j->resyncing)
-        return err_set(e, EPROTO, "resynced without a master_started before it"), 1;
+        return job_refuse(e, EPROTO, "resynced without a master_started before it");
     j->resyncing = false;
     if (job_over(j)) {
         policy_announce(j);

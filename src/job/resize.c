@@ -543,7 +543,7 @@ int resize_fired(struct job *j, struct err *e)
     char after[32], detail[sizeof z->detail];
 
     if (z->state != RESIZE_WAITING || z->due_ms > j->now_ms)
-        return err_set(e, EPROTO, "no resize waits for containers"), 1;
+        return job_refuse(e, EPROTO, "no resize waits for containers");
     (void)snprintf(detail, sizeof detail,
                    resize_awaits_checkpoint(j) ? "no checkpoint was saved within %s"
                                                : "the new containers were not ready within %s",

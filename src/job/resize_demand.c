@@ -293,7 +293,7 @@ int resize_by_scheduler(struct job *j, const struct ev_shrink *d, bool grow, str
         (j->decisions.replaying || z->kept.set || asks_for_change(j)))
         return keep_shrink(j, d);
     if (!decided && !grow && n > d->n_containers && !asks_for_change(j))
-        return err_set(e, ERANGE, "this job cannot run with fewer than %u containers", n), 1;
+        return job_refuse(e, ERANGE, "this job cannot run with fewer than %u containers", n);
     int rc = decided ? resize_parse_targets(j, NULL, e) : resize_check_asked(j, e);
     if (rc && decided)
         return resize_decision_damaged(e);

@@ -63,7 +63,7 @@ static int check_role(const struct job *j, uint32_t role, struct err *e)
 
 int resize_refuse_ending(struct err *e)
 {
-    return err_set(e, EALREADY, "the job is ending"), 1;
+    return job_refuse(e, EALREADY, "the job is ending");
 }
 
 int resize_check_asked(const struct job *j, struct err *e)
@@ -82,7 +82,7 @@ int resize_check_asked(const struct job *j, struct err *e)
                        z->state == RESIZE_STEADY ? "has" : "is being resized to"),
                1;
     if (z->state == RESIZE_FORMING)
-        return err_set(e, EBUSY, "the job is changing its size: ask again when it runs"), 1;
+        return job_refuse(e, EBUSY, "the job is changing its size: ask again when it runs");
     for (uint32_t r = 0; r < j->n_roles; r++)
         if (z->asked[r] != z->target[r] && check_role(j, r, e) < 0)
             return 1;

@@ -492,11 +492,9 @@ int slot_step(struct job *j, uint32_t slot, enum slot_input in, const struct slo
     enum slot_state from = s->state;
     const struct slot_cell *cell = &slot_table[from][in];
 
-    if (cell->to == SLOT_NONE) {
-        (void)err_set(e, EPROTO, "slot '" SLOT_NAME "' is %s: '%s' is impossible now",
-                      SLOT_ARGS(j, slot), slot_state_name(from), slot_input_name(in));
-        return 1;
-    }
+    if (cell->to == SLOT_NONE)
+        return job_refuse(e, EPROTO, "slot '" SLOT_NAME "' is %s: '%s' is impossible now",
+                          SLOT_ARGS(j, slot), slot_state_name(from), slot_input_name(in));
     bool stops = in == IN_STOP || in == IN_AGAIN || in == IN_LEAVE;
     if (stops && s->stop_us < 0)
         s->stop_us = j->now_ms * 1000;

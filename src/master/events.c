@@ -53,8 +53,10 @@ static int write_event(struct master *m, const struct job_event *ev)
 
 static int feed_at(struct master *m, const struct job_event *ev, int64_t now, struct err *e)
 {
-    if (m->phase != MP_STARTING && m->phase != MP_RUNNING)
-        return err_set(e, ESHUTDOWN, "the job is over"), 1;
+    if (m->phase != MP_STARTING && m->phase != MP_RUNNING) {
+        (void)err_set(e, ESHUTDOWN, "the job is over");
+        return 1;
+    }
     size_t from = m->actions.n;
     int fed = job_feed(m->job, ev, now, &m->actions, e);
     if (fed == 0 && master_grow_slots(m) < 0)
@@ -112,10 +114,8 @@ static void recognize_cause(const struct master *m, struct job_event *ev,
     if (container)
         end_container_code(end.reason, &end.exit_code, &end.signal);
     const char *cause = cause_record(&end, line), *shown = line[0] ? line : NULL;
-    if (container)
-        ev->completed.cause = cause, ev->completed.cause_line = shown;
-    else
-        ev->attempt_ended.cause = cause, ev->attempt_ended.cause_line = shown;
+    *(container ? &ev->completed.cause : &ev->attempt_ended.cause) = cause;
+    *(container ? &ev->completed.cause_line : &ev->attempt_ended.cause_line) = shown;
 }
 
 /*

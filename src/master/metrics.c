@@ -43,9 +43,9 @@ struct task_state {
     uint32_t attempt; /* 0 = not known, after a restart of the master */
     bool live;
     struct metrics_summary summary;
-    double cpu_ms,
-        cpu_percent;   /* percent of one core, between the last two changes; -1 = unknown */
-    int64_t cpu_at_ms; /* of the last change, monotonic; 0 = no measurement yet */
+    double cpu_ms;
+    double cpu_percent; /* of one core, between the last two changes of cpu_ms; -1 = unknown */
+    int64_t cpu_at_ms;  /* of the last change, monotonic; 0 = no measurement yet */
 };
 
 /* The work of the thread. The master may be closed before it ends. */
@@ -286,9 +286,11 @@ static int write_changes(struct master_metrics *x)
     buf_clear(&x->records);
     if (x->file.fd < 0 || !metrics_is_dirty(x->table))
         return 0;
-    if (x->file.size > 2 * limit) /* thinning it fails: keep the bound */
-        return err_set(&e, EFBIG, "the file is too large"), note_failure(x, &e), -EFBIG;
-    int rc = metrics_encode(x->table, clock_wall_ms(), metrics_file_put, &x->records);
+    int rc = 0;
+    if (x->file.size > 2 * limit) /* thinning it fails: the file must not grow without bound */
+        rc = err_set(&e, EFBIG, "the file is too large");
+    if (rc == 0)
+        rc = metrics_encode(x->table, clock_wall_ms(), metrics_file_put, &x->records);
     if (rc == 0 && (rc = metrics_file_write(&x->file, buf_span(&x->records), &e)) < 0)
         metrics_begin_block(x->table, false); /* the next write repeats all values */
     if (rc < 0) {
@@ -719,10 +721,12 @@ void metrics_job_members(const struct master *m, struct buf *out)
             struct span name = span_of(metrics_name_text(x->table, v[k].name));
             unsigned device;
             enum metric_gpu which;
-            if (span_eqs(name, metric_built_in[METRIC_MEMORY].name))
+            if (span_eqs(name, metric_built_in[METRIC_MEMORY].name)) {
                 memory += v[k].value;
-            else if (metric_is_gpu(name, &device, &which) && which == METRIC_GPU_PERCENT)
-                gpu += v[k].value, n_gpus++;
+            } else if (metric_is_gpu(name, &device, &which) && which == METRIC_GPU_PERCENT) {
+                gpu += v[k].value;
+                n_gpus++;
+            }
         }
     }
     if (n)
