@@ -3,10 +3,24 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/util.h"
+#include "loop/loop.h"
+
+int keeper_send_register(struct conn *c, uint32_t epoch)
+{
+    Tony__RegisterMaster m = TONY__REGISTER_MASTER__INIT;
+    Tony__Frame f = TONY__FRAME__INIT;
+    m.version = TONY__VERSION__PROTOCOL_VERSION;
+    m.epoch = epoch;
+    m.pid = getpid();
+    f.body_case = TONY__FRAME__BODY_REGISTER_MASTER;
+    f.register_master = &m;
+    return conn_send(c, &f);
+}
 
 int keeper_container_read(const Tony__Container *from, struct sched_container *to,
                           struct strv *texts)

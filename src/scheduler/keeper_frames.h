@@ -3,9 +3,16 @@
 #ifndef TONY_SCHEDULER_KEEPER_FRAMES_H
 #define TONY_SCHEDULER_KEEPER_FRAMES_H
 
+#include <stdint.h>
+
 #include "base/vec.h"
 #include "proto/tony.pb-c.h"
 #include "scheduler/scheduler.h"
+
+struct conn;
+
+/* Send the first frame of a master to the keeper that started it. 0 or -errno, see conn_send(). */
+int keeper_send_register(struct conn *c, uint32_t epoch);
 
 /* Convert a container of a frame to one of the interface. `texts` owns the text of to->gpus; the
  * other strings are those of the frame. 0 or -ENOMEM. */

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -300,14 +299,7 @@ static void on_frame(struct conn *c, const Tony__Frame *f, void *arg)
 static void on_open(struct conn *c, void *arg)
 {
     struct local *l = arg;
-    Tony__RegisterMaster m = TONY__REGISTER_MASTER__INIT;
-    m.version = TONY__VERSION__PROTOCOL_VERSION;
-    m.epoch = l->cfg.epoch;
-    m.pid = getpid();
-    Tony__Frame f = TONY__FRAME__INIT;
-    f.body_case = TONY__FRAME__BODY_REGISTER_MASTER;
-    f.register_master = &m;
-    if (conn_send(c, &f) < 0)
+    if (keeper_send_register(c, l->cfg.epoch) < 0)
         emit_broken(l, "cannot register with the job's keeper");
 }
 

@@ -338,7 +338,7 @@ static void give_back_idle(struct slurm *s, uint32_t needed, int64_t now_ms)
     }
 }
 
-static void say_what_is_awaited(struct slurm *s)
+static void set_awaits(struct slurm *s)
 {
     struct furthers *all = &s->further;
     AUTO(buf_done) struct buf text = { 0 };
@@ -383,6 +383,6 @@ void further_turn(struct slurm *s, int64_t now_ms)
         give_up_surplus(s, asked, needed, now_ms);
         give_back_idle(s, needed, now_ms);
     }
-    say_what_is_awaited(s);
+    set_awaits(s);
     further_ask(s, now_ms);
 }

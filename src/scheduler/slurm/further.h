@@ -47,19 +47,22 @@ struct further {
 
 struct furthers {
     VEC(struct further) v;
-    bool allowed;        /* the client has written a script for them */
-    bool find;           /* ask squeue which of them there are */
-    bool cancel_found;   /* they are of an earlier run of the job */
-    bool of_earlier_run; /* some had joined an earlier run of the job */
+    bool allowed; /* the client has written a script for them */
+    /* Ask squeue which further allocations of this job Slurm has: the earlier master may have died
+     * before it recorded the last one. */
+    bool find;
+    bool cancel_found;   /* those that squeue names are of an earlier run of the job: cancel them */
+    bool of_earlier_run; /* nodes of a further allocation had joined an earlier run of the job */
     uint32_t next;       /* the number of the next node */
-    char *failed;        /* why there can be none for what is asked now; NULL = there can */
-    char *awaits;        /* what is awaited, for people; NULL = nothing */
-    uint32_t lacks;      /* nodes to ask for; 0 = none */
-    int64_t lacks_since_ms;
-    int64_t surplus_since_ms; /* more nodes are asked for than are needed; 0 = they are not */
-    struct further_question *q;
+    char *failed;   /* why the requests that wait now can get no further nodes; NULL = they can */
+    char *awaits;   /* for people: the further allocations that are awaited; NULL = none */
+    uint32_t lacks; /* the nodes that submit() is about to ask for; 0 = none */
+    int64_t lacks_since_ms; /* `lacks` has not changed since then */
+    int64_t
+        surplus_since_ms; /* since then more nodes are asked for than needed; 0 = they are not */
+    struct further_question *q;      /* the question to Slurm under way; NULL = none */
     int64_t ask_at_ms, ask_pause_ms; /* the next question to squeue about the queue */
-    int64_t again_ms;                /* Slurm has not answered: no question before this */
+    int64_t again_ms;                /* Slurm has not answered: ask nothing before this time */
 };
 
 /* ---- further.c ---- */

@@ -24,9 +24,10 @@
 #include "scheduler/slurm/slurm_int.h"
 
 enum {
-    RETURN_MS = 5000,
-    SILENCE_MS = 30000, /* keepers send a beat every 5 s */
-    ACK_MS = 200,
+    RETURN_MS = 5000, /* a keeper whose connection has ended is lost if it is not back by then */
+    SILENCE_MS =
+        30000,    /* a keeper that is silent for this time is lost; it sends a beat every 5 s */
+    ACK_MS = 200, /* ends of containers are acknowledged together, at most this late */
 };
 
 /* ---- frames to a keeper ---- */
@@ -200,9 +201,9 @@ static void node_away(struct node *n, int64_t return_ms)
 {
     conn_close(n->conn);
     n->conn = NULL;
-    vec_done(&n->parts);
-    vec_done(&n->parts_room);
-    strv_done(&n->parts_texts);
+    vec_done(&n->listed);
+    vec_done(&n->listed_room);
+    strv_done(&n->listed_texts);
     if (n->state == NODE_LOST || n->s->finishing)
         return;
     n->state = NODE_AWAY;
@@ -234,51 +235,72 @@ static void stop_unknown(struct node *n, const struct sched_container *c)
     node_send_stop(n, c->id, 0);
 }
 
+static void ask_again(struct node *n, const struct hold *h)
+{
+    struct sched_ask ask = { .slot = h->slot,
+                             .memory_mib = h->room.memory_mib,
+                             .vcores = h->room.vcores,
+                             .gpus = h->room.gpus };
+    (void)node_send_asks(n, &ask, 1); /* on_close() handles a broken connection */
+}
+
+static bool is_listed(const struct node *n, const char *id)
+{
+    for (size_t i = 0; i < n->listed.n; i++)
+        if (str_eq(n->listed.v[i].id, id))
+            return true;
+    return false;
+}
+
+/* The keeper has listed this container, which is not known by its id. Does it belong to a request
+ * of this node, and only the keeper's answer was lost? Then compare_hold() asks again. */
+static bool answer_was_lost(const struct node *n, const struct sched_container *c)
+{
+    const struct hold *h = hold_find(n->s, c->slot);
+    return h && h->state == HOLD_ASKED && h->node == n;
+}
+
+static void compare_listed(struct node *n, const struct sched_container *c, struct report *r)
+{
+    struct hold *h = hold_by_id(n->s, c->id);
+    if (!h && !c->completed && !answer_was_lost(n, c))
+        stop_unknown(n, c);
+    if (h && c->completed) {
+        report_add(r, *c, n);
+        hold_remove(n->s, h);
+    } else if (h) {
+        h->launched = c->launched;
+    }
+}
+
+/* Repeat what the keeper may not have got about this request or container. */
+static void compare_hold(struct node *n, struct hold *h, struct report *r)
+{
+    if (h->node != n)
+        return;
+    if (h->state == HOLD_ASKED)
+        ask_again(n, h);
+    if (h->state != HOLD_GRANTED)
+        return;
+    if (!is_listed(n, h->id)) { /* a new keeper has killed what an earlier one left */
+        report_add(r, ended(h, END_UNKNOWN, "the keeper of its node has died"), n);
+        hold_remove(n->s, h);
+    } else if (h->stop) {
+        node_send_stop(n, h->id, h->grace_ms);
+    } else if (h->launch && !h->launched) {
+        node_send_launch(n, h);
+    }
+}
+
 /* The keeper reconnects, or connects late. Compare its containers with those of this master. */
 static void compare(struct node *n)
 {
     struct slurm *s = n->s;
     AUTO(report_done) struct report r = { 0 };
-    for (size_t i = 0; i < n->parts.n; i++) {
-        const struct sched_container *c = &n->parts.v[i];
-        struct hold *h = hold_by_id(s, c->id);
-        if (!h && !c->completed && hold_find(s, c->slot) &&
-            hold_find(s, c->slot)->state == HOLD_ASKED && hold_find(s, c->slot)->node == n)
-            continue; /* granted, but its answer was lost: asked again below */
-        if (!h && !c->completed)
-            stop_unknown(n, c);
-        if (h && c->completed) {
-            report_add(&r, *c, n);
-            hold_remove(s, h);
-        } else if (h) {
-            h->launched = c->launched;
-        }
-    }
-    for (size_t i = s->holds.n; i-- > 0;) {
-        struct hold *h = &s->holds.v[i];
-        bool listed = false;
-        if (h->node != n || h->state != HOLD_GRANTED) {
-            if (h->state == HOLD_ASKED && h->node == n) {
-                struct sched_ask ask = { .slot = h->slot,
-                                         .memory_mib = h->room.memory_mib,
-                                         .vcores = h->room.vcores,
-                                         .gpus = h->room.gpus };
-                (void)node_send_asks(n, &ask, 1);
-            }
-            continue;
-        }
-        for (size_t k = 0; k < n->parts.n && !listed; k++)
-            listed = str_eq(n->parts.v[k].id, h->id);
-        if (!listed) { /* a new keeper has killed what an earlier one left */
-            report_add(&r, ended(h, END_UNKNOWN, "the keeper of its node has died"), n);
-            hold_remove(s, h);
-            continue;
-        }
-        if (h->stop)
-            node_send_stop(n, h->id, h->grace_ms);
-        else if (h->launch && !h->launched)
-            node_send_launch(n, h);
-    }
+    for (size_t i = 0; i < n->listed.n; i++)
+        compare_listed(n, &n->listed.v[i], &r);
+    for (size_t i = s->holds.n; i-- > 0;)
+        compare_hold(n, &s->holds.v[i], &r);
     report_send(s, &r, SE_COMPLETED);
 }
 
@@ -286,8 +308,8 @@ static void compare(struct node *n)
 static void adopt(struct node *n)
 {
     struct slurm *s = n->s;
-    for (size_t i = 0; i < n->parts.n; i++) {
-        const struct sched_container *c = &n->parts.v[i];
+    for (size_t i = 0; i < n->listed.n; i++) {
+        const struct sched_container *c = &n->listed.v[i];
         struct hold *h;
         if (c->completed || c->slot == SCHED_NO_SLOT)
             continue;
@@ -302,7 +324,7 @@ static void adopt(struct node *n)
         }
         h->state = HOLD_GRANTED;
         h->node = n;
-        h->room = n->parts_room.v[i];
+        h->room = n->listed_room.v[i];
         h->id = str_dup(c->id);
         h->launch = h->launched = c->launched;
         if (!h->id)
@@ -347,11 +369,11 @@ void nodes_register(struct slurm *s, int64_t now_ms)
         struct node *n = s->nodes.v[i];
         if (n->state != NODE_READY)
             continue;
-        for (size_t k = 0; k < n->parts.n; k++)
-            if (n->parts.v[k].completed || hold_by_id(s, n->parts.v[k].id))
-                report_add(&r, n->parts.v[k], n);
-        vec_done(&n->parts);
-        vec_done(&n->parts_room);
+        for (size_t k = 0; k < n->listed.n; k++)
+            if (n->listed.v[k].completed || hold_by_id(s, n->listed.v[k].id))
+                report_add(&r, n->listed.v[k], n);
+        vec_done(&n->listed);
+        vec_done(&n->listed_room);
         /* the texts stay until the node registers again: the report has copies */
     }
     s->registered = true;
@@ -361,20 +383,21 @@ void nodes_register(struct slurm *s, int64_t now_ms)
         report_registered(s, &r);
 }
 
-static int keep_part(struct node *n, const Tony__Registered *m)
+/* Add the containers of one frame to the list: a keeper sends its list in several frames. */
+static int add_listed(struct node *n, const Tony__Registered *m)
 {
     int rc = 0;
     for (size_t i = 0; i < m->n_containers && rc == 0; i++) {
         const Tony__Container *from = m->containers[i];
         struct sched_container c;
         struct room room = { from->memory_mib, from->vcores, (uint32_t)from->n_gpus, n->has.part };
-        rc = keeper_container_read(from, &c, &n->parts_texts);
+        rc = keeper_container_read(from, &c, &n->listed_texts);
         if (rc == 0)
-            rc = keeper_container_copy_texts(&c, &n->parts_texts);
+            rc = keeper_container_copy_texts(&c, &n->listed_texts);
         if (rc == 0)
-            rc = vec_push(&n->parts, c);
+            rc = vec_push(&n->listed, c);
         if (rc == 0)
-            rc = vec_push(&n->parts_room, room);
+            rc = vec_push(&n->listed_room, room);
         if (c.completed)
             count_end(n);
     }
@@ -386,7 +409,7 @@ static void on_registered(struct node *n, const Tony__Registered *m)
     struct slurm *s = n->s;
     if (n->state != NODE_REGISTERING)
         return;
-    if (keep_part(n, m) < 0) {
+    if (add_listed(n, m) < 0) {
         slurm_broken(s, "no memory for the containers of a node");
         return;
     }
@@ -396,14 +419,14 @@ static void on_registered(struct node *n, const Tony__Registered *m)
     n->n_unknown = 0;
     log_event(LOG_INFO, "node.ready", f_str("node", n->name),
               f_int("memory_mib", (int64_t)n->has.memory_mib), f_int("vcores", n->has.vcores),
-              f_int("gpus", n->has.gpus), f_int("containers", (int64_t)n->parts.n));
+              f_int("gpus", n->has.gpus), f_int("containers", (int64_t)n->listed.n));
     if (!s->registered) {
         adopt(n);
         nodes_register(s, clock_mono_ms());
     } else {
         compare(n);
-        vec_done(&n->parts);
-        vec_done(&n->parts_room);
+        vec_done(&n->listed);
+        vec_done(&n->listed_room);
     }
     slurm_turn_soon(s);
 }
@@ -432,8 +455,8 @@ static void on_allocated(struct node *n, const Tony__ContainersAllocated *m)
         else
             report_add(&r, c, n);
     }
-    for (size_t i = 0; i < m->n_refused_slots;
-         i++) { /* it has less room than this master thought */
+    for (size_t i = 0; i < m->n_refused_slots; i++) {
+        /* The node has less room than this master thought. */
         struct hold *h = hold_find(s, m->refused_slots[i]);
         if (!h || h->state != HOLD_ASKED || h->node != n)
             continue;
@@ -512,14 +535,7 @@ static const struct conn_ops node_ops = { .on_frame = on_frame, .on_close = on_c
 
 static void send_welcome(struct node *n)
 {
-    Tony__RegisterMaster r = TONY__REGISTER_MASTER__INIT;
-    r.version = TONY__VERSION__PROTOCOL_VERSION;
-    r.epoch = n->s->cfg.epoch;
-    r.pid = getpid();
-    Tony__Frame out = TONY__FRAME__INIT;
-    out.body_case = TONY__FRAME__BODY_REGISTER_MASTER;
-    out.register_master = &r;
-    (void)send_frame(n, &out);
+    (void)keeper_send_register(n->conn, n->s->cfg.epoch); /* on_close() handles a failure */
 }
 
 static struct node *node_get(struct slurm *s, uint32_t index)
@@ -546,25 +562,34 @@ static void send_away(struct slurm *s, struct conn *c, const char *name)
     node_send_finish(&n, "KILLED");
 }
 
+/* May the keeper that has sent this hello serve the job? The identity that its key proves must be
+ * that of the node which it names, and it must be of this run: a node that was cut off when Slurm
+ * started the job again may still have a keeper of an earlier run. */
+static bool is_keeper_of_run(const struct slurm *s, const struct conn *c,
+                             const Tony__KeeperHello *m)
+{
+    uint32_t proved;
+    if (!m || !job_key_keeper_of(conn_identity(c), &proved) || proved != m->index)
+        return false;
+    if (m->run == s->run)
+        return true;
+    log_event(LOG_WARN, "node.of_earlier_run", f_str("node", m->node), f_int("run", m->run));
+    return false;
+}
+
 static void on_hello(struct conn *c, const Tony__Frame *f, void *arg)
 {
     struct slurm *s = arg;
-    uint32_t proved;
     const Tony__KeeperHello *m =
         f->body_case == TONY__FRAME__BODY_KEEPER_HELLO ? f->keeper_hello : NULL;
-    struct node *n = NULL;
-    struct further *further = NULL;
-    bool stale = m && m->run != s->run; /* its node was cut off when Slurm started the job again */
-    bool proves = m && job_key_keeper_of(conn_identity(c), &proved) && proved == m->index;
-    if (proves && stale)
-        log_event(LOG_WARN, "node.of_earlier_run", f_str("node", m->node), f_int("run", m->run));
-    if (proves && !stale) {
-        if (m->index >= s->n_nodes && !(further = further_of_node(s, m->index))) {
-            send_away(s, c, m->node);
-            return;
-        }
-        n = node_get(s, m->index);
+    bool is_valid = is_keeper_of_run(s, c, m);
+    bool is_further = is_valid && m->index >= s->n_nodes;
+    struct further *further = is_further ? further_of_node(s, m->index) : NULL;
+    if (is_further && !further) {
+        send_away(s, c, m->node);
+        return;
     }
+    struct node *n = is_valid ? node_get(s, m->index) : NULL;
     char *name = n ? str_dup(m->node) : NULL;
     if (!name || s->finishing) {
         free(name);
@@ -581,7 +606,7 @@ static void on_hello(struct conn *c, const Tony__Frame *f, void *arg)
     n->has = (struct room){ m->memory_mib ? m->memory_mib : UINT64_MAX, m->vcores, m->n_gpus,
                             part_of_node(s, m->index) };
     n->n_ends = n->n_acked = 0;
-    strv_done(&n->parts_texts);
+    strv_done(&n->listed_texts);
     conn_set_arg(c, &node_ops, n);
     if (further)
         further_joins(s, further);
@@ -623,9 +648,9 @@ void nodes_close(struct slurm *s)
     for (size_t i = 0; i < s->nodes.n; i++) {
         struct node *n = s->nodes.v[i];
         conn_close(n->conn);
-        vec_done(&n->parts);
-        vec_done(&n->parts_room);
-        strv_done(&n->parts_texts);
+        vec_done(&n->listed);
+        vec_done(&n->listed_room);
+        strv_done(&n->listed_texts);
         free(n->name);
         free(n);
     }

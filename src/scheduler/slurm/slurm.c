@@ -17,6 +17,7 @@
 #include "conf/conf.h"
 #include "loop/loop.h"
 #include "loop/tcp.h"
+#include "scheduler/keeper_frames.h"
 #include "scheduler/slots.h"
 #include "scheduler/slurm/slurm_int.h"
 #include "storage/paths.h"
@@ -97,13 +98,18 @@ void hold_remove(struct slurm *s, struct hold *h)
 
 /* ---- refusals ---- */
 
-/* Have the keepers of all nodes connected, or is it certain that they will not for now? */
-static bool nodes_are_settled(const struct slurm *s)
+static size_t n_ready(const struct slurm *s)
 {
     size_t n = 0;
     for (size_t i = 0; i < s->nodes.n; i++)
         n += s->nodes.v[i]->state == NODE_READY;
-    return n >= s->n_nodes;
+    return n;
+}
+
+/* Are as many nodes ready as the first allocation has? */
+static bool nodes_are_settled(const struct slurm *s)
+{
+    return n_ready(s) >= s->n_nodes;
 }
 
 static bool fits_a_node(const struct slurm *s, const struct room *room)
@@ -122,14 +128,6 @@ bool slurm_all_fit(struct slurm *s)
         if (!s->holds.v[i].withdrawn)
             v[n++] = s->holds.v[i].room;
     return !v || place_fits(s, v, n);
-}
-
-static size_t n_ready(const struct slurm *s)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < s->nodes.n; i++)
-        n += s->nodes.v[i]->state == NODE_READY;
-    return n;
 }
 
 /* The sentence for a request that the allocation cannot hold. The caller frees it. */
@@ -266,14 +264,7 @@ static void on_tick(void *arg)
 static void on_head_open(struct conn *c, void *arg)
 {
     struct slurm *s = arg;
-    Tony__RegisterMaster m = TONY__REGISTER_MASTER__INIT;
-    m.version = TONY__VERSION__PROTOCOL_VERSION;
-    m.epoch = s->cfg.epoch;
-    m.pid = getpid();
-    Tony__Frame f = TONY__FRAME__INIT;
-    f.body_case = TONY__FRAME__BODY_REGISTER_MASTER;
-    f.register_master = &m;
-    if (conn_send(c, &f) < 0)
+    if (keeper_send_register(c, s->cfg.epoch) < 0)
         slurm_broken(s, "cannot register with the head keeper");
 }
 
@@ -561,11 +552,11 @@ static void on_finish(void *arg)
 {
     struct slurm *s = arg;
     int64_t now = clock_mono_ms();
-    if (!s->finished_nodes && !nodes_are_gone(s) && now < s->finish_by_ms) {
+    if (!s->head_told && !nodes_are_gone(s) && now < s->finish_by_ms) {
         loop_timer_set(s->finish, now + FINISH_POLL_MS);
         return;
     }
-    if (!s->finished_nodes && s->head) {
+    if (!s->head_told && s->head) {
         Tony__FinishJob m = TONY__FINISH_JOB__INIT;
         Tony__Frame f = TONY__FRAME__INIT;
         m.state = s->final_state;
@@ -573,7 +564,7 @@ static void on_finish(void *arg)
         f.finish_job = &m;
         (void)conn_send(s->head, &f); /* if it fails, the head keeper has died: the next one asks */
     }
-    s->finished_nodes = true;
+    s->head_told = true;
     if (s->head && conn_queued(s->head) > 0)
         loop_timer_set(s->finish, now + FINISH_POLL_MS);
     else

@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of the back-end `slurm` share.
+ * Declarations that the files of the back-end `slurm` share. It runs in the master, in the batch
+ * step of the job, on the loop thread.
  *
  * slurm.c   the functions of struct sched_ops, and the events
- * nodes.c   the connections of the keepers
- * notice.c  Slurm is going to end this run of the job
+ * nodes.c   the connections of the keepers, one keeper on each node
+ * notice.c  what happens when Slurm announces that it will end this run of the job
  * parts.c   the components of a heterogeneous job
  * place.c   which node gets which container
  * further.c, further_ask.c   further allocations, if this one is too small
+ *
+ * A hold is a slot that the job has requested, from the request to the end of its container. It
+ * waits until place.c has found a node with enough room, then the keeper of the node is asked, then
+ * the keeper grants a container. struct slurm owns the nodes and the holds.
  */
 #ifndef TONY_SCHEDULER_SLURM_SLURM_INT_H
 #define TONY_SCHEDULER_SLURM_SLURM_INT_H
@@ -48,18 +53,21 @@ struct node {
     struct slurm *s;
     uint32_t index;
     enum node_state state;
-    char *name;        /* NULL until its keeper has connected */
-    struct conn *conn; /* NULL = none */
-    int64_t heard_ms, lost_at_ms;
-    struct room has;
-    bool avoid;
+    char *name;         /* NULL until its keeper has connected */
+    struct conn *conn;  /* NULL = none */
+    int64_t heard_ms;   /* when its keeper last sent a frame */
+    int64_t lost_at_ms; /* NODE_AWAY: when the node counts as lost */
+    struct room has;    /* what the job has of the node */
+    bool avoid;         /* its keeper refused a request: place containers elsewhere if possible */
     /* Containers that are stopped because this master does not know them. While there are any, the
      * node gets no others. */
     uint32_t n_unknown;
     uint64_t n_ends, n_acked; /* ends that the keeper has reported, and those acknowledged to it */
-    VEC(struct sched_container) parts; /* Registered comes in parts */
-    VEC(struct room) parts_room;
-    struct strv parts_texts;
+    /* NODE_REGISTERING: the containers that its keeper has listed so far, the room of each, and
+     * their texts. The list is freed when it was compared with the holds, or reported. */
+    VEC(struct sched_container) listed;
+    VEC(struct room) listed_room;
+    struct strv listed_texts;
 };
 
 enum hold_state {
@@ -73,8 +81,8 @@ struct hold {
     uint32_t slot; /* must be the first member: scheduler/slots.h */
     enum hold_state state;
     struct room room;
-    struct node *node; /* not HOLD_WAITING */
-    char *id;
+    struct node *node;   /* NULL while the hold is waiting */
+    char *id;            /* of the container; NULL = none was granted */
     bool withdrawn;      /* HOLD_ASKED: give the container back when it is granted */
     bool launch, stop;   /* what the master wants; repeated when the keeper reconnects */
     bool launched;       /* the keeper has confirmed it */
@@ -83,22 +91,28 @@ struct hold {
     int64_t waits_since; /* HOLD_WAITING */
 };
 
-/* What notice.c knows. */
+/* The state of notice.c: what Slurm has announced, and the questions to slurmctld about it. A set
+ * of reasons is a sum of enum ask_why. */
 struct notice {
     struct loop_signal *usr1;
-    struct loop_timer *timer;
-    struct slurm_question *q; /* under way; NULL = none */
-    unsigned ask_again;
-    bool leaving; /* the tasks end, and the job goes back into the queue; nothing is placed */
-    bool requeue_asked;
-    int64_t end_ms;   /* leaving: when Slurm ends the job */
-    bool limit_known; /* the timer acts on the time limit, which is at limit_ms */
+    struct loop_timer
+        *timer; /* asks slurmctld about the time limit, or whether the job still runs */
+    struct slurm_question *q; /* the question under way; NULL = none */
+    unsigned ask_again;       /* the reasons that came meanwhile: on_done() asks for them */
+    /* Slurm takes the nodes: the tasks save a checkpoint and end, nothing is placed any more, and
+     * the job goes back into Slurm's queue. */
+    bool leaving;
+    bool requeue_asked; /* the master has put the job back, or Slurm has */
+    int64_t end_ms;     /* leaving: when Slurm ends the job */
+    bool limit_known;   /* the time limit is at limit_ms, and the timer acts on it */
     int64_t limit_ms;
-    int64_t step_ends_ms; /* the step of the keepers was cancelled; its end by this time. 0 = no */
-    bool step_over;
-    struct loop_timer *again; /* ask for silent_why again, since slurmctld did not answer */
+    int64_t
+        step_ends_ms; /* TERM came to a keeper: its step ends until then, or not at all; 0 = no */
+    bool step_over;   /* the batch script reports that a step of the keepers has ended */
+    struct loop_timer
+        *again; /* slurmctld did not answer: asks for the reasons of silent_why again */
     unsigned silent_why;
-    int64_t silent_since_ms; /* 0 = slurmctld has answered */
+    int64_t silent_since_ms; /* the first question without an answer; 0 = the last one had one */
 };
 
 struct slurm {
@@ -108,8 +122,9 @@ struct slurm {
     struct conn *head;         /* to the head keeper */
     struct loop_timer *turn;   /* place containers, and send what is due, in the next turn */
     struct loop_timer *tick;   /* once a second */
-    struct loop_timer *finish; /* after slurm_finish() */
+    struct loop_timer *finish; /* after slurm_finish(): waits for the keepers to end */
     int64_t opened_ms;
+    /* notice_fate() waits for an answer, and then calls this function; NULL = it does not wait. */
     void (*fate_done)(bool over, const char *who, const char *text, void *arg);
     uint32_t n_nodes;             /* of the first allocation */
     uint32_t n_parts;             /* components; 0 = an ordinary allocation */
@@ -123,12 +138,13 @@ struct slurm {
     bool registered;         /* SE_REGISTERED was reported */
     int64_t register_by_ms;  /* a new master does not wait longer for the keepers */
     int64_t gather_until_ms; /* 0 = no node was ready yet */
-    bool ack_due;
+    bool ack_due; /* keepers have reported ends that must be acknowledged, at ack_at_ms */
     int64_t ack_at_ms;
     uint32_t demand_n;     /* containers of the whole demand */
     char *refused_demand;  /* why the allocation can never hold it; NULL = it can */
     uint32_t refused_slot; /* a new slot of that demand; SCHED_NO_SLOT = the refusal was told */
-    bool finishing, finished_nodes;
+    bool finishing;        /* slurm_finish() was called: the keepers of the nodes end */
+    bool head_told; /* they have ended, or it took too long, and the head keeper was told to end */
     int64_t finish_by_ms;
     char *final_state;
     void (*finish_done)(void *arg);
@@ -180,7 +196,7 @@ uint32_t part_of_node(const struct slurm *s, uint32_t index);
 /* Choose nodes for the waiting holds, and ask their keepers. */
 void place_waiting(struct slurm *s);
 /* Can the nodes that are ready hold all of these at the same time? */
-bool place_fits(const struct slurm *s, const struct room *v, size_t n);
+bool place_fits(const struct slurm *s, const struct room *rooms, size_t n);
 bool room_fits(const struct room *room, const struct room *free);
 /* How many further nodes of this size do the waiting holds need? Those that fit no such node do not
  * count. */

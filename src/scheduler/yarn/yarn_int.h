@@ -4,11 +4,15 @@
  *
  *   yarn.c       the table of functions, registration, and the end of the application
  *   allocate.c   the heartbeat to the ResourceManager: requests, releases, grants
+ *   asks.c       the requests of containers in a heartbeat
  *   boxes.c      containers, and how they end
  *   nodes.c      calls to the NodeManagers: start, stop and status of containers
  *   launch.c     the contents of a start call
  *   fate.c       asks the ResourceManager whether the application has ended
  *   lifetime.c   tells the ResourceManager when the application has to end
+ *   yarnfile.c   the file yarn.json (yarnfile.h)
+ *   resizefile.c the resize that a client left for the first master (resizefile.h)
+ *   wire.c       the functions of src/hadoop that the back-end calls
  *
  * A box is this back-end's record of one container.
  *

@@ -22,7 +22,7 @@ static const char *const visibilities[YARN_VISIBILITY_COUNT] = {
     [YARN_APPLICATION] = "APPLICATION",
 };
 
-/* Such as "PUBLIC". */
+/* The name in yarn.json: "PUBLIC", "PRIVATE" or "APPLICATION". */
 static const char *yarn_visibility_name(enum yarn_visibility v)
 {
     return v > YARN_VISIBILITY_NONE && v < YARN_VISIBILITY_COUNT ? visibilities[v] : "NONE";
