@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * logs of a job whose master is on another machine. While the job runs, the master passes each
- * request on to the executor of the task. The logs of ended tasks are read from where the cluster
- * keeps them (kept_log() of its table).
+ * remote_logs(): reads the logs of a job whose master is on another machine. While the job runs,
+ * the client asks the master for parts of the logs, and the master passes each request on to the
+ * executor of the task. The logs of ended tasks are read from where the cluster keeps them
+ * (kept_log() of its table).
  *
  * With --follow the client asks once, and the executors send new text as soon as there is some
- * (log_watch.h). The status of the job is requested every second, and less often if there are many
- * tasks. It tells when the tasks have ended.
+ * (log_watch.h). The client also requests the status of the job, each STATUS_MS or less often if
+ * there are many tasks. The status tells when the tasks have ended.
  */
 #include <errno.h>
 #include <unistd.h>
@@ -60,7 +61,7 @@ struct logs {
     /* the connection to the master of a live job */
     struct conn *master;
     uint32_t number, last_number; /* of the request under way; 0 = a request for the status */
-    bool waits;                   /* a request is under way */
+    bool asking;                  /* a request is under way: await_answer() runs the loop */
     struct err failed;            /* of that request */
     json_t *answer;
     struct buf piece;
@@ -71,12 +72,12 @@ struct logs {
     struct log_places passed; /* the text that it has sent */
     int fn_rc;                /* a negative result of fn */
     struct loop_timer *timer;
-    bool waiting;
+    bool pausing; /* wait_for_status() runs the loop */
 };
 
 /* ---- which tasks to show ---- */
 
-static bool wanted(const struct logs *l, const json_t *task)
+static bool is_task_wanted(const struct logs *l, const json_t *task)
 {
     return cluster_log_wants(l->w->tasks, l->w->n_tasks, json_str(task, "role", ""),
                              json_int(task, "index", -1));
@@ -88,7 +89,7 @@ static uint32_t slot_of(const json_t *task, size_t index)
     return (uint32_t)json_int(task, "slot", (int64_t)index);
 }
 
-static bool want(const struct logs *l, size_t stream)
+static bool is_stream_wanted(const struct logs *l, size_t stream)
 {
     return stream == 0 ? l->w->want_stdout : l->w->want_stderr;
 }
@@ -115,8 +116,11 @@ static bool all_ended(const struct logs *l)
     bool ended = true;
     size_t i;
     json_t *task;
-    json_array_foreach(tasks_of(l), i, task) if (wanted(l, task)) ended =
-        ended && str_eq(json_str(task, "state", ""), "ended");
+    json_array_foreach(tasks_of(l), i, task)
+    {
+        if (is_task_wanted(l, task) && !str_eq(json_str(task, "state", ""), "ended"))
+            ended = false;
+    }
     return ended || is_over(l);
 }
 
@@ -124,7 +128,10 @@ static size_t count_wanted(const struct logs *l)
 {
     size_t n = 0, i;
     json_t *task;
-    json_array_foreach(tasks_of(l), i, task) n += wanted(l, task);
+    json_array_foreach(tasks_of(l), i, task)
+    {
+        n += is_task_wanted(l, task);
+    }
     return n;
 }
 
@@ -132,9 +139,32 @@ static size_t count_logs(const struct logs *l)
 {
     size_t n = 0, i;
     json_t *task;
-    json_array_foreach(tasks_of(l), i, task) if (wanted(l, task)) n +=
-        l->w->rank < 0 ? (size_t)json_int(task, "ranks", 1) : 1;
+    json_array_foreach(tasks_of(l), i, task)
+    {
+        if (is_task_wanted(l, task))
+            n += l->w->rank < 0 ? (size_t)json_int(task, "ranks", 1) : 1;
+    }
     return n;
+}
+
+/* ---- positions ---- */
+
+/* The position in a log of which nothing was shown yet: see struct place. */
+static int64_t first_at(const struct logs *l)
+{
+    return l->w->lines >= 0 ? -1 : 0;
+}
+
+static struct place new_place(uint32_t slot, uint32_t rank, int64_t at)
+{
+    return (struct place){ .slot = slot, .rank = rank, .at = { at, at } };
+}
+
+/* The attempt has new files: nothing of them was shown yet. */
+static void begin_attempt(struct place *p, int64_t attempt, int64_t at)
+{
+    *p = new_place(p->slot, p->rank, at);
+    p->attempt = attempt;
 }
 
 /* ---- printing ---- */
@@ -217,15 +247,15 @@ static int show_kept(struct logs *l, const json_t *task, size_t s, struct place 
 
 /* ---- from the executor, by way of the master ---- */
 
-static void end_waiting(struct logs *l)
+static void end_pause(struct logs *l)
 {
-    l->waiting = false;
+    l->pausing = false;
     loop_stop(l->h->loop);
 }
 
-static void request_end(struct logs *l, const struct err *e)
+static void request_over(struct logs *l, const struct err *e)
 {
-    l->waits = false;
+    l->asking = false;
     if (e)
         l->failed = *e;
     loop_stop(l->h->loop);
@@ -239,7 +269,7 @@ static void on_frame(struct conn *conn, const Tony__Frame *f, void *arg)
     (void)conn;
     if (f->body_case == TONY__FRAME__BODY_LOG_PIECE)
         take_piece(l, f->log_piece);
-    if (!l->waits)
+    if (!l->asking)
         return;
     if (f->body_case == TONY__FRAME__BODY_ANSWER && l->number == 0) {
         const Tony__Answer *a = f->answer;
@@ -257,7 +287,7 @@ static void on_frame(struct conn *conn, const Tony__Frame *f, void *arg)
     } else {
         return;
     }
-    request_end(l, NULL);
+    request_over(l, NULL);
 }
 
 static void on_close(struct conn *conn, const struct err *why, void *arg)
@@ -269,10 +299,10 @@ static void on_close(struct conn *conn, const struct err *why, void *arg)
     l->watches = false;
     if (!e.num)
         (void)err_set(&e, ECONNRESET, "the master has closed the connection");
-    if (l->waits)
-        request_end(l, &e);
-    if (l->waiting)
-        end_waiting(l);
+    if (l->asking)
+        request_over(l, &e);
+    if (l->pausing)
+        end_pause(l);
 }
 
 static void late(void *arg)
@@ -280,8 +310,8 @@ static void late(void *arg)
     struct logs *l = arg;
     struct err e = { 0 };
     (void)err_set(&e, ETIMEDOUT, "the master does not answer");
-    if (l->waits)
-        request_end(l, &e);
+    if (l->asking)
+        request_over(l, &e);
 }
 
 static const struct conn_ops master_ops = { .on_frame = on_frame, .on_close = on_close };
@@ -293,7 +323,7 @@ static int await_answer(struct logs *l)
         return -ENOMEM;
     loop_timer_set(t, clock_mono_ms() + ANSWER_WAIT_MS);
     l->failed = (struct err){ 0 };
-    for (l->waits = true; l->waits;)
+    for (l->asking = true; l->asking;)
         (void)loop_run(l->h->loop);
     loop_timer_free(t);
     return -l->failed.num;
@@ -423,13 +453,13 @@ static int show_task(struct logs *l, const json_t *task, struct place *p)
     bool is_new_attempt = p->attempt > 0 && attempt != p->attempt && !l->w->attempt;
     int rc = 0;
     for (size_t s = 0; is_new_attempt && rc == 0 && s < N_STREAMS; s++)
-        if (want(l, s) && l->master && (rc = copy_rest(l, task, s, p)) > 0)
+        if (is_stream_wanted(l, s) && l->master && (rc = copy_rest(l, task, s, p)) > 0)
             rc = 0;
     if (is_new_attempt)
-        *p = (struct place){ .slot = p->slot, .rank = p->rank, .attempt = attempt };
+        begin_attempt(p, attempt, 0);
     p->attempt = attempt;
     for (size_t s = 0; rc >= 0 && s < N_STREAMS; s++)
-        if (want(l, s))
+        if (is_stream_wanted(l, s))
             rc = show_stream(l, task, s, p);
     return rc == -ECONNRESET || rc == -EPIPE ? 0 : rc;
 }
@@ -443,16 +473,13 @@ static int show_round(struct logs *l)
     {
         int64_t n = MIN(json_int(task, "ranks", 1), (int64_t)UINT16_MAX);
         for (int64_t rank = 0; rank < n; rank++, at++) {
-            struct place p = { .slot = slot_of(task, i), .rank = (uint32_t)rank };
-            for (size_t s = 0; s < N_STREAMS; s++)
-                p.at[s] = l->w->from
-                              ? l->w->from(json_str(task, "task", ""), streams[s], (uint32_t)rank,
-                                           (uint32_t)json_int(task, "attempt", 0), l->w->from_arg)
-                          : l->w->lines >= 0 ? -1
-                                             : 0;
+            struct place p = new_place(slot_of(task, i), (uint32_t)rank, first_at(l));
+            for (size_t s = 0; l->w->from && s < N_STREAMS; s++)
+                p.at[s] = l->w->from(json_str(task, "task", ""), streams[s], (uint32_t)rank,
+                                     (uint32_t)json_int(task, "attempt", 0), l->w->from_arg);
             if (at >= l->places.n && vec_push(&l->places, p) < 0)
                 return -ENOMEM;
-            if (rc == 0 && wanted(l, task) && (l->w->rank < 0 || l->w->rank == rank))
+            if (rc == 0 && is_task_wanted(l, task) && (l->w->rank < 0 || l->w->rank == rank))
                 rc = show_task(l, task, &l->places.v[at]);
         }
     }
@@ -486,7 +513,7 @@ static int no_tasks(struct logs *l, bool *out_done, struct err *e)
 /* Show all text that exists now. *out_last: no more will follow. */
 static int show_now(struct logs *l, bool *out_last, struct err *e)
 {
-    l->several = count_logs(l) > 1 || (want(l, 0) && want(l, 1));
+    l->several = count_logs(l) > 1 || (is_stream_wanted(l, 0) && is_stream_wanted(l, 1));
     bool last = !l->w->follow || all_ended(l);
     int rc = show_round(l);
     if (rc < 0) {
@@ -523,15 +550,15 @@ static void take_piece(struct logs *l, const Tony__LogPiece *m)
         return;
     bool is_new = log_watch_take(&l->passed, m, &text);
     if (p && p->attempt < (int64_t)m->attempt)
-        *p = (struct place){ .slot = p->slot, .rank = p->rank, .attempt = m->attempt };
+        begin_attempt(p, m->attempt, 0);
     if (p && p->attempt == (int64_t)m->attempt && !p->shown)
         p->at[m->is_stderr] = m->offset + (int64_t)m->data.len;
     if (!is_new || (p && p->shown && p->attempt == (int64_t)m->attempt) || l->fn_rc < 0)
         return;
     text.several = l->several;
     l->fn_rc = l->fn(&text, l->arg);
-    if (l->fn_rc < 0 && l->waiting)
-        end_waiting(l);
+    if (l->fn_rc < 0 && l->pausing)
+        end_pause(l);
 }
 
 /* Ask the master for the text behind that which kept_log() has shown. */
@@ -559,13 +586,9 @@ static int show_end(struct logs *l, const json_t *task, struct place *p)
     int rc = 0;
     int64_t attempt = json_int(task, "attempt", 0);
     if (p->attempt != attempt)
-        *p = (struct place){ .slot = p->slot,
-                             .rank = p->rank,
-                             .at = { l->w->lines >= 0 && !p->attempt ? -1 : 0,
-                                     l->w->lines >= 0 && !p->attempt ? -1 : 0 } };
-    p->attempt = attempt;
+        begin_attempt(p, attempt, p->attempt ? 0 : first_at(l));
     for (size_t s = 0; rc >= 0 && s < N_STREAMS; s++)
-        if (want(l, s))
+        if (is_stream_wanted(l, s))
             rc = show_kept(l, task, s, p);
     p->shown = true;
     return rc;
@@ -580,10 +603,9 @@ static int show_ended(struct logs *l)
     {
         bool ended = is_over(l) || str_eq(json_str(task, "state", ""), "ended");
         int64_t n = MIN(json_int(task, "ranks", 1), (int64_t)UINT16_MAX);
-        for (int64_t rank = 0; rank < n && wanted(l, task) && rc >= 0; rank++) {
+        for (int64_t rank = 0; rank < n && is_task_wanted(l, task) && rc >= 0; rank++) {
             struct place *p = place_at(l, slot_of(task, i), (uint32_t)rank);
-            struct place new = { .slot = slot_of(task, i), .rank = (uint32_t)rank };
-            new.at[0] = new.at[1] = l->w->lines >= 0 ? -1 : 0;
+            struct place new = new_place(slot_of(task, i), (uint32_t)rank, first_at(l));
             if (l->w->rank >= 0 && l->w->rank != rank)
                 continue;
             if (!p && vec_push(&l->places, new) == 0)
@@ -601,7 +623,7 @@ static int show_ended(struct logs *l)
  * tasks have ended. */
 static int follow_now(struct logs *l, bool *out_last, struct err *e)
 {
-    l->several = count_logs(l) > 1 || (want(l, 0) && want(l, 1));
+    l->several = count_logs(l) > 1 || (is_stream_wanted(l, 0) && is_stream_wanted(l, 1));
     bool last = all_ended(l);
     int rc = show_ended(l);
     if (rc >= 0)
@@ -619,8 +641,8 @@ static int follow_now(struct logs *l, bool *out_last, struct err *e)
 static void on_timer(void *arg)
 {
     struct logs *l = arg;
-    if (l->waiting)
-        end_waiting(l);
+    if (l->pausing)
+        end_pause(l);
 }
 
 /* Run the loop until it is time for the next status, or the connection ends. Text is shown
@@ -632,7 +654,7 @@ static int wait_for_status(struct logs *l)
     if (!l->timer && !(l->timer = loop_timer_new(l->h->loop, on_timer, l)))
         return -ENOMEM;
     loop_timer_set(l->timer, clock_mono_ms() + pause);
-    for (l->waiting = true; l->waiting;)
+    for (l->pausing = true; l->pausing;)
         (void)loop_run(l->h->loop);
     loop_timer_stop(l->timer);
     return l->fn_rc;

@@ -31,7 +31,11 @@ static const json_t *role_named(const json_t *roles, const char *name)
 {
     size_t i;
     json_t *role;
-    json_array_foreach(roles, i, role) if (str_eq(json_str(role, "name", ""), name)) return role;
+    json_array_foreach(roles, i, role)
+    {
+        if (str_eq(json_str(role, "name", ""), name))
+            return role;
+    }
     return NULL;
 }
 

@@ -379,8 +379,10 @@ static int read_attempts(struct reader *r, const json_t *attempts, struct facts 
             return rc;
         if (isnan(start) || isnan(end))
             continue;
-        json_array_foreach(json_object_get(attempt, "detail"), d, detail) n +=
-            (double)json_array_size(json_object_get(detail, "gpus"));
+        json_array_foreach(json_object_get(attempt, "detail"), d, detail)
+        {
+            n += (double)json_array_size(json_object_get(detail, "gpus"));
+        }
         run += MAX(end - start, 0.0);
         gpus = n > 0 ? n : gpus;
     }

@@ -265,8 +265,10 @@ static bool is_complete(const struct output *o, const struct output_wish *w, con
     int64_t n_tasks = 0, n_ended = 0;
     size_t i;
     json_t *role;
-    json_array_foreach(json_object_get(doc, "roles"), i, role) n_tasks +=
-        doc_int(role, "instances", 0);
+    json_array_foreach(json_object_get(doc, "roles"), i, role)
+    {
+        n_tasks += doc_int(role, "instances", 0);
+    }
     for (i = 0; i < o->shown.n; i++)
         n_ended += o->shown.v[i].ended;
     if (w->which == CLUSTER_OUTPUT_CHOSEN)

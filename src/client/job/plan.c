@@ -302,8 +302,10 @@ static void print_containers(const json_t *doc)
     {
         char n[16], memory[32], cores[16], gpus[16];
         AUTO(buf_done) struct buf after = { 0 };
-        json_array_foreach(json_object_get(r, "waits_for"), k, w)(void)
-            buf_addf(&after, "%s%s", k ? ", " : "", json_string_value(w));
+        json_array_foreach(json_object_get(r, "waits_for"), k, w)
+        {
+            (void)buf_addf(&after, "%s%s", k ? ", " : "", json_string_value(w));
+        }
         (void)snprintf(n, sizeof n, "%lld", (long long)doc_int(r, "instances", 0));
         (void)snprintf(cores, sizeof cores, "%lld", (long long)doc_int(r, "vcores", 0));
         (void)snprintf(gpus, sizeof gpus, "%lld", (long long)doc_int(r, "gpus", 0));
@@ -346,8 +348,10 @@ static void print_tasks(const json_t *doc)
             (void)printf("  resumes  %s\n", doc_str(task, "resume_command"));
         const char *key;
         json_t *value;
-        json_object_foreach(json_object_get(task, "env"), key, value)(void)
-            printf("  %s=%s\n", key, json_string_value(value));
+        json_object_foreach(json_object_get(task, "env"), key, value)
+        {
+            (void)printf("  %s=%s\n", key, json_string_value(value));
+        }
     }
 }
 
@@ -381,8 +385,10 @@ static void print_shown(const json_t *doc)
 {
     size_t i;
     json_t *line;
-    json_array_foreach(json_object_get(doc, "shown"), i, line)(void)
-        printf("%s%s\n", i ? "" : "\n", json_string_value(line));
+    json_array_foreach(json_object_get(doc, "shown"), i, line)
+    {
+        (void)printf("%s%s\n", i ? "" : "\n", json_string_value(line));
+    }
 }
 
 /* What the cluster says about the job. */

@@ -68,8 +68,11 @@ static void show_tasks(const json_t *doc, void *arg)
                    json_array_size(tasks));
         return;
     }
-    json_array_foreach(tasks, i, task) if (doc_str(task, "log_url")[0])
-        render_say(s->render, "  %-12s %s", doc_str(task, "task"), doc_str(task, "log_url"));
+    json_array_foreach(tasks, i, task)
+    {
+        if (doc_str(task, "log_url")[0])
+            render_say(s->render, "  %-12s %s", doc_str(task, "task"), doc_str(task, "log_url"));
+    }
 }
 
 /* ---- the end ---- */

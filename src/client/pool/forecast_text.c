@@ -114,9 +114,12 @@ void forecast_print_plan(const json_t *when)
     }
     (void)printf("\nIf it were submitted now, under the policy '%s':\n", doc_str(when, "policy"));
     print_lines(when, "  ");
-    json_array_foreach(json_object_get(when, "shrinks"), i, job)(void) printf(
-        "  %s (%s) would shrink from %lld to %lld containers\n", doc_str(job, "application_id"),
-        doc_str(job, "name"), (long long)doc_int(job, "from", 0), (long long)doc_int(job, "to", 0));
+    json_array_foreach(json_object_get(when, "shrinks"), i, job)
+    {
+        (void)printf("  %s (%s) would shrink from %lld to %lld containers\n",
+                     doc_str(job, "application_id"), doc_str(job, "name"),
+                     (long long)doc_int(job, "from", 0), (long long)doc_int(job, "to", 0));
+    }
     json_array_foreach(json_object_get(when, "delays"), i, job)
     {
         char was[32], then[32];

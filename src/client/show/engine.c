@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* What `tony doctor` finds out about docker and podman: it runs `docker info`. */
 #include <jansson.h>
 #include <string.h>
 

@@ -303,8 +303,10 @@ static void restart_lines(const json_t *doc)
     if (n > 0)
         (void)printf("  restarts  %lld%s%s\n", (long long)n, last ? "; the last: " : "",
                      buf_cstr(&text));
-    json_array_foreach(json_object_get(doc, "nodes_left_out"), i, node)(void)
-        printf("  left out  %s, which failed too often\n", json_string_value(node));
+    json_array_foreach(json_object_get(doc, "nodes_left_out"), i, node)
+    {
+        (void)printf("  left out  %s, which failed too often\n", json_string_value(node));
+    }
 }
 
 /* Append the time until the resize times out; nothing if the resize has no limit. */

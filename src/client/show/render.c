@@ -13,8 +13,8 @@
 #include "loop/loop.h"
 
 enum {
-    PLAIN_MS =
-        200, /* minimum time between two batches of plain lines, except the first and last batch */
+    /* Minimum time between two batches of plain lines, except the first and the last one. */
+    PLAIN_MS = 200,
     REDRAW_MS = 100, /* minimum time between two redraws */
     TICK_MS = 1000,  /* redraw interval for the clock on a terminal */
     STEP_MS = 10000, /* minimum time between two plain lines about steps */
@@ -115,9 +115,11 @@ void render_sizes(const json_t *resize, struct buf *out)
 {
     size_t i;
     json_t *role;
-    json_array_foreach(json_object_get(resize, "roles"), i, role)(void)
-        buf_addf(out, "%s%s %lld to %lld", i ? ", " : "", doc_str(role, "name"),
-                 (long long)doc_int(role, "from", 0), (long long)doc_int(role, "to", 0));
+    json_array_foreach(json_object_get(resize, "roles"), i, role)
+    {
+        (void)buf_addf(out, "%s%s %lld to %lld", i ? ", " : "", doc_str(role, "name"),
+                       (long long)doc_int(role, "from", 0), (long long)doc_int(role, "to", 0));
+    }
 }
 
 /* Append how many of the new containers have a registered executor. */
@@ -686,7 +688,7 @@ void render_free(struct render *r)
 /* ---- the verdict ---- */
 
 void render_verdict(struct client *c, const char *application_id, const char *logs,
-                    const char *history, const char *cause_at, const json_t *summary)
+                    const char *history, const char *cause_log, const json_t *summary)
 {
     const char *state = doc_str(summary, "state"), *message = doc_str(summary, "message");
     char ran[32];
@@ -700,7 +702,7 @@ void render_verdict(struct client *c, const char *application_id, const char *lo
     (void)fflush(stdout); /* keep the order of the lines of stdout and stderr */
     AUTO(buf_done) struct buf why = { 0 };
     if (!str_eq(state, "SUCCEEDED"))
-        why_failed(summary, cause_at, ROWS_AROUND, &why);
+        why_failed(summary, cause_log, ROWS_AROUND, &why);
     else
         why_orphans(summary, &why);
     /* If stderr fails, there is nowhere to report it. */

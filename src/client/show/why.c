@@ -386,8 +386,11 @@ void why_left(const json_t *doc, struct buf *out)
                    "%s has not removed %zu container%s, and tony tries again; or call: ", program,
                    n, n == 1 ? "" : "s");
     (void)buf_addf(&text, "%s rm --force", program);
-    json_array_foreach(left, i, x) if (i < TASKS_NAMED)(void)
-        buf_addf(&text, " %s", doc_str(x, "name"));
+    json_array_foreach(left, i, x)
+    {
+        if (i < TASKS_NAMED)
+            (void)buf_addf(&text, " %s", doc_str(x, "name"));
+    }
     if (n > TASKS_NAMED)
         (void)buf_addf(&text, " and %zu more", n - TASKS_NAMED);
     say(out, "left", buf_cstr(&text));
