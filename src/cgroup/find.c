@@ -32,7 +32,7 @@ static bool in_list(struct span list, const char *word)
     return false;
 }
 
-/* Its lines are such as "4:memory,cpu:/x" and "0::/x". */
+/* The lines of the text look like "4:memory,cpu:/x" and "0::/x". */
 bool cgroup_path_in(struct span text, const char *controller, struct span *out)
 {
     struct span line;

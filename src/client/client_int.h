@@ -1,6 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Declarations that the files of the client share: the context of one command, output, finding a
- * job. */
+/*
+ * Declarations that the files of the client share: the context of one command, output, finding a
+ * job.
+ *
+ *   client.c      reads the command line, and calls the function of the command
+ *   commands.c    the table of commands, and their help
+ *   options.c     the table of options (options.h)
+ *   completion.c  completion for shells
+ *   find.c        which cluster a command or a job belongs to
+ *   output.c      errors, notes, JSON documents, tables and times
+ *   job/          commands that make jobs: run, submit, plan, init, and what they read and ship
+ *   show/         commands that show jobs: list, status, why, logs, events, doctor
+ *   monitor/      numbers of running jobs: top, metrics
+ *   stream/       commands in a running task: exec, shell, cp, forward, notebook, open
+ *   pool/         commands about the pool of this machine
+ *   policy/       allocate and simulate
+ *   arbiter/      tony arbiter (arbiter/arbiter.h)
+ *
+ * A process runs one command, on one thread. The function of a command gets the one struct client,
+ * which client_main() frees, prints its own errors with client_fail(), and returns an exit code
+ * (base/exit.h).
+ */
 #ifndef TONY_CLIENT_CLIENT_INT_H
 #define TONY_CLIENT_CLIENT_INT_H
 

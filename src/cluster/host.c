@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The host of a cluster (struct cluster_host): its notes, its loop and the paths of TONY_HOME. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>

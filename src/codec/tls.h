@@ -20,7 +20,7 @@
  *
  * The client sends first: send tls_out() after tls_client_new(). A session takes 36 KiB, nearly all
  * of it for the two record buffers of mbedTLS, and a little more during the handshake. Random bytes
- * come from getrandom(2). There is no global state; each session belongs to one thread.
+ * come from getrandom(2). There is no global state; one thread at a time uses a session.
  */
 #ifndef TONY_CODEC_TLS_H
 #define TONY_CODEC_TLS_H

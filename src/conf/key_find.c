@@ -115,8 +115,8 @@ const struct conf_key *conf_key_find(struct span key, struct span *out_part)
     struct span parts[2] = { { 0 } };
     if (out_part)
         *out_part = SPAN("");
-    /* This is called for each key of a job in each program, so it has to be quick: few names have
-     * the same length, and a pattern usually differs in its last characters. */
+    /* conf_key_find() is called for each key of a job in each program, so it has to be quick. Few
+     * names have the same length, and a pattern usually differs in its last characters. */
     for (size_t i = 0; i < n; i++) {
         if (k[i].name_len == key.len && memcmp(k[i].name, key.p, key.len) == 0)
             return strchr(k[i].name, '<') ? NULL : &k[i];

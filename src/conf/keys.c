@@ -41,7 +41,8 @@
 #define TONY5 "TonY 0.5"
 #define OURS "tony 1"
 
-/* Such a key is refused: a job must not run without a constraint that its user has set. */
+/* The help of keys for placement constraints, which are refused: a job must not run without a
+ * constraint that its user has set. */
 #define NO_PLACEMENT "This release does not support placement constraints; choose nodes by tony.<role>.node-label and tony.<role>.resource-types."
 
 static const struct conf_key keys[] = {

@@ -6,6 +6,7 @@
  * it removes the processes and files that the job has left.
  *
  * keeper.c            the loop
+ * keeper_start.c      the options, the locks, the sockets and the state of a new keeper
  * keeper_end.c        moves the job to the history
  * keeper_master.c     the master's process and its requests
  * keeper_pool.c       the pool's connection, and restarting the pool

@@ -12,15 +12,19 @@
 #include "hadoop/token.h"
 
 enum {
+    /* Call ids of frames that are no calls (RpcConstants.java; of SASL the number of the protocol).
+     */
     ID_CONTEXT = -3,
     ID_PING = -4,
     ID_SASL = -33,
+    /* RpcErrorCodeProto of RpcHeader.proto. From DETAIL_FATAL_FIRST on, the server closes the
+     * connection. */
     DETAIL_NO_METHOD = 2,
     DETAIL_NO_PROTOCOL = 3,
     DETAIL_VERSION = 6,
     DETAIL_FATAL_FIRST = 10,
     DETAIL_UNAUTHORIZED = 15,
-    OLD_REFUSAL_MAX = 64 << 10,
+    OLD_REFUSAL_MAX = 64 << 10, /* bytes of a refusal in the format of older versions */
 };
 
 /* ---- building frames ---- */

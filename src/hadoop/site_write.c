@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Writes settings as an XML file of Hadoop (site.h). */
 #include <errno.h>
 
 #include "base/base.h"

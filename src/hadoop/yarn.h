@@ -119,7 +119,7 @@ char *yarn_env_escape(const char *value);
 
 /* ---- names for people ---- */
 
-/* Such as "ACCEPTED"; "UNKNOWN" for unknown states. */
+/* "ACCEPTED", "RUNNING" and so on; "UNKNOWN" for a state that tony does not know. */
 const char *yarn_app_state_name(Hadoop__YarnApplicationState s);
 bool yarn_app_state_is_final(Hadoop__YarnApplicationState s);
 

@@ -151,7 +151,7 @@ struct slot {
     uint32_t lent_to;                   /* of a spare: the slot that has its container */
     bool moved;      /* its executor was told another index, or has the container of a spare */
     bool renumbered; /* a resize has changed its index */
-    /* Its next attempt gets a larger number than this: see renumber() in resize.c. */
+    /* The next attempt of the slot gets a larger number than this: see renumber() in resize.c. */
     uint32_t attempts_before;
     uint32_t elsewhere; /* number of its attempts that ran in other containers */
     /* The scheduler reports nothing more about the container, but an attempt may still run in it:

@@ -44,7 +44,7 @@ struct http_response {
 struct span http_header(const struct http_response *r, const char *name);
 
 struct http_request {
-    const char *method;         /* "GET", "PUT", ... */
+    const char *method;         /* "GET", "PUT", ...; a static string */
     const char *url;            /* http://host[:port]/path?query, percent-encoded; copied */
     const char *const *headers; /* "Name: value", NULL-terminated; may be NULL; copied */
     /* The request body: from memory (borrowed until done()), or, with body_from_fd, body_n bytes of

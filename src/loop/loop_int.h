@@ -2,6 +2,22 @@
 /*
  * Declarations that the source files of the loop share.
  *
+ *   loop.c         the loop, timers, signals, descriptors, work on other threads
+ *   conn.c         connections that carry frames, and those over unix sockets
+ *   conn_tls.c     connections over TCP with TLS
+ *   conn_raw.c     connections that carry bytes after their first frames
+ *   packed.c       frames that are packed once and sent on many connections
+ *   splice.c       copies bytes between two connections
+ *   listener.c     listening sockets: unix, TCP, and TCP with TLS
+ *   strangers.c    limits the handshakes of peers that have not proved an identity
+ *   tcp.c          TCP connections without frames (tcp.h)
+ *   address.c      host, port and numeric address as text
+ *   resolve.c      looks up the addresses of a host name
+ *   dial.c         connects to a host by name
+ *   http.c         the HTTP client (http.h)
+ *   http_parse.c   the parser of HTTP responses (http_parse.h)
+ *   http_server.c  the HTTP server (http.h)
+ *
  * Every libuv handle is a member of one of our objects, and its `data` points to that object. Only
  * the handle's close callback frees the object.
  */

@@ -2,12 +2,14 @@
 /*
  * The state of a master, and the functions that its files share.
  *
+ *   master.c        the program
  *   startup.c       opens and closes the master
  *   events.c        turns scheduler events and timers into events of the core, and journals them
  *   actions.c       writes the journal and carries out the actions that the core returned
  *   sched_tell.c    tells the scheduler of the job's containers, of its bounds, and of its end
  *   executors.c     frames from and to executors
  *   clients.c       connections, and the requests of clients
+ *   events_answer.c the answer to `tony events`: a part of the journal
  *   welcome.c       the frames Welcome and Start
  *   cluster_spec.c  the addresses of all tasks
  *   driver_plan.c   the plan of a Horovod driver of the user's
@@ -16,17 +18,20 @@
  *   metrics.c       the metrics of the tasks, and their file
  *   streams.c       connects clients with tasks: exec, forward, cp
  *   log_watch.c     passes on what tasks write, while they write it
+ *   ran.c           what the job has requested and run, for the digest in its final status
  *   shutdown.c      reports the verdict and exits
  *
  * Used only by a master on a cluster:
  *
+ *   listen.c                    the ports at which the master listens
  *   yarn/yarn.c, yarn/home.c    start on YARN
- *   single_node.c               runs the task of a job without roles in the master's container
+ *   yarn/single_node.c          runs the task of a job without roles in the master's container
  *   reconnect.c                 connects a new master to the executors of the one before it
  *   copies.c, copies_read.c     copy the journal and the metrics to HDFS for the next master, and
  *                               read them there
- *   queued_resize.c             takes the resize that a client left before there was a master
+ *   yarn/queued_resize.c        takes the resize that a client left before there was a master
  *   archive.c, yarn/hdfs.c      write the history to HDFS, and remove the staging directory
+ *   hook_child.c                on YARN: the call at the end of the job, by a child of the master
  *   termination.c               handles SIGTERM
  *   locations.c                 the node and the log URL of each container; the status document
  *   logs.c                      task logs that a client reads through the master
@@ -346,7 +351,8 @@ void executor_hello(struct peer *p, const Tony__Frame *f);
 void executor_frame(struct peer *p, const Tony__Frame *f);
 /* broke: the connection broke; false = the executor, or its kernel, has closed it. */
 void executor_disconnected(struct peer *p, bool broke);
-/* Its heartbeats are missing: it shall send them itself. */
+/* The heartbeats of the slot's executor are missing, perhaps because the keeper hangs, which sends
+ * them for it. Ask the executor to send its own. */
 void executor_ask_beats(struct master *m, uint32_t slot);
 void executor_start(struct master *m, const struct act_start *a);
 void executor_stop_attempt(struct master *m, const struct act_stop_attempt *a);

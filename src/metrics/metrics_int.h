@@ -1,5 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bytes of a series that writer and reader share (docs/metrics.md, "The file"). */
+/*
+ * The bytes of a series that writer and reader share (docs/metrics.md, "The file").
+ *
+ *   write.c    the latest values, and the writer of a series
+ *   read.c     the reader of a series
+ *   thin.c     makes an older series smaller
+ *   names.c    which names a metric may have, and its kind
+ *   number.c   a value as two whole numbers, and back
+ *   summary.c  the eight metrics that the original TonY reports
+ *   text.c     the text of metrics for Prometheus
+ *   merge.c    puts the texts of several jobs together
+ */
 #ifndef TONY_METRICS_METRICS_INT_H
 #define TONY_METRICS_METRICS_INT_H
 

@@ -15,6 +15,8 @@
  * worth.c       drops resizes that cost more than they gain
  * estimate.c    estimates when the waiting jobs will start (estimate.h)
  * instance.c    reads an instance and writes the answer, both as JSON (instance.h)
+ * claim.c       translates between jobs of a pool or a queue and jobs of the policies (claim.h)
+ * solver_wire.c an integer program as bytes, for a solver in another process (solver_wire.h)
  */
 #ifndef TONY_PARTITION_PART_INT_H
 #define TONY_PARTITION_PART_INT_H

@@ -2,25 +2,38 @@
 /*
  * Declarations that the source files of the pool share.
  *
- *   start.c      from the command line to a pool that listens
- *   pool.c       the list of jobs, admission, the end
- *   keepers.c    start, dial, lose and replace keepers
- *   keeper_stop.c  stop a job that has a keeper
- *   clients.c    requests of clients
- *   submit.c     a submission becomes a job's directory
- *   resize.c     resizes a waiting job
- *   extend.c     the limits of a running job that is resized
- *   recover.c    takes over the jobs of an earlier pool
- *   boot.c       the jobs that ran when the machine stopped
- *   page.c       the page for Prometheus
- *   scrape.c     asks the masters for the metrics of their tasks
- *   sweep.c      cleans up after finished jobs
- *   reports.c    JSON documents for clients
- *   sharing*.c    a policy divides the machine among jobs (sharing.h)
- *   share.c      from the jobs to the policy, and back
- *   children.c   child processes
- *   standby.c    keeper and master of the next job, started before it comes
- *   tidy.c       removes old store entries and old history, refreshes claims on GPUs
+ *   start.c        from the command line to a pool that listens
+ *   pool.c         the list of jobs, admission, the end
+ *   admission.c    which jobs of the queue may start (admission.h)
+ *   machine.c      the resources of the machine (machine.h)
+ *   keepers.c      starts keepers, connects to them, and replaces dead ones
+ *   keeper_stop.c  stops a job that has a keeper
+ *   clients.c      requests of clients
+ *   submit.c       a submission becomes a job's directory
+ *   resize.c       resizes a waiting job
+ *   extend.c       the limits of a running job that is resized
+ *   recover.c      takes over the jobs of an earlier pool
+ *   boot.c         the jobs that ran when the machine stopped
+ *   hooks.c        starts the calls at the ends of jobs
+ *   page.c         the page for Prometheus
+ *   scrape.c       asks the masters for the metrics of their tasks
+ *   sweep.c        cleans up after finished jobs
+ *   reports.c, queue_report.c  JSON documents for clients
+ *   sharing*.c     a policy divides the machine among jobs (sharing.h)
+ *   share.c        from the jobs to the policy, and back (share.h)
+ *   costs.c        the measured costs of resizes (costs.h)
+ *   service.c      the service that each job has attained (service.h)
+ *   children.c     child processes
+ *   ready_dir.c    the directory of the next job, made before it comes
+ *   standby.c      keeper and master of the next job, started before it comes
+ *   tidy.c         removes old store entries and old history, refreshes claims on GPUs
+ *
+ * Thread  All functions run on the loop thread, except those that are passed to loop_work(). Such a
+ *         function gets copies of what it needs: the job may end meanwhile. When it has returned,
+ *         the loop finds the job again by its id.
+ * Owner   A struct pool_job belongs to the list of the pool until pool_job_remove(), which also
+ *         closes the connections and timers that point to the job.
+ * Errors  A function with a parameter `e` returns 0, or -errno with a sentence for the user in *e.
  */
 #ifndef TONY_POOL_POOL_INT_H
 #define TONY_POOL_POOL_INT_H
@@ -335,10 +348,12 @@ int submit_check_files(uint32_t n_containers, struct err *e);
 int submit_mark_owned(const struct pool_job *j); /* the file `owned`, which the master reads */
 
 /* start.c */
-/* Prepare for the next job this many ms from now, unless that is due earlier. The pool does not do
- * it while it starts a job, because that would take processor time from this job. */
+/* Make the directory and the standby for the next job, ms milliseconds from now. If this is due
+ * earlier already, the earlier time stays. */
 void pool_prepare_in(struct pool *p, int64_t ms);
-enum { PREPARE_MS = 50 }; /* after a submission, if the job has not ended before */
+/* The pool prepares for the next job this long after a submission. If it did so at once, it would
+ * take processor time from the start of the submitted job. */
+enum { PREPARE_MS = 50 };
 
 /* standby.c */
 void standby_make(struct pool *p); /* for the next job, unless there is one */

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The simulation of events (simulate.h): one list of the jobs that are present, and the loop over
+ * the instants at which something happens. */
 #include "simulate/simulate.h"
 
 #include <errno.h>

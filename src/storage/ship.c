@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* An item that a job ships (store.h): its release, and the names of its kinds. */
 #include <stdlib.h>
 
 #include "storage/store.h"

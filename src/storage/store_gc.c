@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Removes old entries of the store, and entries that a dead client left incomplete. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

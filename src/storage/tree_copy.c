@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Copies files and directory trees (tree.h): by reflink or copy_file_range() where the file system
+ * has them, else by read() and write(). */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

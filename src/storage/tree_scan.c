@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Lists the entries of a directory tree with their metadata (tree.h). */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

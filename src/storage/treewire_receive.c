@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The receiver of a tree (treewire.h): makes files and directories of the frames. */
 #include "storage/treewire.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The sender of a tree (treewire.h): walks the tree and makes frames of it. */
 #include "storage/treewire.h"
 
 #include <dirent.h>

@@ -87,3 +87,41 @@ def test_a_wrong_name_is_found():
     words, files = {"open_it", "LIMIT_MS"}, {"open.c"}
     text = "open_it() waits LIMIT_MS (open.c); close_it() waits PAUSE_MS (src/base/close.c)"
     assert [n for _, n in unknown(text, words, files)] == ["close_it", "PAUSE_MS", "src/base/close.c"]
+
+
+# ---- the lists of files in headers ----
+
+NAME = r"[\w/]+\*?\.[ch]"  # "resize*.c": several files
+
+
+def listed(header):
+    """The names in the list of files at the top of a header. A list has at least four lines that begin with a name."""
+    comments = COMMENT.findall(header)
+    top = comments[1] if len(comments) > 1 else ""
+    return re.findall(NAME, top) if len(re.findall(rf"^ \*\s{{1,4}}{NAME}[ ,]", top, re.M)) > 3 else []
+
+
+def unlisted(header, texts):
+    """
+    The sources that the list of a header lacks: all of its directory if the header is named like it, as pool_int.h is;
+    of keeper_int.h, the files keeper*.c. A file may be listed by the header of its own name.
+    """
+    directory, stem = os.path.dirname(header), os.path.basename(header)[:-2].removesuffix("_int")
+    known = [re.compile(os.path.basename(n)[:-2].replace("*", ".*")) for n in listed(texts[header])]
+    whole = os.path.basename(directory).startswith(stem)
+    own = [n for n in texts if os.path.dirname(n) == directory and n.endswith(".c") and (whole or os.path.basename(n).startswith(stem))]
+    return [n for n in own if known and not any(k.fullmatch(os.path.basename(n)[:-2]) for k in known)]
+
+
+def test_the_list_of_a_header_is_complete():
+    texts = read_all()
+    headers = [n for n in texts if n.startswith("src/") and n.endswith(".h")]
+    assert sum(bool(listed(texts[n])) for n in headers) > 9, "no lists are found"
+    wrong = [f"{h} does not list {n}" for h in headers for n in unlisted(h, texts)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_an_unlisted_file_is_found():
+    header = "/* SPDX */\n/*\n * a.c, b.c  one\n * c*.c      two\n * d.h       three\n * e.c       four\n */\n"
+    texts = {"src/pool/pool_int.h": header} | {f"src/pool/{n}.c": "" for n in ("a", "b", "c", "c_far", "d", "e", "x")}
+    assert unlisted("src/pool/pool_int.h", texts) == ["src/pool/x.c"]

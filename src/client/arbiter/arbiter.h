@@ -8,22 +8,21 @@
  * killed and restarted at any time, and jobs run without it. The cluster remains the owner of every
  * container.
  *
- *   Which    The arbiter resizes jobs of all users that were registered for its key at their
- *   jobs     submission (storage/resizekey.h); it speaks to their masters with the resize key. It
- *            also resizes jobs of its own user that are registered for no arbiter, with the
- *            client's key. The resources of all other applications count as taken.
- *   Starts   The arbiter does not start waiting jobs: the cluster does that when resources are
- * free. While such a job should start, the arbiter lets no other job grow, because the cluster
- *            would give the free resources to the first job that asks.
- *   Retries  If a job refuses, or does not follow within tony.pool.policy.resize-limit, the arbiter
- *            does not ask it again during another resize-limit; after further failures it waits
- *            twice as long each time (arbiter/patience.h).
- *   Others   An application that the arbiter cannot resize may wait for room. No job grows into the
- *            room that is free for it; but no job shrinks for it.
- *   Waiting  A job of another user may say without end that it needs containers. The arbiter keeps
- *            free room for a job for at most resize-limit, and then treats the job as one that
- *            keeps what it has.
- *   Rounds   While a job that was asked is still changing, the arbiter decides nothing.
+ * Jobs      The arbiter resizes jobs of all users that were registered for its key at their
+ *           submission (storage/resizekey.h); it speaks to their masters with the resize key. It
+ *           also resizes jobs of its own user that are registered for no arbiter, with the client's
+ *           key. The resources of all other applications count as taken.
+ * Starts    The arbiter does not start waiting jobs: the cluster does that when resources are free.
+ *           While such a job should start, the arbiter lets no other job grow, because the cluster
+ *           would give the free resources to the first job that asks.
+ * Retries   If a job refuses, or does not follow within tony.pool.policy.resize-limit, the arbiter
+ *           does not ask it again during another resize-limit. After each further failure the
+ * arbiter waits twice as long (arbiter/patience.h). Others    An application that the arbiter
+ * cannot resize may wait for room. No job grows into the room that is free for it, and no job
+ * shrinks for it. Patience  A job of another user may say without end that it needs containers. The
+ * arbiter keeps free room for a job for at most resize-limit. Then it treats the job as one that
+ * keeps what it has. Rounds    While a job that was asked is still changing, the arbiter decides
+ * nothing.
  */
 #ifndef TONY_CLIENT_ARBITER_ARBITER_H
 #define TONY_CLIENT_ARBITER_ARBITER_H
@@ -53,12 +52,14 @@ struct arbiter_job {
     struct share_needs needs; /* of nodes, if the cluster gives those (steps.c) */
     struct queue_step step;
     int64_t silent_until_ms; /* its master did not answer: ask it again only after this time */
-    struct patience follows; /* with its answers to requests; over: do not ask the job */
-    /* with its need for containers while there is room; over: keep no room for the job */
+    /* Fails if the job refuses a request, or does not follow it in time. While it is over, the
+     * arbiter asks the job for nothing. */
+    struct patience follows;
+    /* Fails if the job has not taken the room that was kept free for it. While it is over, the
+     * arbiter keeps no room free for the job. */
     struct patience starts;
-    /* time of the last request to the master; 0 = the job has followed it */
-    int64_t asked_ms;
-    uint32_t asked_n; /* the value of n that was asked for */
+    int64_t asked_ms; /* time of the last request to the master; 0 = the job has followed it */
+    uint32_t asked_n; /* the value of n in that request */
 
     bool was_printed; /* the next two are valid: an earlier round has printed them */
     uint32_t printed_n;
@@ -72,7 +73,7 @@ struct arbiter_job {
     bool had_master; /* the cluster starts another master; the containers of the job still run */
     char host[256];  /* of the master */
     uint16_t port;
-    struct part_amount used;   /* by the application, as the cluster says */
+    struct part_amount used;   /* what the application uses, as the cluster says */
     uint32_t n;                /* instances of the elastic role; or nodes of the job (steps.c) */
     VEC(struct part_place) at; /* the nodes of its containers, in the order of the nodes */
     uint32_t n_containers;     /* the number of these containers */
@@ -100,12 +101,15 @@ struct arbiter {
 
     VEC(struct arbiter_job) jobs; /* in the order in which they were submitted */
     VEC(struct claims_node) nodes;
-    VEC(struct part_amount) used; /* by node: by all applications, and kept free: see below */
+    /* For each node: what all applications use there, and what is kept free (arbiter_keep_room()).
+     */
+    VEC(struct part_amount) used;
     /* Resources for which other applications wait. The arbiter gives no job the free part of them.
      */
     VEC(struct queue_wanted) wanted;
-    struct part_amount kept, kept_before; /* before: as the last round has printed it */
-    struct part_amount limit; /* of the queue; has_limit false: as much as the nodes have */
+    struct part_amount kept;        /* what is kept free for them, on all nodes together */
+    struct part_amount kept_before; /* the value of `kept` that was printed last */
+    struct part_amount limit; /* of the queue; if has_limit is false, all that the nodes have */
     bool has_limit;
     struct part_amount queue_used; /* by all applications of the queue */
     int64_t master_ms;             /* how long to try to reach a master of the own user */
@@ -124,8 +128,8 @@ int arbiter_ask_share(struct arbiter *a, struct arbiter_job *j, struct buf *out,
 struct wish {
     bool grow;
     uint32_t instances; /* of the elastic role */
-    const struct part_place
-        *at; /* where they should be, if the cluster allows that; may be empty */
+    /* Where the instances should be, if the cluster lets a job choose. n_at may be 0. */
+    const struct part_place *at;
     uint32_t n_at;
     const char *why;
 };

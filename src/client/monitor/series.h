@@ -58,10 +58,10 @@ struct series_sum {
 };
 void series_sum(const struct series *s, int64_t last_ms, struct series_sum *out);
 
-/* Its values at n >= 1 equal intervals from first_ms to last_ms: the mean of each, NaN where it has
- * none. The last interval of a series that continues has its newest value, not a mean, so that a
- * chart shows what came last. A counter becomes its rate: cpu_ms in percent of a core, bytes in
- * bytes a second. The rate is 0 while the counter stays the same. */
+/* The values of a series at n >= 1 equal intervals from first_ms to last_ms: the mean of each, NaN
+ * where it has none. The last interval of a series that continues has its newest value, not a mean,
+ * so that a chart shows what came last. A counter becomes its rate: cpu_ms in percent of a core,
+ * bytes in bytes a second. The rate is 0 while the counter stays the same. */
 void series_sample(const struct series *s, int64_t first_ms, int64_t last_ms, double *out,
                    size_t n);
 bool series_is_rate(const struct series *s); /* does series_sample() give a rate? */

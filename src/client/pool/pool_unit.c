@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The unit is a file, and a symbolic link that enables it: what `systemctl enable` does, without a
- * need for a running manager. The unit only starts the pool; the pool then moves into a scope of
- * its own (cgroup/place.h), so stopping the unit stops no job.
+ * `tony pool enable`: the systemd unit that starts the pool of a user after a boot. tony writes the
+ * file of the unit, and a symbolic link that enables it. `systemctl enable` would do the same, but
+ * needs a running manager. The unit only starts the pool. The pool then moves into a scope of its
+ * own (cgroup/place.h), so stopping the unit stops no job.
  *
  * A user's manager ends at the last logout unless the user lingers, and kills all that runs below
- * it. So without lingering the unit starts nothing: the first command after a boot starts the pool,
- * in the session, whose processes outlive it.
+ * it. So without lingering the unit starts nothing. Then the first command after a boot starts the
+ * pool in its login session, and processes of a session survive the logout.
  */
 #include "client/pool/pool_unit.h"
 

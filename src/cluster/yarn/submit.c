@@ -30,7 +30,8 @@ static void op_done(const struct files_result *r, const struct err *e, void *arg
     yarn_join_end(&s->join, e);
 }
 
-/* One file of the directory: after it is written, its size and time are requested. */
+/* One file of the staging directory that is being written. Afterwards its size and time are
+ * requested. */
 struct job_put {
     struct submission *s;
     struct job_file_at *at;
