@@ -301,6 +301,19 @@ def own_tony():
     assert not problems, problems
 
 
+@pytest.fixture
+def small_disk(own_tony):
+    """A TONY_HOME on a file system of 3 MB."""
+    tony = own_tony()
+    tony.home.mkdir(0o700)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m,mode=700", "tmpfs", str(tony.home)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("cannot mount a small file system here")
+    yield tony
+    tony.stop()
+    subprocess.run(["umount", "-l", str(tony.home)], check=True)
+
+
 @pytest.fixture(autouse=True)
 def limit():
     """No test blocks the suite for ever."""

@@ -9,7 +9,6 @@ import errno
 import json
 import os
 import resource
-import subprocess
 import threading
 
 import pytest
@@ -17,18 +16,6 @@ import pytest
 from conftest import wait_until
 from lib_jobs import kill9
 from lib_points import make_points_lab  # noqa: F401 (fixture)
-
-
-@pytest.fixture
-def small_disk(own_tony):
-    tony = own_tony()
-    tony.home.mkdir(0o700)
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m,mode=700", "tmpfs", str(tony.home)], capture_output=True)
-    if mounted.returncode:
-        pytest.skip("cannot mount a small file system here")
-    yield tony
-    tony.stop()
-    subprocess.run(["umount", "-l", str(tony.home)], check=True)
 
 
 def fill(path):

@@ -13,16 +13,12 @@
 #include "conf/conf.h"
 #include "conf_spec_world.h"
 
-int build(const char *lines, struct job_spec **out, struct err *e)
+int set_lines(struct conf *c, const char *lines, struct err *e)
 {
-    struct conf *c = conf_new();
     struct span rest = span_of(lines), line;
-    unsigned n = 0;
     int rc = 0;
-    assert_non_null(c);
-    while (rc == 0 && span_split(&rest, '\n', &line)) {
+    for (unsigned n = 1; rc == 0 && span_split(&rest, '\n', &line); n++) {
         char key[256], origin[16];
-        n++;
         const char *eq = memchr(line.p, '=', line.len);
         if (!eq)
             continue;
@@ -32,6 +28,14 @@ int build(const char *lines, struct job_spec **out, struct err *e)
         rc = conf_set(c, CL_JOB, key, value, origin, false, e);
         free(value);
     }
+    return rc;
+}
+
+int build(const char *lines, struct job_spec **out, struct err *e)
+{
+    struct conf *c = conf_new();
+    assert_non_null(c);
+    int rc = set_lines(c, lines, e);
     if (rc == 0)
         rc = job_spec_build(c, out, e);
     conf_free(c);

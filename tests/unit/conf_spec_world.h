@@ -8,7 +8,9 @@
 #define CMD "tony.containers.command=x\n"
 #define ROLE(name, n) "tony." name ".instances=" #n "\n"
 
-/* A job of lines "key=value"; each gets the origin "j:<line>". */
+/* Set the keys of lines "key=value"; each gets the origin "j:<line>". */
+int set_lines(struct conf *c, const char *lines, struct err *e);
+/* A job of such lines. */
 int build(const char *lines, struct job_spec **out, struct err *e);
 struct job_spec *built(const char *lines); /* fails the test if the job is refused */
 

@@ -57,21 +57,29 @@ static void make(struct sample *s, uint64_t seed)
     s->m.reserve = reserve ? 0.01 * draw() : 0;
 }
 
+/* The sum of all bids on each machine, with the reserve. */
+static void find_prices(const struct market *m, const double *bids, double *price)
+{
+    for (size_t j = 0; j < m->n_machines; j++) {
+        price[j] = m->reserve;
+        for (size_t i = 0; i < m->n_users; i++)
+            price[j] += bids[i * m->n_machines + j];
+    }
+}
+
 /* The gain by a little more money is the same on all machines with a bid of the user, and not
  * larger on the others. */
-static void check_equilibrium(const struct sample *s, size_t user)
+static void check_equilibrium(const struct market *m, const double *bids, const double *price,
+                              size_t user)
 {
-    const struct market *m = &s->m;
     double high = 0, low = INFINITY;
     for (size_t j = 0; j < m->n_machines; j++) {
-        double others = m->reserve, bid = s->bids[user * m->n_machines + j];
-        for (size_t h = 0; h < m->n_users; h++)
-            others += h == user ? 0 : s->bids[h * m->n_machines + j];
-        others = fmax(others, 1e-12);
+        double bid = bids[user * m->n_machines + j];
+        double others = fmax(price[j] - bid, 1e-12);
         double gain =
-            s->weights[user * m->n_machines + j] * others / ((others + bid) * (others + bid));
+            m->weights[user * m->n_machines + j] * others / ((others + bid) * (others + bid));
         high = fmax(high, gain);
-        if (bid > 1e-9 * s->budgets[user])
+        if (bid > 1e-9 * m->budgets[user])
             low = fmin(low, gain);
     }
     assert_true(high <= low * (1 + 1e-6));
@@ -79,6 +87,8 @@ static void check_equilibrium(const struct sample *s, size_t user)
 
 static void check_sample(const struct sample *s, const struct market_result *r)
 {
+    double price[MACHINES_MAX];
+    find_prices(&s->m, s->bids, price);
     for (size_t i = 0; i < s->m.n_users; i++) {
         double sum = 0, worth = 0;
         for (size_t j = 0; j < s->m.n_machines; j++) {
@@ -90,7 +100,7 @@ static void check_sample(const struct sample *s, const struct market_result *r)
         }
         assert_true(worth > 0 ? fabs(sum - s->budgets[i]) <= 1e-9 * s->budgets[i] : sum == 0);
         if (!s->m.parallel && worth > 0)
-            check_equilibrium(s, i);
+            check_equilibrium(&s->m, s->bids, price, i);
     }
     assert_true(r->residual >= -1e-12);
     assert_true(!r->converged || r->residual <= 1e-7);
@@ -169,19 +179,9 @@ static void test_nobody_could_gain(void **unused)
         budgets[i] = 1 + floor(4 * draw());
     assert_int_equal(market_equilibrium(&m, bids, &r), 0);
     assert_true(r.converged && r.residual <= 1e-12);
-    for (size_t c = 0; c < ARRAY_LEN(bids); c++)
-        price[c % MACHINES] += bids[c];
-    for (size_t i = 0; i < USERS; i++) {
-        double high = 0, low = INFINITY;
-        for (size_t j = 0; j < MACHINES; j++) {
-            double bid = bids[i * MACHINES + j];
-            double gain = weights[i * MACHINES + j] * (price[j] - bid) / (price[j] * price[j]);
-            high = fmax(high, gain);
-            if (bid > 1e-9 * budgets[i])
-                low = fmin(low, gain);
-        }
-        assert_true(high <= low * (1 + 1e-6));
-    }
+    find_prices(&m, bids, price);
+    for (size_t i = 0; i < USERS; i++)
+        check_equilibrium(&m, bids, price, i);
 }
 
 int main(void)

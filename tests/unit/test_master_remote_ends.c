@@ -37,17 +37,23 @@ static void terminate(struct world *w)
     (void)kill(getpid(), SIGTERM);
 }
 
-static void killed_by_the_cluster(void **state)
+/* A job on a cluster whose two tasks never end. on_running: called when they run. */
+static void hanging_job(struct world *w, void (*on_running)(struct world *w))
 {
-    (void)state;
     static const struct script scripts[] = { { .task = "worker:0", .hangs = true },
                                              { .task = "worker:1", .hangs = true },
                                              { 0 } };
-    struct world w;
-    world_init(&w, two_workers, scripts);
+    world_init(w, two_workers, scripts);
     log_setup(open("/dev/null", 1), LOG_ERROR, false);
-    world_go_remote(&w);
-    w.on_running = terminate;
+    world_go_remote(w);
+    w->on_running = on_running;
+}
+
+static void killed_by_the_cluster(void **state)
+{
+    (void)state;
+    struct world w;
+    hanging_job(&w, terminate);
     assert_int_equal(world_run(&w), MASTER_OVER);
     assert_string_equal(w.finish_state, "KILLED");
     assert_string_equal(w.client_state, "KILLED");
@@ -66,14 +72,8 @@ static size_t logged_at(const struct world *w, const char *line)
 static void killed_by_somebody(void **state)
 {
     (void)state;
-    static const struct script scripts[] = { { .task = "worker:0", .hangs = true },
-                                             { .task = "worker:1", .hangs = true },
-                                             { 0 } };
     struct world w;
-    world_init(&w, two_workers, scripts);
-    log_setup(open("/dev/null", 1), LOG_ERROR, false);
-    world_go_remote(&w);
-    w.on_running = terminate;
+    hanging_job(&w, terminate);
     w.remote.journal_dir = "/s/journal";
     w.fate = "over";
     assert_int_equal(world_run(&w), MASTER_OVER);
@@ -95,14 +95,8 @@ static void is_forgotten(struct world *w)
 static void the_scheduler_refuses_a_killed_master(void **state)
 {
     (void)state;
-    static const struct script scripts[] = { { .task = "worker:0", .hangs = true },
-                                             { .task = "worker:1", .hangs = true },
-                                             { 0 } };
     struct world w;
-    world_init(&w, two_workers, scripts);
-    log_setup(open("/dev/null", 1), LOG_ERROR, false);
-    world_go_remote(&w);
-    w.on_running = is_forgotten;
+    hanging_job(&w, is_forgotten);
     w.remote.journal_dir = "/s/journal";
     w.fate = "over";
     assert_int_equal(world_run(&w), MASTER_OVER);

@@ -361,7 +361,17 @@ static void a_command_and_its_limit(void **state)
 
 /* ---- the size ---- */
 
-#define NODES_MAX 3
+enum { NODES_MAX = 3 };
+
+/* The kinds of nodes of a partition, up to the first with n 0. End the list with vec_done(). */
+static slurm_nodes nodes_of(const struct slurm_node kinds[static NODES_MAX])
+{
+    slurm_nodes v = { 0 };
+    for (size_t k = 0; k < NODES_MAX && kinds[k].n; k++)
+        assert_int_equal(vec_push(&v, kinds[k]), 0);
+    return v;
+}
+
 static void sizes(void **state)
 {
     (void)state;
@@ -407,11 +417,9 @@ static void sizes(void **state)
         char text[300];
         (void)snprintf(text, sizeof text, CMD "tony.cluster=slurm\n%s", cases[i].roles);
         struct job_spec *s = built(text);
-        slurm_nodes v = { 0 };
+        slurm_nodes v = nodes_of(cases[i].nodes);
         struct slurm_shape is = { 0 };
         struct err e = { 0 };
-        for (size_t k = 0; k < NODES_MAX && cases[i].nodes[k].n; k++)
-            assert_int_equal(vec_push(&v, cases[i].nodes[k]), 0);
         int rc = slurm_choose_shape(s, &v, cases[i].wanted, cases[i].spare, &is, &e);
         assert_int_equal(rc, cases[i].is.nodes ? 0 : -ERANGE);
         if (rc < 0)
@@ -480,23 +488,15 @@ static void components(void **state)
           "tony.slurm.nodes can only be used with one component" },
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct conf *c = conf_new();
         AUTO(free_p)
         char *text = str_printf(CMD "tony.cluster=slurm\n%s%s", cases[i].roles, cases[i].more);
+        struct conf *c = conf_new();
         struct job_spec *s = NULL;
-        slurm_nodes v = { 0 };
+        slurm_nodes v = nodes_of(cases[i].nodes);
         struct slurm_size is = { 0 };
         struct err e = { 0 };
-        struct span rest = span_of(text), line, key;
-        while (rest.len && span_split(&rest, '\n', &line)) {
-            AUTO(free_p) char *name = span_split(&line, '=', &key) ? span_dup(key) : NULL;
-            AUTO(free_p) char *value = span_dup(line);
-            if (name && *name)
-                assert_int_equal(conf_set(c, CL_JOB, name, value, "j:1", false, &e), 0);
-        }
+        assert_int_equal(set_lines(c, text, &e), 0);
         assert_int_equal(job_spec_build(c, &s, &e), 0);
-        for (size_t k = 0; k < NODES_MAX && cases[i].nodes[k].n; k++)
-            assert_int_equal(vec_push(&v, cases[i].nodes[k]), 0);
         int rc = slurm_choose_size(c, s, &v, &is, &e);
         if (rc != 0 && !cases[i].words)
             fail_msg("case %zu: %s", i, e.msg);
@@ -537,6 +537,17 @@ static char *script_of(const char *const *pairs)
     return copy;
 }
 
+static void check_texts(const char *text, const char *const *has, size_t n_has,
+                        const char *const *lacks, size_t n_lacks)
+{
+    for (size_t i = 0; i < n_has && has[i]; i++)
+        if (!strstr(text, has[i]))
+            fail_msg("it lacks %s in\n%s", has[i], text);
+    for (size_t i = 0; i < n_lacks && lacks[i]; i++)
+        if (strstr(text, lacks[i]))
+            fail_msg("it has %s in\n%s", lacks[i], text);
+}
+
 static void lines_of_the_script(void **state)
 {
     (void)state;
@@ -566,11 +577,7 @@ static void lines_of_the_script(void **state)
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         char *text = script_of(cases[i].pairs);
-        for (size_t k = 0; k < 3 && cases[i].has[k]; k++)
-            if (!strstr(text, cases[i].has[k]))
-                fail_msg("case %zu lacks %s in\n%s", i, cases[i].has[k], text);
-        if (cases[i].lacks && strstr(text, cases[i].lacks))
-            fail_msg("case %zu has %s in\n%s", i, cases[i].lacks, text);
+        check_texts(text, cases[i].has, ARRAY_LEN(cases[i].has), &cases[i].lacks, 1);
         assert_non_null(strstr(text, "export TONY_HOME='/a b/it'\\''s'\n"));
         free(text);
     }
@@ -598,12 +605,7 @@ static void the_further_script(void **state)
     assert_int_equal(conf_set(c, CL_JOB, "tony.slurm.nodelist", "n1", "j:1", false, &e), 0);
     assert_int_equal(conf_set(c, CL_JOB, "tony.slurm.exclude", "n9", "j:1", false, &e), 0);
     assert_int_equal(slurm_further_script(c, &size, "application_1_0001", "/h", "/p", &text), 0);
-    for (size_t i = 0; i < ARRAY_LEN(has); i++)
-        if (!strstr(buf_cstr(&text), has[i]))
-            fail_msg("it lacks %s in\n%s", has[i], buf_cstr(&text));
-    for (size_t i = 0; i < ARRAY_LEN(lacks); i++)
-        if (strstr(buf_cstr(&text), lacks[i]))
-            fail_msg("it has %s in\n%s", lacks[i], buf_cstr(&text));
+    check_texts(buf_cstr(&text), has, ARRAY_LEN(has), lacks, ARRAY_LEN(lacks));
     buf_done(&text);
     conf_free(c);
 }
