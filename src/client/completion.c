@@ -21,7 +21,6 @@
 enum {
     JOBS_MAX = 100,   /* the newest jobs are offered */
     TASKS_MAX = 1000, /* tasks of each role */
-    JOB_CONF_MAX = 64 * 1024 * 1024,
 };
 
 /* The words before the word to complete, without options and their values. */
@@ -90,7 +89,7 @@ static struct job_spec *spec_of(struct client *c, const char *app)
         paths_find_job(&c->host.paths, id, &dir, &live, &e) < 0)
         return NULL;
     AUTO(free_p) char *path = fs_join(dir, "job.conf");
-    AUTO(buf_done) struct buf text = { .max = JOB_CONF_MAX };
+    AUTO(buf_done) struct buf text = { .max = JOB_FILE_MAX };
     struct job_file *file = NULL;
     struct job_spec *spec = NULL;
     if (path && fs_read(AT_FDCWD, path, &text, &e) == 0 &&

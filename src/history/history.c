@@ -20,12 +20,10 @@
 #include "job/job.h"
 #include "storage/jobfile.h"
 
-enum { JOB_CONF_MAX = 32 << 20 };
-
 static int load_conf(struct history_job *h, struct err *e)
 {
     AUTO(free_p) char *path = fs_join(h->dir, "job.conf");
-    AUTO(buf_done) struct buf text = { .max = JOB_CONF_MAX };
+    AUTO(buf_done) struct buf text = { .max = JOB_FILE_MAX };
     int rc = path ? fs_read(AT_FDCWD, path, &text, e)
                   : err_set(e, ENOMEM, "no memory to read the configuration of the job");
     if (rc == 0)

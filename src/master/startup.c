@@ -23,10 +23,6 @@
 #include "storage/paths.h"
 #include "storage/secrets.h"
 
-enum {
-    JOB_CONF_MAX = 32 << 20,
-};
-
 static int no_memory(struct err *e)
 {
     return err_set(e, ENOMEM, "no memory to start the master");
@@ -35,7 +31,7 @@ static int no_memory(struct err *e)
 static int read_job(struct master *m, struct err *e)
 {
     AUTO(free_p) char *path = fs_join(m->job_dir, "job.conf");
-    AUTO(buf_done) struct buf text = { .max = JOB_CONF_MAX };
+    AUTO(buf_done) struct buf text = { .max = JOB_FILE_MAX };
     int rc = path ? fs_read(AT_FDCWD, path, &text, e) : no_memory(e);
     if (rc == 0)
         rc = job_file_decode(buf_span(&text), &m->file, e);

@@ -14,12 +14,6 @@
 #include "conf/conf.h"
 #include "storage/store.h"
 
-enum {
-    /* Bytes of job.conf. The user's job file may have 4 MiB, and JSON escapes can make the text
-     * several times as long. */
-    TEXT_MAX = 32 << 20,
-};
-
 /* The beginning of every job.conf. Only tony writes this file, so its first bytes are fixed, and
  * the reader finds the configuration behind them without a JSON parser. */
 static const char head[] = "{\"format\":1,\"conf\":";
@@ -148,7 +142,7 @@ int job_file_encode_masked(const struct job_file *f, struct buf *out, struct err
 int job_file_mask(const char *job_dir, const struct job_file *f, struct err *e)
 {
     AUTO(free_p) char *path = fs_join(job_dir, "job.conf");
-    AUTO(buf_done) struct buf text = { .max = TEXT_MAX };
+    AUTO(buf_done) struct buf text = { .max = JOB_FILE_MAX };
     AUTO(job_file_freep) struct job_file *own = NULL;
     int rc = path ? 0 : err_set(e, ENOMEM, "no memory to write job.conf");
     if (rc == 0 && !f) {
@@ -299,8 +293,8 @@ static int decode_rest(struct span before, struct span after, struct job_file *f
 
 int job_file_decode(struct span text, struct job_file **out, struct err *e)
 {
-    if (text.len > TEXT_MAX)
-        return err_set(e, EFBIG, "job.conf has %zu bytes; the limit is %d", text.len, TEXT_MAX);
+    if (text.len > JOB_FILE_MAX)
+        return err_set(e, EFBIG, "job.conf has %zu bytes; the limit is %d", text.len, JOB_FILE_MAX);
     if (text.len < sizeof head || memcmp(text.p, head, sizeof head - 1) != 0)
         return err_set(e, EBADMSG, "job.conf is damaged, or another version of tony wrote it");
     struct span before = { text.p, sizeof head - 1 };

@@ -21,8 +21,13 @@ struct conf;
 struct err;
 struct ship_item;
 
-/* Shipped items at most. A job that needs more files can ship a directory that contains them. */
-enum { JOB_FILE_SHIP_MAX = 10000 };
+enum {
+    /* Bytes of job.conf. The user's job file may have 4 MiB, and JSON escapes can make the text
+     * several times as long. */
+    JOB_FILE_MAX = 32 << 20,
+    /* Shipped items. A job that needs more files can ship a directory that contains them. */
+    JOB_FILE_SHIP_MAX = 10000,
+};
 
 struct job_file {
     struct conf *conf;

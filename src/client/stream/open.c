@@ -17,8 +17,6 @@
 #include "loop/loop.h"
 #include "storage/jobfile.h"
 
-enum { JOB_CONF_MAX = 32 << 20 };
-
 /* ---- a running job ---- */
 
 /* A page that a task has announced: "http://host:6006/path". */
@@ -158,7 +156,7 @@ static char *log_dir(struct client *c, struct cluster *k, const char *id)
         return str_dup(option);
     AUTO(free_p) char *dir = cluster_ops_of(k)->place(k, id, true);
     AUTO(free_p) char *path = dir ? fs_join(dir, "job.conf") : NULL;
-    AUTO(buf_done) struct buf text = { .max = JOB_CONF_MAX };
+    AUTO(buf_done) struct buf text = { .max = JOB_FILE_MAX };
     AUTO(job_file_freep) struct job_file *f = NULL;
     if (!path || fs_read(AT_FDCWD, path, &text, &unread) < 0 ||
         job_file_decode(buf_span(&text), &f, &unread) < 0)

@@ -24,7 +24,6 @@ enum {
     ASK_MS = 20000,
     PAUSE_MS = 2000, /* the shortest pause between two looks */
     MASTER_MS = 5000,
-    JOB_CONF_MAX = 16 << 20,
 };
 
 /* ---- the questions ---- */
@@ -297,7 +296,7 @@ static int read_spec(const char *dir, struct job_spec **out, struct err *e)
 {
     AUTO(job_file_freep) struct job_file *file = NULL;
     AUTO(free_p) char *path = fs_join(dir, "job.conf");
-    AUTO(buf_done) struct buf text = { .max = JOB_CONF_MAX };
+    AUTO(buf_done) struct buf text = { .max = JOB_FILE_MAX };
     if (!path)
         return err_set(e, ENOMEM, "cannot read the job: %m");
     int rc = fs_read(AT_FDCWD, path, &text, e);

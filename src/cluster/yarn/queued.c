@@ -24,7 +24,6 @@
 #include "storage/jobfile.h"
 
 enum {
-    JOB_CONF_MAX = 32 << 20,
     TRIES = 5, /* retries if other clients resize the job at the same time */
 };
 
@@ -95,10 +94,10 @@ static int read_spec(struct yarn *y, const char *id, struct job_file **file, str
                      struct err *e)
 {
     AUTO(free_p) char *path = str_printf("%s/%s/job.conf", y->dir, id);
-    AUTO(buf_done) struct buf text = { .max = JOB_CONF_MAX };
+    AUTO(buf_done) struct buf text = { .max = JOB_FILE_MAX };
     if (!path)
         return err_set(e, ENOMEM, "cannot read job '%s': %m", id);
-    int rc = yarn_read(y, path, JOB_CONF_MAX, &text, e);
+    int rc = yarn_read(y, path, JOB_FILE_MAX, &text, e);
     if (rc == 0)
         rc = job_file_decode(buf_span(&text), file, e);
     return rc == 0 ? job_spec_build((*file)->conf, spec, e) : rc;
