@@ -89,7 +89,6 @@ static void set_fatal(struct pool_job *j, const char *what, const char *log)
     char log_line[256];
     copy_telling_line(j, log, log_line, sizeof log_line);
     free(j->fatal);
-    free(j->held);
     j->fatal = log_line[0]
                    ? str_printf("%s: %s", what, log_line)
                    : str_dup(what); /* no memory: NULL, and the keeper is started once more */
@@ -728,5 +727,6 @@ void keeper_forget(struct pool_job *j)
     loop_timer_free(TAKE(j->stop_timer));
     child_forget(TAKE(j->child));
     free(TAKE(j->fatal));
+    free(TAKE(j->held));
     free(TAKE(j->stop_who));
 }
