@@ -25,8 +25,8 @@ enum {
     WALK_MAX = 100000, /* descendants in one walk; kernel.pid_max is usually 32768 or 4194304 */
     /* Bytes of an environment. By default the kernel allows less: a quarter of the stack limit. */
     ENVIRON_MAX = 4 << 20,
-    EXEC_WAIT_MS = 1000,
-    KILL_PAUSE_MS = 5, /* between two rounds of proctree_kill_job() */
+    EXEC_WAIT_MS = 1000, /* a process whose environment is empty may be in its execve() */
+    KILL_PAUSE_MS = 5,   /* between two rounds of proctree_kill_job() */
 };
 
 /* Read a file of /proc into out, NUL-terminated and cut to size. Returns the length or -errno. */

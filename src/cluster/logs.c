@@ -27,12 +27,13 @@ enum {
     LOOK_MS = 200, /* pause before the status is requested again, if there is no master */
     /* With cluster_log_wish.from: of a log of which nothing was shown, only its last lines. */
     REST_LINES = 100,
-    /* With --follow: interval of the requests for the status. A master needs about 10 us for each
-     * task in the status. */
+    /* With --follow: the interval of the requests for the status is STATUS_PER_TASK_MS for each
+     * task, from STATUS_MS to STATUS_MAX_MS. A master needs about 10 us for each task in the
+     * status. */
     STATUS_MS = 500,
     STATUS_PER_TASK_MS = 5,
     STATUS_MAX_MS = 5000,
-    ANSWER_WAIT_MS = 30000,
+    ANSWER_WAIT_MS = 30000, /* timeout for an answer of the master */
     /* Give up if for this time there is neither a master nor an end of the job. */
     NO_MASTER_MS = 10000,
 };

@@ -11,10 +11,10 @@
 #include "storage/metrics_file.h"
 
 enum {
-    WAIT_MS = 20000,
-    FILE_MAX =
-        4 * METRICS_FILE_MAX, /* masters that were killed may have left more than the limit */
-    TRIES = 3,                /* a job that ends moves to the history meanwhile */
+    WAIT_MS = 20000, /* limit for the answer of the master */
+    /* Bytes. Masters that were killed may have left more than the limit of the file. */
+    FILE_MAX = 4 * METRICS_FILE_MAX,
+    TRIES = 3, /* a job that ends moves to the history meanwhile */
 };
 
 static int from_master(struct cluster *k, const struct cluster_report *r, struct buf *out,

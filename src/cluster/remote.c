@@ -16,10 +16,10 @@
 #include "storage/jobkey.h"
 
 enum {
-    DIAL_MS = 10000,
-    GONE_MS = 2000, /* retry for this time: the history may follow soon, or the next master */
-    GONE_PAUSE_MS = 100,
-    SILENT_MS = 3000, /* timeout for a connected master; then use the report */
+    DIAL_MS = 10000,     /* for the connection to the master */
+    GONE_MS = 2000,      /* retry for this time: the history may follow soon, or the next master */
+    GONE_PAUSE_MS = 100, /* between two tries */
+    SILENT_MS = 3000,    /* timeout for a connected master; then use the report */
 };
 
 struct pause {

@@ -14,11 +14,11 @@
 #include "proto/tony.pb-c.h"
 
 enum {
-    MASTER_MS = 60000, /* time for an accepted job on a remote cluster to get a master */
-    ASK_MS = 30000,    /* limit for asking again while the master restarts */
-    PAUSE_MS = 200,
-    LOCAL_PAUSE_MS = 50,
-    /* in this time the pool may refuse the size of a role that has not started */
+    MASTER_MS = 60000,   /* time for an accepted job on a remote cluster to get a master */
+    ASK_MS = 30000,      /* limit for asking again while the master restarts */
+    PAUSE_MS = 200,      /* between two questions to a remote cluster */
+    LOCAL_PAUSE_MS = 50, /* the same on this machine */
+    /* The pool may refuse the size of a role that has not started within this time. */
     REFUSAL_MS = 2000,
     REFUSAL_PAUSE_MS = 20, /* between the first two checks for a refusal; it doubles */
 };

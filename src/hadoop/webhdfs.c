@@ -18,10 +18,10 @@
 #include "loop/tcp.h"
 
 enum {
-    PAUSE_FIRST_MS = 200,
+    PAUSE_FIRST_MS = 200, /* before all NameNodes are asked again; it doubles */
     PAUSE_MAX_MS = 5000,
-    DATANODE_TRIES = 4,
-    LIST_MAX = 1000000,
+    DATANODE_TRIES = 4, /* then the put or get fails */
+    LIST_MAX = 1000000, /* entries of a directory */
     /* Shorter than for DataNodes: a NameNode only looks something up, so try another one soon. */
     NAMENODE_STALL_MS = 20000,
 };

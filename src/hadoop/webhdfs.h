@@ -36,7 +36,7 @@ struct webhdfs;
 struct webhdfs_op;
 
 enum {
-    WEBHDFS_STALL_MS = 60000,
+    WEBHDFS_STALL_MS = 60000, /* defaults of struct webhdfs_config */
     WEBHDFS_TRY_MS = 30000,
     WEBHDFS_AT_ONCE = 16, /* operations that run at the same time; further ones wait */
 };

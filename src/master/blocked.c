@@ -32,7 +32,7 @@
 #include "master/master_int.h"
 
 enum {
-    RETRY_MS = 500,
+    RETRY_MS = 500,         /* between two tries to write the journal */
     LOG_PAUSE_MS = 60000,   /* between two lines in the log */
     PENDING_MAX = 16 << 20, /* bytes of unwritten records, about 100,000 records */
 };

@@ -37,7 +37,7 @@ enum {
     RENDER_SHARE = 20,
     /* The longest wait: the machine may have been stopped during a rendering. */
     RENDER_WAIT_MAX_MS = 5000,
-    DISK_RETRY_MS = 500,
+    DISK_RETRY_MS = 500,  /* after a failed write of the file */
     START_SPEC_FIELD = 4, /* number of Start.spec in proto/tony.proto */
 };
 

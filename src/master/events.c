@@ -19,9 +19,9 @@
 #include "scheduler/scheduler.h"
 
 enum {
-    TICK_MAX_MS = 1000,
+    TICK_MAX_MS = 1000,   /* the longest interval of the timer that detects stalls, see tick_ms() */
     STALL_WARN_MS = 2000, /* shorter stalls are normal on a loaded machine */
-    INTERRUPTION_MAX = 1024,
+    INTERRUPTION_MAX = 1024, /* bytes of the file `interrupted` */
 };
 
 int64_t master_now(const struct master *m)

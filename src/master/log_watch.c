@@ -25,10 +25,12 @@
 enum {
     WATCHES_MAX = 64, /* of all clients; an executor takes as many */
     AUTO_TASKS = 4,   /* WatchLogs.AUTO: all tasks if there are not more */
+    /* An executor sends new text at most once in an interval: INTERVAL_PER_TASK_MS for each
+     * watched task, from INTERVAL_MIN_MS to INTERVAL_MAX_MS. */
     INTERVAL_MIN_MS = 100,
     INTERVAL_MAX_MS = 5000,
     INTERVAL_PER_TASK_MS = 2,
-    PIECE_MAX = 64 << 10,
+    PIECE_MAX = 64 << 10, /* bytes of one log that it sends at once */
     /* Of a lossy watch: 160 KB/s of each log if few tasks are watched. No person reads faster. */
     LOSSY_PIECE = 16 << 10,
     LOSSY_PIECE_OF_MANY = 4 << 10,

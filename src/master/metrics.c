@@ -30,11 +30,11 @@
 #include "storage/metrics_file.h"
 
 enum {
-    FLUSH_MS = 1000,
-    AFTER_FAILURE_MS = 30000,
-    COPY_INTERVALS = 6, /* intervals of the measurements between two copies of the file ... */
-    COPY_MIN_MS = 1000, /* ... but not more often than this */
-    VALUES_MAX = 4096,  /* in one Beat */
+    FLUSH_MS = 1000,          /* from the first change to the write of all changes */
+    AFTER_FAILURE_MS = 30000, /* from a failed write to the next one */
+    COPY_INTERVALS = 6,       /* intervals of the measurements between two copies of the file ... */
+    COPY_MIN_MS = 1000,       /* ... but not more often than this */
+    VALUES_MAX = 4096,        /* in one Beat */
 };
 
 /* What is known of a task besides the values in the table. */

@@ -27,8 +27,8 @@
 #include "storage/jobkey.h"
 
 enum {
-    DIAL_TIMEOUT_MS = 3000,
-    PAUSE_MIN_MS = 50, /* between two rounds through the ports; doubles each time */
+    DIAL_TIMEOUT_MS = 3000, /* for one port of one executor */
+    PAUSE_MIN_MS = 50,      /* between two rounds through the ports; doubles each time */
     PAUSE_MAX_MS = 2000,
 };
 

@@ -10,6 +10,7 @@
 #include "pool/pool_int.h"
 #include "storage/gpulock.h"
 
+/* A job whose time in the queue is over has just been admitted: look again after this time. */
 enum { LIMIT_AGAIN_MS = 200 };
 
 /* ---- the list ---- */

@@ -23,12 +23,13 @@ enum {
     EXIT_CANNOT = 1,
     EXIT_WRONG_USE = 2,
     LOCK_LIMIT_MS = 10000, /* for another pool that is starting or ending */
-    LOCK_PAUSE_MS = 5,
-    RENEW_FIRST_MS = 50, /* then the holder of the lock is asked to make its socket again; and */
-    RENEW_AGAIN_MS = 1000,
-    LOG_MAX = 8 << 20,
-    LOOK_MS = 30000, /* between two looks at the machine */
-    HEAR_MS = 5000,  /* for the keepers of adopted jobs to report what they hold and want */
+    LOCK_PAUSE_MS = 5,     /* between two tries to take its lock */
+    /* After this time, the pool asks the holder of the lock to make its socket again. */
+    RENEW_FIRST_MS = 50,
+    RENEW_AGAIN_MS = 1000, /* between two such requests */
+    LOG_MAX = 8 << 20,     /* a new pool renames a larger pool.log to pool.log.1 */
+    LOOK_MS = 30000,       /* between two looks at the machine */
+    HEAR_MS = 5000,        /* for the keepers of adopted jobs to report what they hold and want */
 };
 
 struct options {

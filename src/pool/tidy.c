@@ -11,7 +11,7 @@
 
 enum {
     TIDY_FIRST_MS = 30000, /* after the start of the pool, which must first serve waiting clients */
-    TIDY_AGAIN_MS = 3600000,
+    TIDY_AGAIN_MS = 3600000, /* then once an hour */
 };
 
 /* The input and the result of the thread. */

@@ -7,7 +7,10 @@
 #include "base/base.h"
 #include "slurm/commands.h"
 
-enum { SQUEUE_MS = 20000, TRIES = 3 };
+enum {
+    SQUEUE_MS = 20000, /* limit of one squeue */
+    TRIES = 3,
+};
 
 static int not_answered(const struct slurm_answer *a, const char *command, const char *number,
                         struct err *e)

@@ -34,11 +34,11 @@ extern char **environ;
 enum {
     PAUSE_MIN_MS = 1000, /* doubles with each failure */
     PAUSE_MAX_MS = 600 * 1000,
-    URL_S = 30,      /* for one call of a URL */
-    COMMAND_S = 600, /* for one run of a command; then it is killed */
-    STEP_MS = 20,    /* between two looks at a process */
-    LOOK_MS = 1000,  /* between two looks at the request */
-    OUTPUT_MAX = 4000,
+    URL_S = 30,        /* for one call of a URL */
+    COMMAND_S = 600,   /* for one run of a command; then it is killed */
+    STEP_MS = 20,      /* between two looks at a process */
+    LOOK_MS = 1000,    /* between two looks at the request */
+    OUTPUT_MAX = 4000, /* bytes of the output of a command that are kept for the log */
 };
 
 struct call {

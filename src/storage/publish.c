@@ -15,8 +15,8 @@
 #include "storage/tree.h"
 
 enum {
-    DEPTH_MAX = 32,
-    PATH_TEXT_MAX = 8192,
+    DEPTH_MAX = 32,       /* nested directories of a history */
+    PATH_TEXT_MAX = 8192, /* bytes of a path */
     FILE_MODE = 0640,
     DIR_MODE = 0750,
 };

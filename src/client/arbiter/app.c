@@ -19,7 +19,11 @@
 #define IN_TASK "tony-arbiter"  /* the name of the program `tony` there, for ps(1) */
 #define CONF_DIR "arbiter-conf" /* in the working directory of the task */
 
-enum { EXIT_NONE = 1, STOP_LIMIT_MS = 60000, STOP_PAUSE_MS = 100 };
+enum {
+    EXIT_NONE = 1,         /* exit code of `status` and `stop` if the queue has no arbiter */
+    STOP_LIMIT_MS = 60000, /* `stop` waits at most this time for its end */
+    STOP_PAUSE_MS = 100,   /* between two looks */
+};
 
 /* ---- the files that are shipped ---- */
 

@@ -12,8 +12,8 @@
 #include "client/job/init.h"
 
 enum {
-    SCRIPT_MAX = 256 << 10,
-    SCRIPTS_MAX = 200,
+    SCRIPT_MAX = 256 << 10, /* bytes; a larger file is no program of a person */
+    SCRIPTS_MAX = 200,      /* scripts of the directory that are read */
 };
 
 static void plan_done(struct init_plan *p)

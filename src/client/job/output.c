@@ -13,7 +13,7 @@
 #include "loop/loop.h"
 
 enum {
-    TICK_MS = 1000,
+    TICK_MS = 1000,        /* between two calls of on_timer() */
     AUTO_TASKS = 4,        /* as in the master's log_watch.c */
     REST_MAX = 16 << 10,   /* output_rest(): bytes of each log */
     REST_TASKS_MAX = 1000, /* output_rest(): for more tasks, tony logs has it */

@@ -11,8 +11,8 @@
 #include "client/job/jobconf.h"
 
 enum {
-    LOOK_MIN_MS = 50,
-    LOOK_MAX_MS = 1000, /* the pause doubles as long as no job ends */
+    LOOK_MIN_MS = 50,   /* between two looks; doubles as long as no job ends */
+    LOOK_MAX_MS = 1000, /* the longest pause */
 };
 
 struct waited {

@@ -21,10 +21,10 @@
 #include "cluster/cluster.h"
 
 enum {
-    REFRESH_MS = 2000,
-    COLS_PLAIN = 200, /* of a table that goes to a file */
-    HEAD_LINES = 3,   /* title, keys, heading */
-    KEYS_COLS = 105,  /* of the line that explains each key */
+    REFRESH_MS = 2000, /* between two updates of the screen */
+    COLS_PLAIN = 200,  /* of a table that goes to a file */
+    HEAD_LINES = 3,    /* title, keys, heading */
+    KEYS_COLS = 105,   /* of the line that explains each key */
 };
 
 /* ---- the terminal ---- */

@@ -18,11 +18,11 @@
 extern char **environ;
 
 enum {
-    SOLVE_PERCENT = 80, /* of the time limit; the solver often ends later than it was told */
-    SEARCH_PERCENT = 20,
+    SOLVE_PERCENT = 80,   /* of the time limit; the solver often ends later than it was told */
+    SEARCH_PERCENT = 20,  /* of the time limit, for our own search, with which the solver begins */
     SEARCH_MAX_MS = 2000, /* our own search needs much less than this */
-    FIRST_LIMIT_MS = 60 * 1000,
-    ANSWER_MAX = 1 << 30,
+    FIRST_LIMIT_MS = 60 * 1000, /* for the first, trivial program: does the solver work at all? */
+    ANSWER_MAX = 1 << 30,       /* bytes */
 };
 
 /* Standard input, output and error of tony-exact: files in memory, which cannot block it. */

@@ -13,8 +13,8 @@
 
 enum {
     QUEUE_MAX = 256 << 10, /* bytes that wait for one side; then the other side is not read */
-    CONNECTIONS_MAX = 128,
-    COMPLAIN_MS = 1000, /* between two messages about connections that failed */
+    CONNECTIONS_MAX = 128, /* at the same time; more are closed at once */
+    COMPLAIN_MS = 1000,    /* between two messages about connections that failed */
 };
 
 struct forward {

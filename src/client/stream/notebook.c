@@ -22,6 +22,7 @@
 
 enum {
     TOKEN_BYTES = 24,
+    /* A notebook that nobody uses for this time is stopped; the least value that may be set. */
     IDLE_DEFAULT_MS = 2 * 3600 * 1000,
     IDLE_MIN_MS = 10 * 1000,
     DAY_MS = 24 * 3600 * 1000, /* as in the original */

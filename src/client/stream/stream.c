@@ -9,13 +9,13 @@
 #include "proto/tony.pb-c.h"
 
 enum {
-    OPEN_MS = 30000, /* for the master and the executor to open the stream */
-    DIAL_TRIES = 20, /* while a master is being replaced, none listens */
-    DIAL_PAUSE_MS = 50,
+    OPEN_MS = 30000,    /* for the master and the executor to open the stream */
+    DIAL_TRIES = 20,    /* while a master is being replaced, none listens */
+    DIAL_PAUSE_MS = 50, /* between two of them */
     /* A task of a job that was just submitted still starts. So ask its master again for this time.
      */
     PATIENCE_MS = 10000,
-    PATIENCE_PAUSE_MS = 100,
+    PATIENCE_PAUSE_MS = 100, /* between two questions */
 };
 
 struct stream {

@@ -15,12 +15,12 @@
 #include "proto/tony.pb-c.h"
 
 enum {
-    QUICK_TRIES = 16, /* the first retries are 1 ms apart; after them the pause doubles */
-    RETRY_MAX_MS = 500,
-    LOST_MS = 60000, /* give up if for this time neither the pool nor the master answers */
+    QUICK_TRIES = 16,   /* the first retries are 1 ms apart; after them the pause doubles */
+    RETRY_MAX_MS = 500, /* the longest pause */
+    LOST_MS = 60000,    /* give up if for this time neither the pool nor the master answers */
     /* The pool may just be starting and not know the job yet: retry for this time. */
     REFUSED_MS = 5000,
-    REFUSED_RETRY_MS = 20,
+    REFUSED_RETRY_MS = 20, /* the pauses meanwhile */
 };
 
 struct cluster_watch {

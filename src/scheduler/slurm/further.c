@@ -23,7 +23,7 @@ enum {
     /* A request that is withdrawn may come again at once, when the gang restarts. So what is too
      * much is given up only after this time. */
     SURPLUS_MS = 10000,
-    IDLE_MS = 20000,
+    IDLE_MS = 20000,         /* an allocation whose nodes were all free for this time goes back */
     MISSING_NODE_MS = 60000, /* a node whose keeper has not connected in this time is lost */
     GATHER_MS = 500,         /* the requests of a job that grows come one by one */
 };

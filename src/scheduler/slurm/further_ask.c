@@ -21,7 +21,7 @@
 
 enum {
     LIMIT_MS = 60000, /* of a command */
-    ASK_MS = 1000,
+    ASK_MS = 1000,    /* between two questions about an allocation that waits; it doubles */
     ASK_MAX_MS = 30000,
     AGAIN_MS = 5000,  /* Slurm has not answered */
     LEAVES_MS = 2000, /* a job that was cancelled takes this time to end, or longer */
