@@ -1,26 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cgroup/find.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/fs.h"
 #include "base/str.h"
 #include "base/util.h"
-
-/* A dying process keeps its group busy for a moment, and v1 has no notification of an empty
- * group. */
-enum { REMOVE_TRIES = 200, REMOVE_PAUSE_MS = 5 };
 
 /* Does a list such as "a,b,c" contain the word? */
 static bool in_list(struct span list, const char *word)
@@ -134,63 +126,4 @@ bool cgroup_machine_swaps(void)
         return false;
     const char *nl = strchr(buf_cstr(&text), '\n');
     return nl && nl[1]; /* more than the heading */
-}
-
-unsigned cgroup_dir_kill(const char *dir)
-{
-    char path[CGROUP_PATH_MAX + 64];
-    AUTO(buf_done) struct buf text = { 0 };
-    snprintf(path, sizeof path, "%s/cgroup.procs", dir);
-    if (fs_read(AT_FDCWD, path, &text, NULL) < 0 || text.len == 0)
-        return 0; /* An unneeded write to cgroup.kill makes later starts slow: see spawn.c. */
-    snprintf(path, sizeof path, "%s/cgroup.kill", dir);
-    int fd = open(path, O_WRONLY | O_CLOEXEC); /* v2 since Linux 5.14 */
-    if (fd >= 0) {
-        (void)!write(fd, "1", 1); /* if it fails, the loop below kills the processes */
-        close(fd);
-    }
-    unsigned n = 0;
-    struct span rest = buf_span(&text), line;
-    while (span_split(&rest, '\n', &line)) {
-        int64_t pid;
-        if (str_i64(line, 2, INT32_MAX, "pid", &pid, NULL) < 0 || pid == getpid())
-            continue;
-        (void)kill((pid_t)pid, SIGKILL); /* it may have exited already */
-        n++;
-    }
-    return n;
-}
-
-static void remove_dir(const char *dir)
-{
-    for (int i = 0; i < REMOVE_TRIES; i++) {
-        if (rmdir(dir) == 0 || errno == ENOENT)
-            return;
-        if (errno != EBUSY)
-            return;
-        (void)cgroup_dir_kill(dir);
-        nanosleep(&(struct timespec){ .tv_nsec = REMOVE_PAUSE_MS * 1000000 }, NULL);
-    }
-}
-
-void cgroup_tree_remove(const char *path)
-{
-    DIR *d = opendir(path);
-    for (struct dirent *x; d && (x = readdir(d));) {
-        if (x->d_type != DT_DIR || x->d_name[0] == '.')
-            continue;
-        char child[CGROUP_PATH_MAX + 64];
-        int n = snprintf(child, sizeof child, "%s/%s", path, x->d_name);
-        if (n > 0 && (size_t)n < sizeof child)
-            remove_dir(child);
-    }
-    if (d)
-        closedir(d);
-    remove_dir(path);
-    AUTO(free_p) char *user = str_dup(path);
-    char *slash = user ? strrchr(user, '/') : NULL;
-    if (slash && slash > user) {
-        *slash = '\0';
-        (void)rmdir(user); /* tony-<uid>: succeeds after the last job */
-    }
 }

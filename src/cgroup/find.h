@@ -30,9 +30,5 @@ char *cgroup_find(const char *controller, char **out_top, struct err *e);
 /* The path of a process's group within its hierarchy, from the text of /proc/<pid>/cgroup. */
 bool cgroup_path_in(struct span text, const char *controller, struct span *out);
 bool cgroup_machine_swaps(void);
-/* Kill the processes in a group and its subgroups, and remove them. */
-void cgroup_tree_remove(const char *path);
-/* Send SIGKILL to all processes in this group, not in its subgroups. Returns their number. */
-unsigned cgroup_dir_kill(const char *dir);
 
 #endif

@@ -343,7 +343,7 @@ static int spawn_rank(struct executor *x, const Tony__Start *s, uint32_t rank, c
                         .env = env.v,
                         .out_fd = rank ? out_fd : a->logs.out_fd,
                         .err_fd = rank ? err_fd : a->logs.err_fd,
-                        .umask = x->role->has_umask ? (mode_t)x->role->umask : UMASK_DEFAULT,
+                        .umask = executor_umask(x),
                         .cgroup_procs = procs,
                         .cgroup_fd = cgroup_fd,
                         .needs_cgroup = x->cfg->in_crew,

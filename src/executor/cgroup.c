@@ -11,16 +11,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/buf.h"
 #include "base/err.h"
-#include "base/fs.h"
-#include "base/proctree.h"
 #include "base/str.h"
 #include "base/util.h"
-#include "base/vec.h"
 #include "cgroup/file.h"
 #include "cgroup/find.h"
 #include "cgroup/place.h"
+#include "cgroup/tree.h"
 
 /* The file of v1 to which a single-threaded process writes "0" to enter a group. A write to
  * `cgroup.procs` makes the kernel stop every fork and exit of the machine for an RCU grace period
@@ -302,20 +299,10 @@ uint64_t cgroup_cpu_ms(const struct cgroup *g)
 
 void cgroup_list(const struct cgroup *g, struct pids *out)
 {
-    char path[CGROUP_PATH_MAX + 64];
-    AUTO(buf_done) struct buf text = { 0 };
-    struct span rest, line;
-    int64_t pid;
-    (void)snprintf(path, sizeof path, "%s/cgroup.procs", g->path);
-    if (fs_read(AT_FDCWD, path, &text, NULL) < 0)
-        return;
-    rest = buf_span(&text);
-    while (span_split(&rest, '\n', &line))
-        if (str_i64(line, 2, INT32_MAX, "pid", &pid, NULL) == 0)
-            (void)vec_push(out, (pid_t)pid); /* without memory, the list lacks it */
+    cgroup_tree_list(g->path, out);
 }
 
 unsigned cgroup_kill(const struct cgroup *g)
 {
-    return cgroup_dir_kill(g->path);
+    return cgroup_tree_kill(g->path);
 }

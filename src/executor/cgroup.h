@@ -81,10 +81,10 @@ struct cgroup_watch {
 uint64_t cgroup_watch_memory(const struct cgroup *g, struct cgroup_watch *w);
 uint64_t cgroup_watch_oom_kills(const struct cgroup *g, struct cgroup_watch *w);
 
-/* Append the processes in the group. */
+/* Append the processes in the group, also those in groups that the task has made below it. */
 struct pids;
 void cgroup_list(const struct cgroup *g, struct pids *out);
-/* Kill all processes in the group. Returns how many there were. */
+/* Kill all these processes. Returns how many there were. */
 unsigned cgroup_kill(const struct cgroup *g);
 
 #endif

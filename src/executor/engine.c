@@ -14,17 +14,23 @@
 #include "base/proctree.h"
 #include "base/str.h"
 #include "base/util.h"
+#include "cgroup/find.h"
 #include "executor/command.h"
 #include "executor/engine_left.h"
 #include "executor/executor_int.h"
 
 extern char **environ;
 
-enum { NAME_MAX_LEN = 160 };
+enum { NAME_MAX_LEN = 160, UMASK_TEXT_MAX = 8 };
 
 static void container_name(const struct executor *x, uint32_t rank, char out[NAME_MAX_LEN])
 {
     (void)snprintf(out, NAME_MAX_LEN, "tony-%s-%u-%u", x->cfg->container_id, x->a.number, rank);
+}
+
+static void umask_text(const struct executor *x, char out[UMASK_TEXT_MAX])
+{
+    (void)snprintf(out, UMASK_TEXT_MAX, "%04o", (unsigned)executor_umask(x) & 0777);
 }
 
 static int add(struct strv *argv, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -170,6 +176,9 @@ static int add_limits(const struct executor *x, bool podman, struct strv *argv)
         return strv_push(argv, "--cgroups=disabled");
     if (x->cfg->memory_bytes)
         rc = add(argv, "--memory=%llub", (unsigned long long)x->cfg->memory_bytes);
+    /* of memory and swap together; by default a container may swap as much as its memory */
+    if (rc == 0 && x->cfg->memory_bytes && cgroup_machine_swaps())
+        rc = add(argv, "--memory-swap=%llub", (unsigned long long)x->cfg->memory_bytes);
     if (rc == 0 && x->role->vcores)
         rc = add(argv, "--cpu-shares=%u", MIN(x->role->vcores * 1024, 262144u));
     return rc;
@@ -201,9 +210,11 @@ static char *command_text(const struct executor *x, const char *text)
  *
  * $0 is the name of the container, $1 the command. $2: with docker, a file that this shell makes if
  * the kernel has killed a process for its memory. Nobody else can tell: the service of docker makes
- * the control group, and removes it with the container.
+ * the control group, and removes it with the container. $3: the file creation mask; an engine starts
+ * this shell with a mask of its own.
  */
 static const char first_process[] =
+    "umask \"$3\"\n"
     "if command -v bash >/dev/null 2>&1; then bash -c \"$1\" & else sh -c \"$1\" & fi\n"
     "wait $! 2>/dev/null\n"
     "r=$?\n"
@@ -275,7 +286,7 @@ static int find_engine(struct executor *x, const struct strv *env, char **out, b
 static int fill(struct executor *x, const char *command, uint32_t rank, bool podman,
                 struct strv *env, struct strv *argv)
 {
-    char name[NAME_MAX_LEN];
+    char name[NAME_MAX_LEN], mask[UMASK_TEXT_MAX];
     container_name(x, rank, name);
     AUTO(free_p) char *text = command_text(x, command);
     AUTO(free_p) char *oom = podman ? str_dup("") : oom_file(x);
@@ -304,8 +315,9 @@ static int fill(struct executor *x, const char *command, uint32_t rank, bool pod
         rc = add_gpus(x, podman, argv, env);
     if (rc == 0)
         rc = add_variables(env, argv);
+    umask_text(x, mask);
     const char *const last[] = {
-        "--entrypoint=", x->role->docker_image, "sh", "-c", first_process, name, text, oom
+        "--entrypoint=", x->role->docker_image, "sh", "-c", first_process, name, text, oom, mask
     };
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(last); i++)
         rc = strv_push(argv, last[i]);
@@ -347,9 +359,11 @@ int engine_prepare(struct executor *x, const char *text, uint32_t rank, struct s
 static int fill_exec(const struct executor *x, const struct strv *command, bool tty, bool input,
                      const char *term, const char *mark, struct strv *argv)
 {
-    static const char shell[] = "exec \"$(command -v bash || echo sh)\"";
-    char name[NAME_MAX_LEN];
+    static const char shell[] = "umask \"$0\"; exec \"$(command -v bash || echo sh)\"";
+    static const char program[] = "umask \"$0\"; exec \"$@\"";
+    char name[NAME_MAX_LEN], mask[UMASK_TEXT_MAX];
     container_name(x, 0, name);
+    umask_text(x, mask);
     int rc = add(argv, "%s", x->engine);
     if (rc == 0)
         rc = add(argv, "exec");
@@ -365,9 +379,9 @@ static int fill_exec(const struct executor *x, const struct strv *command, bool 
         rc = add(argv, "--workdir=%s", x->workdir);
     if (rc == 0)
         rc = add(argv, "%s", name);
-    const char *const no_command[] = { "sh", "-c", shell };
-    for (size_t i = 0; rc == 0 && command->n == 0 && i < ARRAY_LEN(no_command); i++)
-        rc = strv_push(argv, no_command[i]);
+    const char *const first[] = { "sh", "-c", command->n ? program : shell, mask };
+    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(first); i++)
+        rc = strv_push(argv, first[i]);
     for (size_t i = 0; rc == 0 && i < command->n; i++)
         rc = strv_push(argv, command->v[i]);
     return rc;

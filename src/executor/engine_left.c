@@ -285,8 +285,13 @@ bool left_remove_all(const char *job_dir)
             forget_all(job_dir, &names);
             n_failed = 0;
         } else if (!pid || clock_mono_ms() >= until_ms || ++n_failed >= TRIES) {
-            warn_left(status == -1 ? "did not answer in time" : "failed", &names);
+            warn_left(!pid           ? "cannot be started"
+                      : status == -1 ? "did not answer in time"
+                                     : "failed",
+                      &names);
             return false;
+        } else {
+            (void)poll(NULL, 0, RETRY_MS);
         }
     }
 }

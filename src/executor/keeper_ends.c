@@ -2,11 +2,11 @@
 /* `ends`: the ended containers, until the master says that the journal has their ends. And the
  * control groups of those that are forgotten then. */
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/str.h"
 #include "base/vec.h"
+#include "cgroup/tree.h"
 #include "executor/keeper_int.h"
 
 void ends_add(struct keeper *k, struct container *c)
@@ -27,15 +27,15 @@ static void close_gap(struct keeper *k)
     k->ends.at = 0;
 }
 
-/* Remove the oldest group in the ring `groups`. No process is in it any more. If the task has made
- * groups below it, rmdir() fails, and the keeper removes the group at the end of the job. */
+/* Remove the oldest group in the ring `groups`. No process is in it any more. If that fails, the
+ * keeper removes it at the end of the job. */
 static void remove_oldest_group(struct keeper *k)
 {
     char id[CONTAINER_ID_MAX];
     struct cgroup g;
     container_name(k, k->groups.v[k->groups.n_removed++ % GROUPS_KEPT], id);
     if (cgroup_of(&k->cgroup, id, &g))
-        (void)rmdir(g.path);
+        (void)cgroup_tree_rmdir(g.path);
 }
 
 /* Put the group of this container into the ring, to be removed later. */

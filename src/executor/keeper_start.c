@@ -22,6 +22,7 @@
 #include "base/str.h"
 #include "base/title.h"
 #include "base/util.h"
+#include "cgroup/tree.h"
 #include "executor/crew.h"
 #include "executor/keeper_int.h"
 #include "storage/alive.h"

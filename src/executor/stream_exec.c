@@ -199,7 +199,7 @@ static _Noreturn void child(const struct stream_side *s, const struct running *r
     if (st->cgroup[0])
         (void)cgroup_enter(st->cgroup); /* outside of it the command is only not limited */
     (void)setrlimit(RLIMIT_NOFILE, &x->cfg->nofile);
-    umask(022);
+    umask(executor_umask(x));
     if (dup2(st->in[0], 0) == -1 || dup2(st->out[1], 1) == -1 ||
         dup2(r->tty ? st->out[1] : st->err[1], 2) == -1 || chdir(x->workdir) == -1)
         child_fail(st->report[1], errno);

@@ -149,7 +149,7 @@ _Noreturn void stream_files(struct stream_side *s)
         (void)err_set(&e, EINVAL, "the path is empty");
     if (e.num)
         tunnel_fail(&s->t, &e);
-    umask(022);
+    umask(executor_umask(s->x));
     if (r->kind == TONY__STREAM_REQUEST__KIND__GET)
         get(s, dir, path);
     put(s, dir, path, name);

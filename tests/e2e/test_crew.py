@@ -108,6 +108,10 @@ def test_a_task_cannot_end_its_crew(crews):
     "setsid sh -c 'echo $$ >> $0; exec sleep 100' $f &",
     "(setsid sh -c 'trap \"\" TERM HUP; echo $$ >> $0; while :; do sleep 0.05; done' $f &)",
     "env -i setsid -f sh -c 'echo $$ >> $0; exec sleep 100' $f",
+    # in a control group that the task has made below its own
+    """setsid sh -c 'm=$(sed -n "s/^[0-9]*:memory://p" /proc/self/cgroup); g=/sys/fs/cgroup/memory$m
+[ "$m" ] || g=/sys/fs/cgroup$(sed -n "s/^0:://p" /proc/self/cgroup)
+mkdir -p $g/own/deeper; echo $$ > $g/own/deeper/cgroup.procs; echo $$ >> $0; exec sleep 100' $f &""",
 ])
 def test_daemons_die_with_their_task_and_only_they(crews, leave):
     """worker:1 to worker:9 leave a process each. The end of a task kills its own, and no other."""

@@ -45,7 +45,7 @@ def test_arguments_of_the_engine(lab, engine, tmp_path):
     call = run_call(engine)
     end = call.index("library/worker:3")
     options, command = call[1:end], call[end + 1:]
-    assert command[:2] == ["sh", "-c"] and command[4:] == ["./job.sh a", ""], "a file of the source is found without a path"
+    assert command[:2] == ["sh", "-c"] and command[4:6] == ["./job.sh a", ""], "a file of the source is found without a path"
     here = lab.log(app, "worker:0").split()
     assert here[2:] == ["library/worker:3", "a", "b"] and f"--workdir={here[1]}" in options
     value = {o.split("=", 1)[0]: o.split("=", 1)[1] for o in options if "=" in o}
@@ -74,7 +74,7 @@ def test_a_stop_goes_through_the_engine(lab, engine):
     lab.ok("kill", app)
     assert [t["result"] for t in lab.status(app)["tasks"]] == ["FINISHED", "FINISHED"]
     killed = [c[1] for c in lib_images.calls(engine) if c[0] == "kill"]
-    hard = next(c for c in lib_images.calls(engine) if c[0] == "run" and "trap ''" in c[-2])
+    hard = next(c for c in lib_images.calls(engine) if c[0] == "run" and "trap ''" in c[-3])
     assert next(o for o in hard if o.startswith("--name="))[7:] in killed
     lab.settled()
 
@@ -120,6 +120,15 @@ def test_a_stop_leaves_no_container_that_was_made_and_not_started(lab, engine):
     wait_until(lambda: pathlib.Path(f"{engine}.ready").exists(), "the engine runs")
     lab.ok("kill", app)
     assert "rm --force tony-container" in pathlib.Path(f"{engine}.calls").read_text()
+    lab.settled()
+
+
+def test_files_have_the_mask_of_the_job(lab, engine):
+    """podman and docker start a container with the mask 022, whatever that of their user is."""
+    engine_that(engine, 'umask 022; "${@:i}"')
+    r = lab.run("run", lab.workers("umask; touch made; ls -l made", conf={**CONF, "tony.task.umask": "027"}))
+    assert r.returncode == 0, r.stderr
+    assert lab.log(app_of(r), "worker:0").startswith("0027\n-rw-r----- ")
     lab.settled()
 
 
@@ -237,6 +246,8 @@ def test_docker_when_there_is_no_podman(lab, engine):
     assert r.returncode == 1 and "failed with exit code 5" in r.stdout, r.stdout + r.stderr
     options = run_call(docker)
     assert f"--memory={64 << 20}b" in options and "--log-driver=none" in options and "library/usual:1" in options
+    swaps = len(pathlib.Path("/proc/swaps").read_text().splitlines()) > 1
+    assert (f"--memory-swap={64 << 20}b" in options) == swaps, "the limit is that of memory and swap together"
 
 
 def test_the_service_of_docker_kills_a_process_for_its_memory(lab, engine):
@@ -464,26 +475,26 @@ def test_arguments_of_the_engine_for_exec(lab, engine):
                        stdin=subprocess.DEVNULL, capture_output=True, timeout=120, check=True)
         call = [c for c in lib_images.calls(engine) if c[0] == "exec"][-1]
         mark = next(o for o in call if o.startswith("--env=TONY_STREAM="))
-        assert call == ["exec", *wanted, mark, here, name, "prog", "a b"], call
+        assert call[:-4] == ["exec", *wanted, mark, here, name, "sh", "-c"] and call[-2:] == ["prog", "a b"], call
     t = Terminal(lab, "shell", app, "worker:0")
     try:
         assert t.p.wait(60) == 0
     finally:
         t.close()
     call = [c for c in lib_images.calls(engine) if c[0] == "exec"][-1]
-    assert call[-3:-1] == ["sh", "-c"] and "bash" in call[-1]
+    assert call[-4:-2] == ["sh", "-c"] and "bash" in call[-2]
     lab.ok("kill", app)
     lab.settled()
 
 
 def test_exec_in_a_real_container(lab, real):
     """It is where the task is: in its image, its working directory, its control group, with its environment and user."""
-    app = up(lab, real(WAITS, env={"MINE": "a b"}))
+    app = up(lab, real(WAITS, {"tony.task.umask": "027"}, env={"MINE": "a b"}))
     code, out, err = in_task(lab, app, "sh", "-c", 'cat /etc/mark; pwd; cat mine > /dev/null && echo here; echo "$MINE|$TASK_INDEX|$TONY_TASK"; '
-                             'id -u; cat /proc/$(cat mine)/cgroup; echo --; cat /proc/self/cgroup; echo bad >&2; exit 7')
+                             'id -u; umask; cat /proc/$(cat mine)/cgroup; echo --; cat /proc/self/cgroup; echo bad >&2; exit 7')
     assert (code, err) == (7, "bad\n"), err
-    mark, cwd, here, env, uid, *groups = out.splitlines()
-    assert (mark, here, env, uid) == ("of the image", "here", "a b|0|worker:0", str(lab.user.get("user", os.geteuid())))
+    mark, cwd, here, env, uid, mask, *groups = out.splitlines()
+    assert (mark, here, env, uid, mask) == ("of the image", "here", "a b|0|worker:0", str(lab.user.get("user", os.geteuid())), "0027")
     assert "/containers/container_" in cwd
     at = groups.index("--")
     assert groups[:at] == groups[at + 1:] and len(groups[:at]) > 0

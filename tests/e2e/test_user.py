@@ -2,8 +2,10 @@
 """The user's settings that jobs keep: the umask, and whether the pool starts with the machine."""
 
 import os
+import pathlib
 
 import pytest
+from conftest import wait_until
 from lib_jobs import lab, make_lab  # noqa: F401 (fixtures)
 
 
@@ -32,6 +34,16 @@ def test_a_job_may_say_its_umask(lab):
     for wrong in ("8", "1777", "u=rw", "-1"):
         r = lab.run("plan", lab.workers("true", conf={"tony.task.umask": wrong}))
         assert r.returncode == 2 and "tony.task.umask" in r.stderr, wrong
+
+
+def test_exec_makes_files_with_the_mask_of_the_job(lab):
+    app = lab.submit(lab.workers("pwd; sleep 1000", conf={"tony.task.umask": "027"}))
+    wait_until(lambda: "/" in lab.log_so_far(app, "worker:0") if lab.n_running(app) else False, "it runs")
+    here = pathlib.Path(lab.log_so_far(app, "worker:0").strip())
+    lab.ok("exec", app, "worker:0", "--", "touch", "made")
+    assert (here / "made").stat().st_mode & 0o777 == 0o640
+    lab.ok("kill", app)
+    lab.settled()
 
 
 def test_the_pool_is_enabled_and_disabled(make_lab):

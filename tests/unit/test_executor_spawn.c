@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -18,7 +19,10 @@
 
 #include <cmocka.h>
 
+#include "base/proctree.h"
+#include "base/vec.h"
 #include "cgroup/find.h"
+#include "cgroup/tree.h"
 #include "executor/executor_int.h"
 
 extern char **environ;
@@ -95,6 +99,50 @@ static void a_group_is_used_again_after_a_kill(void **state)
     close(pipes[1]);
 }
 
+static unsigned n_in_group(void)
+{
+    struct pids list = { 0 };
+    cgroup_list(&group, &list);
+    unsigned n = (unsigned)list.n;
+    vec_done(&list);
+    return n;
+}
+
+/* A task may make groups below its own, and move its processes there. They are found, killed and
+ * removed with the group of the task. */
+static void groups_that_a_task_has_made(void **state)
+{
+    (void)state;
+    int pipes[2];
+    char command[3 * CGROUP_PATH_MAX], own[CGROUP_PATH_MAX + 16];
+    if (!group.path[0])
+        skip(); /* not root, or a kernel without control groups v2 */
+    assert_int_equal(pipe(pipes), 0);
+    (void)snprintf(own, sizeof own, "%s/own", group.path);
+    (void)snprintf(command, sizeof command,
+                   "mkdir -p '%s/deeper'; echo $$ > '%s/deeper/cgroup.procs'; echo up; exec sleep 1000", own, own);
+    pid_t first = start(command, pipes[1]);
+    await_line(pipes[0], "up");
+    assert_int_equal(n_in_group(), 1);
+    assert_int_equal(cgroup_tree_rmdir(group.path), -EBUSY);
+    assert_int_equal(cgroup_kill(&group), 1);
+    assert_int_equal(WTERMSIG(status_of(first)), SIGKILL);
+    assert_int_equal(cgroup_kill(&group), 0);
+    assert_int_equal(cgroup_tree_rmdir(group.path), 0);
+    assert_int_equal(access(group.path, F_OK), -1);
+
+    assert_int_equal(mkdir(group.path, 0755), 0);
+    first = start(command, pipes[1]);
+    await_line(pipes[0], "up");
+    assert_int_equal(signal(SIGCHLD, SIG_IGN) == SIG_ERR, 0); /* the kernel reaps the process */
+    cgroup_tree_remove(group.path);
+    assert_int_equal(signal(SIGCHLD, SIG_DFL) == SIG_ERR, 0);
+    assert_int_equal(access(group.path, F_OK), -1);
+    assert_int_equal(mkdir(group.path, 0755), 0);
+    close(pipes[0]);
+    close(pipes[1]);
+}
+
 /* A mount of control groups that only this process sees. Needs root. */
 static int setup(void **state)
 {
@@ -124,6 +172,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_group_is_used_again_after_a_kill),
+        cmocka_unit_test(groups_that_a_task_has_made),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

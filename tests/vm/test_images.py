@@ -94,12 +94,12 @@ def case(on_engine, request):
 def test_a_job_in_an_image(case):
     case.sh("mkdir -p ~/in; echo from outside > ~/in/file")
     home = case.sh("echo ~")
-    app = case.submit("cat /etc/mark /in/file; id -u; echo no > /in/no || echo refused; ls /home /root || echo hidden",
-                      conf={"tony.docker.containers.mount": f"{home}/in:/in:ro"})
+    app = case.submit("cat /etc/mark /in/file; id -u; echo no > /in/no || echo refused; umask; ls /home /root || echo hidden",
+                      conf={"tony.docker.containers.mount": f"{home}/in:/in:ro", "tony.task.umask": "027"})
     doc = case.over(app)
     out = case.tony("logs", app, "--stdout").split("\n")
     uid = case.sh("id -u")
-    assert out[:4] == ["of the image", "from outside", uid, "refused"] and out[-1] == "hidden", out
+    assert out[:5] == ["of the image", "from outside", uid, "refused", "0027"] and out[-1] == "hidden", out
     assert doc["state"] == "SUCCEEDED", out
     case.clean()
 
