@@ -3,6 +3,19 @@
  * Watches a job of this machine. While the job waits, the pool tells each change, and where the
  * master's socket is. If the pool or the master dies, the watch looks for the master, then for the
  * verdict in the job's directory, and then asks the pool, which is started if necessary.
+ *
+ *   state     look()                      the pool names   attend()         attend()
+ *                                         a master         connected        not connected
+ *   NEW       tries the master: DIALLED,  -                -                -
+ *             or it fails: QUEUED
+ *   QUEUED    finds the pool              DIALLED          -                -
+ *   DIALLED   tries the master again      DIALLED          ATTENDED         GONE
+ *   GONE      tries the master: DIALLED;  DIALLED          -                -
+ *             or it fails: finds the pool
+ *   ATTENDED  -                           ignored          -                GONE
+ *   OVER      -                           -                -                -
+ *
+ * A final update of the pool, a verdict in the directory and a failure make each state OVER.
  */
 #include <errno.h>
 
@@ -23,20 +36,25 @@ enum {
     REFUSED_RETRY_MS = 20, /* the pauses meanwhile */
 };
 
+enum watch_state {
+    WATCH_NEW = 1,  /* nothing is known of the job */
+    WATCH_QUEUED,   /* the job has no master, as far as the pool has told */
+    WATCH_DIALLED,  /* a report said that there is a master: the caller connects to it */
+    WATCH_GONE,     /* the master cannot be reached, or the connection to it has ended */
+    WATCH_ATTENDED, /* the master answers the caller */
+    WATCH_OVER,     /* on_lost() or a final report was sent */
+};
+
 struct cluster_watch {
     struct cluster_watch_head head;
     struct cluster_host *h;
     struct conn *pool;
     struct loop_timer *retry;
-    int64_t
-        lost_since; /* since when neither pool nor keeper has answered; 0 = one of them answers */
+    enum watch_state state;
+    /* since when neither pool nor master has answered; 0 = one of them answers */
+    int64_t lost_since;
     int64_t refused_since; /* since when the pool refuses the job; 0 = it does not */
     unsigned tries;
-    bool attended;           /* a master answers */
-    bool dial_failed;        /* the last connection to the master failed at once */
-    bool go_master;          /* the master exists, or has existed */
-    bool first;              /* look() was not called yet */
-    bool over;               /* on_lost() or a final report was sent */
     struct err e;            /* of the last failure */
     const char *stop_reason; /* NULL = not to be stopped by the pool */
     bool checkpoint;
@@ -46,13 +64,14 @@ static void report(struct cluster_watch *w, struct cluster_report *r)
 {
     (void)str_copy(r->id, sizeof r->id, w->head.cfg->id);
     r->own = true;
-    w->over = w->over || r->phase == CLUSTER_OVER;
+    if (r->phase == CLUSTER_OVER)
+        w->state = WATCH_OVER;
     w->head.cfg->on_report(r, w->head.cfg->arg);
 }
 
 static void lost(struct cluster_watch *w)
 {
-    w->over = true;
+    w->state = WATCH_OVER;
     w->head.cfg->on_lost(EXIT_CLUSTER, &w->e, w->head.cfg->arg);
 }
 
@@ -67,13 +86,13 @@ static void on_update(struct cluster_watch *w, const Tony__JobUpdate *u)
                                 .exit_code = u->exit_code,
                                 .summary = json_is_object(doc) ? doc : NULL };
     w->refused_since = 0;
-    if (w->attended && !u->finished) { /* the master has newer information */
+    if (w->state == WATCH_ATTENDED && !u->finished) { /* the master has newer information */
         json_decref(doc);
         return;
     }
     (void)str_copy(r.state, sizeof r.state, u->state);
     if (!u->finished && u->master_socket[0]) {
-        w->go_master = true;
+        w->state = WATCH_DIALLED;
         r.phase = CLUSTER_RUNNING;
     }
     report(w, &r);
@@ -91,7 +110,7 @@ static void on_refused(struct cluster_watch *w, const Tony__Refused *r)
     conn_close(TAKE(w->pool));
     if (!w->refused_since)
         w->refused_since = now;
-    if (now - w->refused_since > REFUSED_MS && !w->attended)
+    if (now - w->refused_since > REFUSED_MS && w->state != WATCH_ATTENDED)
         lost(w);
     else
         loop_timer_set(w->retry, now + REFUSED_RETRY_MS);
@@ -101,7 +120,7 @@ static void on_frame(struct conn *conn, const Tony__Frame *frame, void *arg)
 {
     struct cluster_watch *w = arg;
     (void)conn;
-    if (w->over)
+    if (w->state == WATCH_OVER)
         return;
     w->lost_since = 0;
     w->tries = 0;
@@ -119,7 +138,7 @@ static void on_close(struct conn *conn, const struct err *why, void *arg)
     (void)conn;
     (void)why; /* reconnect in the same way after every error */
     w->pool = NULL;
-    if (!w->over && !w->attended)
+    if (w->state != WATCH_OVER && w->state != WATCH_ATTENDED)
         loop_timer_set(w->retry, clock_mono_ms() + 1);
 }
 
@@ -127,7 +146,7 @@ static const struct conn_ops pool_ops = { .on_frame = on_frame, .on_close = on_c
 
 static void send_stop(struct cluster_watch *w)
 {
-    if (w->pool && w->stop_reason && !w->attended)
+    if (w->pool && w->stop_reason && w->state != WATCH_ATTENDED)
         /* If the connection is broken, on_close() reconnects and sends the stop again. */
         (void)link_send_stop(w->pool, w->head.cfg->id, w->stop_reason, w->checkpoint);
 }
@@ -142,13 +161,14 @@ static void greet(struct cluster_watch *w)
 
 /* ---- looking for the job ---- */
 
-/* Report the master, so that the caller connects to it. false: it could not connect. */
+/* Report the master, so that the caller connects to it. false: the caller could not, and has called
+ * local_attend() already. */
 static bool try_master(struct cluster_watch *w)
 {
     struct cluster_report r = { .phase = CLUSTER_RUNNING };
-    w->dial_failed = false;
+    w->state = WATCH_DIALLED;
     report(w, &r);
-    return !w->dial_failed;
+    return w->state != WATCH_GONE;
 }
 
 /* true: the job is over, or its directory cannot be read. */
@@ -193,23 +213,20 @@ static void retry_later(struct cluster_watch *w)
 static void look(void *arg)
 {
     struct cluster_watch *w = arg;
+    bool is_new = w->state == WATCH_NEW;
+    if (w->state == WATCH_OVER || w->state == WATCH_ATTENDED)
+        return;
     /* A running job does not need the pool: try its master first. */
-    bool try_it = w->go_master || w->first;
-    bool first = w->first;
-    w->first = false;
-    if (w->over || w->attended)
+    if (w->state != WATCH_QUEUED && try_master(w))
         return;
-    if (try_it && try_master(w)) {
-        w->go_master = true;
-        return;
-    }
-    w->go_master = w->go_master && !first;
+    if (is_new)
+        w->state = WATCH_QUEUED;
     if (!w->lost_since)
         w->lost_since = clock_mono_ms();
     /* The pool tells when the job is over. Look in its directory only if that takes long, or there
      * is no pool: a look costs more than the attempt to connect. */
     bool pool_tells = w->pool && w->tries < QUICK_TRIES;
-    if (w->over || (!pool_tells && from_history(w)))
+    if (!pool_tells && from_history(w))
         return;
     if (w->h->looks_only && !w->h->paths.runtime) { /* a home without sockets */
         w->e = w->h->not_opened;
@@ -218,10 +235,10 @@ static void look(void *arg)
     }
     if (!w->pool && link_dial_pool(w->h, true, &w->pool, &w->e) == 0) {
         greet(w);
-        if (!w->go_master)
+        if (w->state == WATCH_QUEUED)
             return; /* the pool reports the master's socket when there is one */
     }
-    if (w->go_master || !w->pool)
+    if (w->state != WATCH_QUEUED || !w->pool)
         retry_later(w);
 }
 
@@ -238,7 +255,7 @@ int local_watch(struct cluster *k, const struct cluster_watch_config *cfg,
     if (rc == 0) {
         *w = (struct cluster_watch){ .head = { k, cfg }, .h = h, .pool = TAKE(l->pool) };
         w->retry = loop_timer_new(loop, look, w);
-        w->first = !w->pool;
+        w->state = w->pool ? WATCH_QUEUED : WATCH_NEW;
     }
     if (rc == 0 && !w->retry)
         rc = -ENOMEM;
@@ -258,13 +275,15 @@ int local_watch(struct cluster *k, const struct cluster_watch_config *cfg,
 
 void local_attend(struct cluster_watch *w, bool connected)
 {
-    w->attended = connected;
-    w->dial_failed = !connected;
+    if (w->state == WATCH_OVER)
+        return;
     if (connected) {
+        w->state = WATCH_ATTENDED;
         w->lost_since = 0;
         w->tries = 0;
         loop_timer_stop(w->retry);
-    } else if (!w->over) {
+    } else {
+        w->state = WATCH_GONE;
         loop_timer_set(w->retry, clock_mono_ms() + 1);
     }
 }
