@@ -22,11 +22,10 @@ enum {
     /* Rounds of SIGSTOP. If the tree still grows after them, proctree_signal() sends its signal
      * nevertheless. Callers repeat the call. */
     STOP_ROUNDS_MAX = 50,
-    WALK_MAX = 100000, /* descendants in one walk; kernel.pid_max is usually 32768 or 4194304 */
-    /* Bytes of an environment. By default the kernel allows less: a quarter of the stack limit. */
-    ENVIRON_MAX = 4 << 20,
-    EXEC_WAIT_MS = 1000, /* a process whose environment is empty may be in its execve() */
-    KILL_PAUSE_MS = 5,   /* between two rounds of proctree_kill_job() */
+    WALK_MAX = 100000,     /* descendants in one walk; kernel.pid_max is usually 32768 or 4194304 */
+    ENVIRON_MAX = 8 << 20, /* bytes of an environment; the kernel allows 6 MiB at most */
+    EXEC_WAIT_MS = 1000,   /* a process whose environment is empty may be in its execve() */
+    KILL_PAUSE_MS = 5,     /* between two rounds of proctree_kill_job() */
 };
 
 /* Read a file of /proc into out, NUL-terminated and cut to size. Returns the length or -errno. */
@@ -257,28 +256,43 @@ static bool has_entry(struct span environ_text, const char *entry)
 }
 
 /*
+ * Read the environment until it is complete, or until it has this entry (NULL = until it is
+ * complete).
+ *
  * During an execve() the new program has no environment yet, and a descriptor of
  * /proc/<pid>/environ that was opened before has no more bytes. So the text may be empty or cut
  * short. On a busy machine, where the execve() waits for the disk or for a core, this can last
  * long.
  */
-bool proctree_has_variable(pid_t pid, const char *entry)
+static bool read_environment(pid_t pid, const char *entry, struct buf *text)
 {
     char path[64];
     int64_t deadline_ms = clock_mono_ms() + EXEC_WAIT_MS;
     snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
     for (;;) {
-        AUTO(buf_done) struct buf text = { .max = ENVIRON_MAX };
         AUTO(close_p) int fd = open(path, O_RDONLY | O_CLOEXEC);
-        if (fd == -1 || buf_fill_fd(&text, fd, NULL) < 0)
+        buf_clear(text);
+        if (fd == -1 || buf_fill_fd(text, fd, NULL) < 0)
             return false;
-        if (has_entry(buf_span(&text), entry))
+        if (entry && has_entry(buf_span(text), entry))
             return true;
         int64_t size = environment_size(pid);
-        if (size < 0 || (size > 0 && (uint64_t)size == text.len) || clock_mono_ms() >= deadline_ms)
-            return false;
+        if (size < 0 || (size > 0 && (uint64_t)size == text->len) || clock_mono_ms() >= deadline_ms)
+            return !entry && text->len > 0;
         (void)poll(NULL, 0, 1);
     }
+}
+
+bool proctree_environment(pid_t pid, struct buf *out)
+{
+    AUTO(buf_done) struct buf text = { .max = ENVIRON_MAX };
+    return read_environment(pid, NULL, &text) && buf_add(out, text.p, text.len) == 0;
+}
+
+bool proctree_has_variable(pid_t pid, const char *entry)
+{
+    AUTO(buf_done) struct buf text = { .max = ENVIRON_MAX };
+    return read_environment(pid, entry, &text);
 }
 
 static bool is_of_job(int proc, const char *name, pid_t pid, const char *entry)

@@ -41,6 +41,11 @@ pid_t proctree_find(const char *start, size_t len);
 /* Resident memory of all descendants in bytes, as far as proctree_below_except() finds them. pss:
  * count a page that processes share once, not once for each process; this is slow. */
 uint64_t proctree_rss(const struct pids *except, _Bool pss);
+/* Append the environment of process pid: strings, each ended by a NUL. During an execve() a process
+ * has no environment, so this function waits up to 1 s for its end. false: it has none, or cannot
+ * be read. */
+struct buf;
+_Bool proctree_environment(pid_t pid, struct buf *out);
 /* Does the environment of process pid contain entry ("KEY=VALUE")? During an execve() a process has
  * no environment, so this function waits up to 1 s for its end. Without memory the answer is no. */
 _Bool proctree_has_variable(pid_t pid, const char *entry);

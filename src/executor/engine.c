@@ -210,8 +210,8 @@ static char *command_text(const struct executor *x, const char *text)
  *
  * $0 is the name of the container, $1 the command. $2: with docker, a file that this shell makes if
  * the kernel has killed a process for its memory. Nobody else can tell: the service of docker makes
- * the control group, and removes it with the container. $3: the file creation mask; an engine starts
- * this shell with a mask of its own.
+ * the control group, and removes it with the container. $3: the file creation mask; an engine
+ * starts this shell with a mask of its own.
  */
 static const char first_process[] =
     "umask \"$3\"\n"

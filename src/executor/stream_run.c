@@ -14,6 +14,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/proctree.h"
 #include "base/title.h"
 #include "base/util.h"
 #include "executor/executor_int.h"
@@ -21,7 +22,6 @@
 
 enum {
     REQUEST_MS = 30000, /* for the client's request, after it was told that the stream is open */
-    ENVIRON_MAX = 16 << 20,
 };
 
 void stream_mark(const struct executor *x, uint32_t id, char out[STREAM_MARK_MAX])
@@ -64,21 +64,20 @@ static void leave_executor(struct stream_side *s, pid_t executor)
 /* The environment of the task: that of its first living process, as it was started. */
 static int read_environment(const struct executor *x, struct strv *out, struct err *e)
 {
-    char path[64];
     pid_t pid = x->a.pid;
     for (uint32_t i = 0; x->a.ranks && i < x->a.n_ranks; i++)
         if (!x->a.ranks[i].exited) {
             pid = x->a.ranks[i].pid;
             break;
         }
-    (void)snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
-    AUTO(buf_done) struct buf text = { .max = ENVIRON_MAX };
-    AUTO(close_p) int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd == -1)
-        return err_set(e, errno, "cannot read the environment of the task: %m");
-    int rc = buf_fill_fd(&text, fd, e);
+    AUTO(buf_done) struct buf text = { 0 };
+    if (!proctree_environment(pid, &text))
+        return err_set(
+            e, ESRCH,
+            "the environment of the task cannot be read any more, since the task is ending");
+    int rc = 0;
     struct span rest = buf_span(&text), one;
-    while (rc == 0 && text.len > 0 && span_split(&rest, '\0', &one))
+    while (rc == 0 && span_split(&rest, '\0', &one))
         if (one.len > 0 && !span_starts(one, STREAM_VARIABLE "="))
             rc = strv_take(out, span_dup(one));
     return rc == -ENOMEM ? err_set(e, ENOMEM, "cannot read the environment of the task: %m") : rc;

@@ -395,7 +395,19 @@ static void look_during_execs(const char *padding)
         missed += !found && clock_mono_ms() - began_ms < EXEC_WAIT_MS;
     }
     assert_false(proctree_has_variable(pid, "MARK=her"));
+    for (int i = 0; i < 5000; i++) {
+        struct buf text = { 0 };
+        int64_t began_ms = clock_mono_ms();
+        bool found = proctree_environment(pid, &text) && memmem(text.p, text.len, "MARK=here", 10);
+        missed += !found && clock_mono_ms() - began_ms < EXEC_WAIT_MS;
+        buf_done(&text);
+    }
     kill(pid, SIGKILL);
+    siginfo_t si;
+    assert_int_equal(waitid(P_PID, (id_t)pid, &si, WEXITED | WNOWAIT), 0);
+    struct buf none = { 0 };
+    assert_false(proctree_environment(pid, &none)); /* a zombie */
+    assert_int_equal(none.len, 0);
     waitpid(pid, NULL, 0);
     assert_false(proctree_has_variable(pid, "MARK=here"));
     assert_int_equal(missed, 0);

@@ -119,8 +119,10 @@ static void groups_that_a_task_has_made(void **state)
         skip(); /* not root, or a kernel without control groups v2 */
     assert_int_equal(pipe(pipes), 0);
     (void)snprintf(own, sizeof own, "%s/own", group.path);
-    (void)snprintf(command, sizeof command,
-                   "mkdir -p '%s/deeper'; echo $$ > '%s/deeper/cgroup.procs'; echo up; exec sleep 1000", own, own);
+    (void)snprintf(
+        command, sizeof command,
+        "mkdir -p '%s/deeper'; echo $$ > '%s/deeper/cgroup.procs'; echo up; exec sleep 1000", own,
+        own);
     pid_t first = start(command, pipes[1]);
     await_line(pipes[0], "up");
     assert_int_equal(n_in_group(), 1);
