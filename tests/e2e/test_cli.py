@@ -253,6 +253,21 @@ def test_doctor_knows_that_a_logout_ends_the_jobs(make_lab, kills):  # noqa: F81
         assert "loginctl enable-linger" in checks["logout"]["hint"]
 
 
+def test_doctor_knows_that_the_running_pool_has_no_cgroups(make_lab):  # noqa: F811
+    """It was started before its user had any: before `loginctl enable-linger`, for example."""
+    lab = make_lab()
+    cgroups = lambda: next(c for c in json.loads(lab.run("doctor", "--json").stdout)["checks"] if c["name"] == "cgroups")  # noqa: E731
+    before = cgroups()
+    if before["state"] != "ok":
+        pytest.skip("no control groups can be made here")
+    assert lab.run("pool", "start", env={"TONY_CGROUPS": "none"}).returncode == 0
+    found = cgroups()
+    assert found["state"] == "note" and "the running pool" in found["value"] and "tony pool stop" in found["hint"], found
+    lab.ok("pool", "stop")
+    lab.ok("pool", "start")
+    assert cgroups() == before
+
+
 def test_doctor_finds_what_is_wrong(own_tony):
     tony = own_tony()
     tony.home.write_text("a file in the way")

@@ -17,9 +17,11 @@
 #include "cgroup/place.h"
 #include "cgroup/scope.h"
 #include "client/client_int.h"
+#include "client/pool/ask.h"
 #include "client/show/doctor.h"
 #include "client/show/machine.h"
 #include "conf/conf.h"
+#include "proto/tony.pb-c.h"
 
 /* ---- the list of findings ---- */
 
@@ -81,11 +83,28 @@ static void check_gpus(json_t *checks, json_t **out_gpus)
     *out_gpus = gpus;
 }
 
+/* Does a pool run that found no place for control groups when it started? */
+static bool pool_samples(struct client *c)
+{
+    const struct cluster_question q = { .what = TONY__CLIENT_ASK__WHAT__POOL_STATUS };
+    json_t *doc = NULL;
+    bool samples = pool_ask(c, &q, &doc, NULL, NULL) == 1 && str_eq(doc_str(doc, "cgroup"), "none");
+    json_decref(doc);
+    return samples;
+}
+
 /* The pool decides this when it starts; here is how it would decide now. */
-static void check_cgroups(json_t *checks)
+static void check_cgroups(struct client *c, json_t *checks)
 {
     struct place p;
     place_survey(&p);
+    if (p.kind != PLACE_OFF && p.kind != PLACE_NONE && pool_samples(c)) {
+        doctor_add(checks, "cgroups", NOTE,
+                   "when no job runs: tony pool stop; the next command starts another pool",
+                   "resident memory is sampled: the running pool was started when there were no "
+                   "control groups for it");
+        return;
+    }
     switch (p.kind) {
     case PLACE_OFF:
         doctor_add(checks, "cgroups", NOTE, "unset TONY_CGROUPS to have memory limits enforced",
@@ -370,7 +389,7 @@ int cmd_doctor(struct client *c)
     doctor_add(checks, "version", FINE, NULL, "%s", c->host.version);
     check_machine(checks);
     check_gpus(checks, &gpus);
-    check_cgroups(checks);
+    check_cgroups(c, checks);
     check_logout(checks);
     check_limits(checks);
     check_programs(checks);
