@@ -214,8 +214,11 @@ static int read_exactly(int fd, char *out, size_t n, int64_t until_ms)
     for (size_t at = 0; at < n;) {
         struct pollfd p = { .fd = fd, .events = POLLIN };
         int64_t left = until_ms - clock_mono_ms();
-        if (left <= 0 || poll(&p, 1, (int)left) == 0)
+        int ready = left > 0 ? poll(&p, 1, (int)left) : 0;
+        if (ready == 0)
             return -ETIMEDOUT;
+        if (ready == -1 && errno == EINTR)
+            continue;
         ssize_t got = read(fd, out + at, n - at);
         if (got == 0)
             return -EPIPE;
