@@ -17,6 +17,7 @@
 #include "cgroup/file.h"
 #include "cgroup/find.h"
 #include "cgroup/place.h"
+#include "cgroup/spare.h"
 #include "cgroup/tree.h"
 
 /* The file of v1 to which a single-threaded process writes "0" to enter a group. A write to
@@ -57,6 +58,8 @@ static char *make_job_dir(const char *base, const char *job, bool v2, struct err
         return NULL;
     }
     weigh_user(user, v2);
+    if (!v2 && spare_groups_take(user, dir))
+        return TAKE(dir);
     if (v2) /* fails without a cpu controller */
         (void)group_put(user, "cgroup.subtree_control", "+cpu");
     if (v2 && group_put(user, "cgroup.subtree_control", "+memory") < 0) {
@@ -153,12 +156,13 @@ void cgroup_job_done(struct cgroup_job *j)
     *j = (struct cgroup_job){ .kind = CGROUP_NONE };
 }
 
-void cgroup_job_remove(struct cgroup_job *j)
+void cgroup_job_remove(struct cgroup_job *j, uint32_t n_kept)
 {
+    bool keeps = j->kind == CGROUP_V1 && n_kept > 0;
     if (j->cpu_from)
         /* If this fails, the group cannot be removed, because this process is in it. */
         (void)group_put(j->cpu_from, V1_ENTER, "0");
-    if (j->memory)
+    if (j->memory && !(keeps && spare_groups_keep(j->memory, n_kept)))
         cgroup_tree_remove(j->memory);
     if (j->cpu)
         cgroup_tree_remove(j->cpu);
@@ -187,19 +191,30 @@ bool cgroup_of(const struct cgroup_job *j, const char *container_id, struct cgro
     return true;
 }
 
+/* -1 = not limited. The limit with swap is never below that without. So the one that becomes larger
+ * must be changed first. Which one that is only the group of an earlier task needs to know. */
+static int limit_v1(const struct cgroup *g, const char *text)
+{
+    int rc = group_put(g->path, "memory.limit_in_bytes", text);
+    if (rc == -EINVAL && g->swap && group_put(g->path, "memory.memsw.limit_in_bytes", text) == 0)
+        return group_put(g->path, "memory.limit_in_bytes", text);
+    if (rc == 0 && g->swap)
+        (void)group_put(g->path, "memory.memsw.limit_in_bytes", text);
+    return rc;
+}
+
 int cgroup_make(const struct cgroup *g, uint64_t memory_bytes, struct err *e)
 {
-    if (mkdir(g->path, 0755) == -1 && errno != EEXIST)
+    bool exists = mkdir(g->path, 0755) == -1;
+    if (exists && errno != EEXIST)
         return err_set(e, errno, "cannot make control group '%s': %m", g->path);
-    if (memory_bytes == 0)
+    if (memory_bytes == 0 && (!exists || g->kind != CGROUP_V1))
         return 0;
     char text[32];
-    snprintf(text, sizeof text, "%llu", (unsigned long long)memory_bytes);
+    snprintf(text, sizeof text, "%lld", memory_bytes ? (long long)memory_bytes : -1LL);
     int rc;
     if (g->kind == CGROUP_V1) {
-        rc = group_put(g->path, "memory.limit_in_bytes", text);
-        if (rc == 0 && g->swap)
-            (void)group_put(g->path, "memory.memsw.limit_in_bytes", text);
+        rc = limit_v1(g, text);
     } else {
         rc = group_put(g->path, "memory.max", text);
         if (rc == 0 && g->swap)

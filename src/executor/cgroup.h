@@ -45,8 +45,9 @@ void cgroup_job_open(struct cgroup_job *j, const char *application_id, const str
 /* vcores: of all containers together; 0 = the least possible weight. */
 void cgroup_job_weight(const struct cgroup_job *j, uint64_t vcores);
 /* The calling process leaves the job's groups. Processes that are still in them are killed, and the
- * groups are removed. */
-void cgroup_job_remove(struct cgroup_job *j);
+ * groups are removed. n_kept: with v1, leave the groups of the first n_kept containers to the next
+ * job (cgroup/spare.h). */
+void cgroup_job_remove(struct cgroup_job *j, uint32_t n_kept);
 void cgroup_job_done(struct cgroup_job *j); /* frees memory only */
 /* Paths are built without malloc(), because a forked child uses them. */
 struct cgroup {

@@ -27,27 +27,29 @@ static void close_gap(struct keeper *k)
     k->ends.at = 0;
 }
 
-/* Remove the oldest group in the ring `groups`. No process is in it any more. If that fails, the
- * keeper removes it at the end of the job. */
-static void remove_oldest_group(struct keeper *k)
+/* Remove the group of a container in which no process is any more. If that fails, the keeper
+ * removes it at the end of the job. */
+static void remove_group(const struct keeper *k, uint32_t number)
 {
     char id[CONTAINER_ID_MAX];
     struct cgroup g;
-    container_name(k, k->groups.v[k->groups.n_removed++ % GROUPS_KEPT], id);
+    container_name(k, number, id);
     if (cgroup_of(&k->cgroup, id, &g))
         (void)cgroup_tree_rmdir(g.path);
 }
 
-/* Put the group of this container into the ring, to be removed later. */
+/* Remove the group of this container, now or later. */
 static void queue_group(struct keeper *k, const struct container *c)
 {
     char id[CONTAINER_ID_MAX];
     container_name(k, c->number, id);
     if (!str_eq(id, c->id))
         return; /* a container of an earlier keeper: this one removed its group at the start */
-    if (k->groups.n - k->groups.n_removed == GROUPS_KEPT)
-        remove_oldest_group(k);
-    k->groups.v[k->groups.n++ % GROUPS_KEPT] = c->number;
+    if (c->number > GROUPS_KEPT) { /* the next job wants the groups with the low numbers */
+        remove_group(k, c->number);
+        return;
+    }
+    k->groups.v[k->groups.n++] = c->number;
     k->groups.at_ms = clock_mono_ms() + GROUPS_IDLE_MS;
 }
 
@@ -56,7 +58,7 @@ void groups_tick(struct keeper *k, int64_t now_ms)
     if (now_ms < k->groups.at_ms)
         return;
     for (int i = 0; i < GROUPS_BATCH && k->groups.n_removed != k->groups.n; i++)
-        remove_oldest_group(k);
+        remove_group(k, k->groups.v[k->groups.n_removed++]);
     if (k->groups.n_removed == k->groups.n)
         k->groups.at_ms = INT64_MAX;
 }

@@ -55,9 +55,10 @@ enum container_state {
 
 enum { CONTAINER_ID_MAX = 80, GPUS_MAX = 64 };
 
-/* The control groups of at most GROUPS_KEPT forgotten containers stay, until no container has ended
- * for GROUPS_IDLE_MS: so a job whose tasks all end at the same time ends without waiting for their
- * removal. The kernel has at most 65,535 memory groups. */
+/* The control groups of the first GROUPS_KEPT containers stay when these are forgotten, until no
+ * container has ended for GROUPS_IDLE_MS: so a job whose tasks all end at the same time ends
+ * without waiting for their removal, and the next job can use them (cgroup/spare.h). The kernel has
+ * at most 65,535 memory groups. */
 enum { GROUPS_KEPT = 512, GROUPS_IDLE_MS = 2000, GROUPS_BATCH = 32 };
 
 enum container_key { BY_PID, BY_NUMBER, BY_COUNT }; /* the indexes in which containers are found */
@@ -250,9 +251,9 @@ struct keeper {
         uint64_t line_bytes; /* sum of line_len of those that are not forgotten */
     } ends;
     struct {
-        uint32_t v[GROUPS_KEPT]; /* a ring of container numbers */
-        uint32_t n, n_removed;   /* how many were put into it and taken out of it */
-        int64_t at_ms;           /* when to remove those that are in it; INT64_MAX = not set */
+        uint32_t v[GROUPS_KEPT]; /* numbers of containers */
+        uint32_t n, n_removed;   /* the groups before n_removed are removed */
+        int64_t at_ms;           /* when to remove the others; INT64_MAX = not set */
     } groups;                    /* of forgotten containers: their control groups may still exist */
     struct {
         struct slot_use *v;

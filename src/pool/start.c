@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "cgroup/place.h"
+#include "cgroup/spare.h"
 #include "conf/conf.h"
 #include "loop/loop.h"
 #include "pool/pool_int.h"
@@ -462,9 +463,18 @@ static int open_all(struct pool *p, struct err *e)
     return rc;
 }
 
+static void remove_spare_groups(void)
+{
+    struct place place;
+    place_survey(&place);
+    if (place.kind == PLACE_V1)
+        spare_groups_remove(place.dir);
+}
+
 static void close_all(struct pool *p)
 {
     standby_done(p);
+    remove_spare_groups();
     /* A client that connects from now on is refused. It starts the next pool, which waits for the
      * lock of this one. */
     page_close(p);
