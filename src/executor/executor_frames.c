@@ -145,6 +145,26 @@ static void on_ack(struct executor *x, const Tony__AckEnded *ack)
         leave(x, 0, "");
 }
 
+/* The job is over, but no attempt has run, perhaps because the master died before it sent Start.
+ * Record the end of one that was stopped: an exit with 0 would count as a success. */
+static void record_no_attempt(struct executor *x)
+{
+    struct exit_record *r = x->cfg->record;
+    r->reason = END_KILLED_BY_MASTER;
+    r->exit_code = 0;
+    r->signal = SIGTERM;
+    r->at_us = clock_mono_us();
+    r->detail[0] = '\0';
+    r->ended = 1;
+}
+
+static void on_finish(struct executor *x, const Tony__FinishExecutor *m)
+{
+    leave(x, m->grace_ms, "the job is over");
+    if (x->a.state == ATTEMPT_NONE && !x->cfg->record->ended)
+        record_no_attempt(x);
+}
+
 static void on_stop(struct executor *x, const Tony__StopAttempt *s)
 {
     bool known = s->reason > TONY__REASON__REASON_NONE && (int)s->reason < (int)END_COUNT;
@@ -187,7 +207,7 @@ void executor_frame(struct executor *x, const Tony__Frame *f)
         executor_peers(x, f->peers);
         break;
     case TONY__FRAME__BODY_FINISH_EXECUTOR:
-        leave(x, f->finish_executor->grace_ms, "the job is over");
+        on_finish(x, f->finish_executor);
         break;
     case TONY__FRAME__BODY_READ_LOG:
         if (!executor_has_keeper(x) && x->greeted)

@@ -12,7 +12,7 @@ enum { RECORD_DETAIL_MAX = 200 };
 
 struct exit_record {
     volatile uint8_t clean; /* set last: no process of the task is alive */
-    volatile uint8_t ended; /* an attempt has ended, as the fields below say */
+    volatile uint8_t ended; /* an attempt has ended, or none will run: the fields below */
     uint8_t reason;         /* enum end_reason */
     int32_t exit_code, signal;
     int64_t at_us; /* monotonic */

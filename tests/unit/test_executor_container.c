@@ -491,6 +491,19 @@ static void the_master_stops_it(void **state)
     assert_int_equal(w->reason, TONY__REASON__KILLED_BY_MASTER);
 }
 
+/* The master ends the job before the task was started. That is no success of the task. */
+static void it_ends_before_its_task(void **state)
+{
+    (void)state;
+    w->hold_start = true;
+    launch(NULL, NULL);
+    assert_true(until(first_hello, LONG_MS));
+    Tony__FinishExecutor m = TONY__FINISH_EXECUTOR__INIT;
+    SEND(finish_executor, FINISH_EXECUTOR, &m);
+    assert_int_equal(exit_status(), 128 + SIGTERM);
+    assert_int_equal(w->n_ended, 0);
+}
+
 /* A preempted task saves a checkpoint and exits with 0. That does not count as the end of its
  * work. */
 static void a_preempted_task_saves(void **state)
@@ -734,6 +747,7 @@ int main(void)
         TEST(the_node_stops_it),
         TEST(the_node_kills_it),
         TEST(the_master_stops_it),
+        TEST(it_ends_before_its_task),
         TEST(a_preempted_task_saves),
         TEST(daemons_of_the_task_are_killed),
         TEST(attempts_and_logs),
