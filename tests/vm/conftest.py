@@ -27,6 +27,12 @@ def pytest_collection_modifyitems(items):
         item.add_marker(pytest.mark.xdist_group(f"{item.path.name}-{engine.partition('-')[0]}"))
 
 
+def pytest_runtest_logreport(report):
+    """A run takes long and may be cut short: show a failure at once, and not only at the end."""
+    if report.failed:
+        print(f"\n{report.nodeid} has failed:\n{report.longreprtext}\n", flush=True)
+
+
 class Jobs:
     """tony as one user of the machine; each command is a login session of its own."""
 

@@ -133,6 +133,28 @@ def test_a_restart(machine, n):
         root.sh("tony pool stop --force; rm -rf ~/.tony ~/ran*")
 
 
+OWN_GROUP = """g=/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup); mkdir -p $g/own/deeper
+setsid sh -c "echo \\$\\$ > $g/own/deeper/cgroup.procs; exec sleep 7323" &
+until grep -q . $g/own/deeper/cgroup.procs; do sleep 0.1; done; echo $g >> $HOME/ran$TASK_INDEX"""
+
+
+@pytest.mark.parametrize("n", [1, 10], ids=["one", "a_crew"])
+def test_groups_that_a_task_makes(user, n):
+    """The user of the task may make groups below its own. The process that it leaves there dies with it, and the groups go."""
+    user.machine.ssh("root", "loginctl enable-linger user")
+    try:
+        role = {"instances": n, "memory": "16m", "vcores": 0, "command": OWN_GROUP}
+        doc = user.over(user.submit("", roles={"worker": role}))
+        assert doc["state"] == "SUCCEEDED", doc
+        groups = user.sh("cat ran*").split()
+        assert len(groups) == n and all("/tony-" in g for g in groups), groups
+        assert user.sh("pgrep -f '^sleep 7323' || true") == ""
+        user.wait_for(lambda: not user.machine.out("root", "find /sys/fs/cgroup -type d -name own"), "the groups are gone")
+    finally:
+        user.sh("tony pool stop --force; rm -f ~/ran*; true")
+        user.machine.ssh("root", "loginctl disable-linger user")
+
+
 @pytest.mark.usefixtures("machine")
 def test_a_container(machine):
     root = Jobs(machine, "root")
