@@ -16,9 +16,9 @@ enum {
     STEPS_TINY_EXACT = 1800000,
     TINY = 48, /* jobs * nodes */
     /* all parts, for 1,000 nodes; for more nodes, up to ten times as many */
-    STEPS_LARGE = 1700000,
-    STEPS_WHOLE = 400000,    /* the part of it for the upper bound */
-    STEPS_MIX = 450000,      /* at least so many for the patterns */
+    STEPS_LARGE = 1500000,
+    STEPS_WHOLE = 300000,    /* the part of it for the upper bound */
+    STEPS_MIX = 350000,      /* at least so many for the patterns */
     LARGE = 5000,            /* jobs * nodes */
     STEPS_FEASIBLE = 300000, /* to find out whether one more job of the queue can be admitted */
     STEPS_ROUGH = 100000,    /* the same in a large problem, if little is lacking */
@@ -284,6 +284,13 @@ static void give_nothing(const struct dorm_problem *p, const struct part_job *jo
         p->out->jobs[p->jobs[i].index].verdict = PART_WAITS;
 }
 
+/* The steps for a large problem, less those that are used. */
+static uint64_t steps_large(const struct dorm_problem *p, uint64_t used)
+{
+    uint64_t all = STEPS_LARGE * (uint64_t)MIN(MAX(p->n_nodes / 1000, 1u), 10u);
+    return all - MIN(all, used);
+}
+
 /* In a large problem: build divisions from patterns, and lower the bound by whole containers. */
 static void build_mix(struct dorm_search *s)
 {
@@ -291,10 +298,10 @@ static void build_mix(struct dorm_search *s)
     uint64_t before = p->work.steps, times = MIN(MAX(p->n_nodes / 1000, 1u), 10u);
     if (dorm_counted_may_change(p) && !dorm_pairs_possible(p)) {
         dorm_whole_prices(p, &s->prices, STEPS_WHOLE * times);
-        dorm_whole_bound(p, &s->prices);
+        if (s->prices.pi)
+            dorm_whole_bound(p, &s->prices, s->prices.pi, s->prices.pi_loss);
     }
-    uint64_t left = STEPS_LARGE * times - MIN(STEPS_LARGE * times, p->work.steps);
-    dorm_mix(s, MAX(left, STEPS_MIX * times));
+    dorm_mix(s, MAX(steps_large(p, p->work.steps), STEPS_MIX * times));
     s->steps_left -= MIN(p->work.steps - before, s->steps_left);
 }
 
@@ -305,6 +312,8 @@ static bool improve(struct dorm_search *s, const struct part_solver *solver)
         return true;
     if (!dorm_is_small(s->p))
         build_mix(s);
+    if ((size_t)s->p->n_all * s->p->n_nodes >= LARGE)
+        s->steps_left = steps_large(s->p, s->p->work.steps);
     search_more(s, STEPS_FIRST, false);
     bool tiny = (size_t)s->p->n * s->p->n_nodes <= TINY;
     enum dorm_proof proof = prove(s, tiny ? STEPS_TINY_EXACT : STEPS_EXACT);

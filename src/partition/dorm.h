@@ -490,8 +490,9 @@ void dorm_mix(struct dorm_search *s, uint64_t steps);
 
 /* Set prices->pi and pi_loss so that the bound from whole containers is low. */
 void dorm_whole_prices(struct dorm_problem *p, struct dorm_prices *prices, uint64_t steps);
-/* Lower prices->upper to this bound. */
-void dorm_whole_bound(struct dorm_problem *p, struct dorm_prices *prices);
+/* Lower prices->upper to the bound for these prices of containers (by demand) and of loss. */
+void dorm_whole_bound(struct dorm_problem *p, struct dorm_prices *prices, const double *pi,
+                      double mu);
 
 /* ---- dorm_search.c */
 

@@ -53,8 +53,9 @@ static const double FREE_PART = 0.3, CHOICE_PART = 0.05;
 static const double SHORTER = 0.75; /* after rounds without gain */
 
 struct dorm_bound_memory {
-    double *cost;                                    /* [class], of one job */
-    uint32_t *cheap;                                 /* [job][class]: the classes by rising cost */
+    double *cost; /* [class], of one job */
+    /* [place in waste.order of the first job with a demand][class]: the classes by rising cost */
+    uint32_t *cheap;
     uint32_t *x;                                     /* [job][class]: if the job changes */
     double *fixed, *free_value, *freed, *round_gain; /* of each job */
     double *by_gain;
@@ -62,6 +63,8 @@ struct dorm_bound_memory {
     double *use;     /* [class][m]: the free parts of the classes */
     double *now;     /* [class][m]: the prices that are tried */
     double *by_type; /* [m][class]: the same */
+    /* If the jobs that change are picked: of all others, which stay. */
+    double *stays_use, stays_value, stays_loss; /* use: [class][m] */
     double *mean_use, mean_slack;
 };
 
@@ -84,6 +87,7 @@ int dorm_prices_init(struct dorm_problem *p, struct dorm_prices *prices)
     b->use = dorm_alloc(p, G * p->m, sizeof(*b->use));
     b->by_type = dorm_alloc(p, G * p->m, sizeof(*b->by_type));
     b->now = dorm_alloc(p, G * p->m, sizeof(*b->now));
+    b->stays_use = dorm_alloc(p, G * p->m, sizeof(*b->stays_use));
     b->mean_use = dorm_alloc(p, G * p->m, sizeof(*b->mean_use));
     prices->node = dorm_alloc(p, G * p->m, sizeof(*prices->node));
     prices->least = dorm_alloc(p, G * p->m, sizeof(*prices->least));
@@ -93,12 +97,12 @@ int dorm_prices_init(struct dorm_problem *p, struct dorm_prices *prices)
     return p->failed ? -ENOMEM : 0;
 }
 
-/* Set cost, and cheap to the order of the classes by cost. The order of the last round is nearly
- * right, so the sort begins with it. */
-static void price_job(const struct dorm_problem *p, struct dorm_bound_memory *b, uint32_t i)
+/* Set cost for a container of this job, and cheap to the order of the classes by cost. The order of
+ * the last round is nearly right, so the sort begins with it. */
+static void price_demand(const struct dorm_problem *p, struct dorm_bound_memory *b,
+                         const struct dorm_job *job, uint32_t *cheap)
 {
-    const struct dorm_job *job = &p->jobs[i];
-    uint32_t G = p->n_classes, *cheap = b->cheap + (size_t)i * G;
+    uint32_t G = p->n_classes;
     memset(b->cost, 0, sizeof(*b->cost) * G);
     for (uint32_t k = 0; k < p->m; k++)
         for (uint32_t g = 0; g < G && job->d[k] > 0; g++)
@@ -119,15 +123,15 @@ static uint64_t sum_of(const uint32_t *v, uint32_t n)
     return sum;
 }
 
-/* Choose the best count of a job and its classes. Sets x; returns the value of that choice. */
+/* Choose the best count of a job and its classes. cheap: the classes by rising cost for it. Sets x;
+ * returns the value of that choice. */
 static double best_of_job(const struct dorm_problem *p, const struct dorm_prices *prices,
-                          uint32_t i, double mu)
+                          uint32_t i, const uint32_t *cheap, double mu)
 {
     struct dorm_bound_memory *b = prices->memory;
     const struct dorm_job *job = &p->jobs[i];
     const uint32_t *fit = (prices->fit ? prices->fit : p->fit_class) + (size_t)i * p->n_classes;
     uint32_t *x = b->x + (size_t)i * p->n_classes;
-    const uint32_t *cheap = b->cheap + (size_t)i * p->n_classes;
     uint64_t above = 0, below = 0;
     for (uint32_t c = 0; c < p->n_classes && b->cost[cheap[c]] < job->u + mu * job->D; c++) {
         if (b->cost[cheap[c]] < job->u - mu * job->D)
@@ -192,17 +196,44 @@ double dorm_select_largest(double *v, size_t n, size_t q)
     return v[want];
 }
 
-/* Choose the adjust_bound jobs that gain most: they may change. If the jobs are picked already,
- * these change. */
+/* Which jobs change is known: the loose ones, and those that are picked. Sets changes, and, of the
+ * jobs that stay, the sums and want. */
+static void note_picked(const struct dorm_problem *p, const struct dorm_prices *prices)
+{
+    struct dorm_bound_memory *b = prices->memory;
+    memset(b->stays_use, 0, sizeof(*b->stays_use) * p->n_classes * p->m);
+    b->stays_value = b->stays_loss = 0;
+    for (uint32_t i = 0; i < p->n; i++) {
+        const struct dorm_job *job = &p->jobs[i];
+        const uint32_t *at = p->at_class + (size_t)i * p->n_classes;
+        b->changes[i] = job->kind == DORM_LOOSE || prices->picked[i];
+        if (b->changes[i])
+            continue;
+        b->stays_value += job->u * job->now;
+        b->stays_loss += job->D * fabs((double)job->now - job->ideal);
+        for (uint32_t g = 0; g < p->n_classes; g++) {
+            prices->want[(size_t)i * p->n_classes + g] = at[g];
+            for (uint32_t k = 0; k < p->m && at[g] > 0; k++)
+                b->stays_use[g * p->m + k] += at[g] * job->dn[k];
+        }
+    }
+}
+
+/* The sum of the values of the jobs that stay, if those that change are picked. */
+static double value_of_rest(const struct dorm_problem *p, const struct dorm_bound_memory *b,
+                            const double *now, double mu)
+{
+    double value = b->stays_value - mu * b->stays_loss;
+    for (uint32_t c = 0; c < p->n_classes * p->m; c++)
+        value -= now[c] * b->stays_use[c];
+    return value;
+}
+
+/* Choose the adjust_bound jobs that gain most: they may change. */
 static void choose(const struct dorm_problem *p, const struct dorm_prices *prices)
 {
     struct dorm_bound_memory *b = prices->memory;
     size_t n = 0;
-    if (prices->picked) {
-        for (uint32_t i = 0; i < p->n; i++)
-            b->changes[i] = p->jobs[i].kind == DORM_LOOSE || prices->picked[i];
-        return;
-    }
     for (uint32_t i = 0; i < p->n; i++) {
         b->changes[i] = p->jobs[i].kind == DORM_LOOSE;
         if (p->jobs[i].kind == DORM_COUNTED && b->round_gain[i] > 0)
@@ -255,18 +286,31 @@ static double evaluate(const struct dorm_problem *p, const struct dorm_prices *p
     struct dorm_bound_memory *b = prices->memory;
     for (uint32_t c = 0; c < p->n_classes * p->m; c++)
         b->by_type[c % p->m * p->n_classes + c / p->m] = now[c];
-    for (uint32_t i = 0; i < p->n; i++) {
-        price_job(p, b, i);
-        b->free_value[i] = p->jobs[i].kind == DORM_FIXED ? 0 : best_of_job(p, prices, i, mu);
-        b->fixed[i] = p->jobs[i].kind == DORM_LOOSE ? 0 : value_of_staying(p, b, i, mu);
+    const struct dorm_job *last = NULL;
+    uint32_t *cheap = b->cheap;
+    for (uint32_t c = 0; c < p->n_all; c++) { /* jobs with equal demands are neighbours here */
+        uint32_t i = p->waste.order[c];
+        const struct dorm_job *job = &p->jobs[i];
+        if (i >= p->n || (prices->picked && !b->changes[i]))
+            continue;
+        if (!last || memcmp(last->d, job->d, sizeof(*job->d) * p->m) != 0) {
+            cheap = b->cheap + (size_t)c * p->n_classes;
+            price_demand(p, b, job, cheap);
+            last = job;
+        }
+        b->free_value[i] = job->kind == DORM_FIXED ? 0 : best_of_job(p, prices, i, cheap, mu);
+        b->fixed[i] = job->kind == DORM_LOOSE ? 0 : value_of_staying(p, b, i, mu);
         b->freed[i] = frees(p, prices, i) ? value_of_freed(p, now, i) : 0;
         b->free_value[i] += b->freed[i];
         b->round_gain[i] = b->free_value[i] - b->fixed[i];
     }
-    choose(p, prices);
     double value = mu * p->loss_bound;
+    if (prices->picked)
+        value += value_of_rest(p, b, now, mu);
+    else
+        choose(p, prices);
     for (uint32_t i = 0; i < p->n; i++)
-        value += b->changes[i] ? b->free_value[i] : b->fixed[i];
+        value += b->changes[i] ? b->free_value[i] : prices->picked ? 0 : b->fixed[i];
     for (uint32_t g = 0; g < p->n_classes; g++)
         for (uint32_t k = 0; k < p->m; k++)
             value += now[g * p->m + k] * room_of(p, prices, g, k);
@@ -282,8 +326,12 @@ static void measure(const struct dorm_problem *p, const struct dorm_prices *pric
     *slack = p->loss_bound;
     for (uint32_t g = 0; g < p->n_classes; g++)
         for (uint32_t k = 0; k < p->m; k++)
-            b->use[g * p->m + k] = room_of(p, prices, g, k);
+            b->use[g * p->m + k] =
+                room_of(p, prices, g, k) - (prices->picked ? b->stays_use[g * p->m + k] : 0);
+    *slack -= prices->picked ? b->stays_loss : 0;
     for (uint32_t i = 0; i < p->n; i++) {
+        if (prices->picked && !b->changes[i])
+            continue;
         const struct dorm_job *job = &p->jobs[i];
         const uint32_t *x = (b->changes[i] ? b->x : p->at_class) + (size_t)i * p->n_classes;
         double n = 0;
@@ -314,6 +362,8 @@ static void average(const struct dorm_problem *p, struct dorm_prices *prices, do
     struct dorm_bound_memory *b = prices->memory;
     double part = MAX(CHOICE_PART, least_part), free_part = MAX(FREE_PART, least_part);
     for (uint32_t i = 0; i < p->n; i++) {
+        if (prices->picked && !b->changes[i])
+            continue;
         const uint32_t *x = (b->changes[i] ? b->x : p->at_class) + (size_t)i * p->n_classes;
         double *want = prices->want + (size_t)i * p->n_classes;
         for (uint32_t g = 0; g < p->n_classes; g++)
@@ -348,7 +398,7 @@ static void reset(const struct dorm_problem *p, struct dorm_prices *prices)
     memset(prices->want, 0, sizeof(*prices->want) * p->n * p->n_classes);
     memset(prices->gain, 0, sizeof(*prices->gain) * p->n);
     memset(prices->freed, 0, sizeof(*prices->freed) * p->n);
-    for (size_t c = 0; c < (size_t)p->n * p->n_classes; c++)
+    for (size_t c = 0; c < (size_t)p->n_all * p->n_classes; c++)
         prices->memory->cheap[c] = (uint32_t)(c % p->n_classes);
 }
 
@@ -422,6 +472,8 @@ void dorm_prices_find(struct dorm_problem *p, struct dorm_prices *prices, unsign
     double best = INFINITY, delta = prices->from ? 0.02 : 0.1, least = least_use(p), mu, slack;
     unsigned stale = 0;
     reset(p, prices);
+    if (prices->picked)
+        note_picked(p, prices);
     memcpy(b->now, prices->node, sizeof(*b->now) * cells);
     mu = prices->loss;
     if (prices->waste)

@@ -415,6 +415,9 @@ static struct exact *exact_new(struct dorm_search *s, uint64_t steps)
     x->sub.classes = dorm_alloc(p, p->n_nodes, sizeof(*x->sub.classes));
     x->sub.fit_class = dorm_alloc(p, (size_t)p->n * p->n_nodes, sizeof(*x->sub.fit_class));
     x->sub.at_class = dorm_alloc(p, (size_t)p->n * p->n_nodes, sizeof(*x->sub.at_class));
+    x->sub.waste.order = dorm_alloc(p, p->n, sizeof(*x->sub.waste.order));
+    for (uint32_t t = 0; t < p->n && !p->failed; t++) /* the jobs have other indexes there */
+        x->sub.waste.order[t] = t;
     x->values = dorm_alloc(p, COUNTS_MAX, sizeof(*x->values));
     if (p->failed || dorm_prices_init(&x->sub, &x->prices) < 0) {
         p->failed = true;

@@ -78,8 +78,10 @@ struct mix {
     uint32_t *low;      /* [job]: min in the program */
     bool *wanted;       /* [demand]: by a job that changes */
     bool *raise;        /* [demand]: see set_minima() */
+    bool *lacks;        /* [demand]: is a container of a min missing after rounding? */
     uint32_t *group_of; /* [node] */
     int64_t *room;      /* [group][m] */
+    uint32_t *by_cell;  /* [cell of a room]: the group + 1; 0: none */
     double *sold;       /* [demand]: containers */
     uint32_t turn;      /* of the demands, for add_filled() */
     double mu;          /* the price of a unit of loss; those of containers: rooms.pi */
@@ -159,13 +161,10 @@ static double buy_all(const struct mix *x)
 }
 
 /* Make the groups of nodes with equal room, without what the jobs that change hold. */
-static bool list_groups(struct mix *x)
+static void list_groups(struct mix *x)
 {
     struct dorm_problem *p = x->p;
     struct dorm_rooms *r = &x->rooms;
-    uint32_t *by_cell = dorm_alloc(p, r->cells, sizeof(*by_cell));
-    if (!by_cell)
-        return false;
     for (uint32_t j = 0; j < p->n_nodes; j++) {
         int64_t *room = x->room + (size_t)x->lp.n_groups * r->m;
         uint32_t set = 0;
@@ -173,13 +172,14 @@ static bool list_groups(struct mix *x)
             if (x->changes[r->held[c].job])
                 set |= 1u << MIN(c - r->first[j], 31u);
         dorm_rooms_room(r, j, set, room);
-        uint32_t *at = &by_cell[dorm_rooms_cell(r, room)]; /* the group + 1; 0: none yet */
+        uint32_t *at = &x->by_cell[dorm_rooms_cell(r, room)];
         if (*at == 0)
             *at = dorm_simplex_add_group(&x->lp) + 1;
         x->group_of[j] = *at - 1;
         x->lp.groups[*at - 1].size++;
     }
-    return true;
+    for (uint32_t g = 0; g < x->lp.n_groups; g++)
+        x->by_cell[dorm_rooms_cell(r, x->room + (size_t)g * r->m)] = 0;
 }
 
 /* Add the jobs that change to the program, at their minima. base: the utilization, loss_left: the
@@ -205,17 +205,20 @@ static void add_jobs(struct mix *x, double *base, double *loss_left)
     *loss_left = p->loss_bound - loss;
 }
 
+/* Memory for the program of the patterns. */
 static bool init(struct mix *x)
 {
     struct dorm_problem *p = x->p;
     uint32_t n_demands = x->rooms.n_demands;
     x->group_of = dorm_alloc(p, p->n_nodes, sizeof(*x->group_of));
     x->room = dorm_alloc(p, (size_t)p->n_nodes * x->rooms.m, sizeof(*x->room));
+    x->by_cell = dorm_alloc(p, x->rooms.cells, sizeof(*x->by_cell));
     x->sold = dorm_alloc(p, n_demands, sizeof(*x->sold));
+    x->lacks = dorm_alloc(p, n_demands, sizeof(*x->lacks));
     x->best_pi = dorm_alloc(p, n_demands, sizeof(*x->best_pi));
     x->spare = dorm_alloc(p, n_demands, sizeof(*x->spare));
     x->low = dorm_alloc(p, p->n, sizeof(*x->low));
-    return !p->failed && dorm_simplex_init(&x->lp, p, n_demands) && list_groups(x);
+    return !p->failed && dorm_simplex_init(&x->lp, p, n_demands);
 }
 
 /* Set the minima for the program: those of the jobs, and one container more for each demand that
@@ -662,19 +665,22 @@ static bool try_set(struct mix *x, uint64_t end)
 {
     struct dorm_search *s = x->s;
     double before = known_use(s);
-    bool *lacks = dorm_alloc(x->p, x->rooms.n_demands, sizeof(*lacks));
     x->upper = INFINITY;
-    if (!lacks || !init(x))
-        return false;
+    dorm_simplex_clear(&x->lp);
+    memset(x->sold, 0, sizeof(*x->sold) * x->rooms.n_demands);
+    list_groups(x);
     set_minima(x);
-    if (!solve(x, end) || x->upper < x->enough)
+    dorm_rooms_limit(&x->rooms, x->room, x->lp.n_groups);
+    bool solved = solve(x, end);
+    dorm_rooms_limit_to_nodes(&x->rooms);
+    if (!solved || x->upper < x->enough)
         return false;
     build(x);
-    note_lacking(x, lacks);
+    note_lacking(x, x->lacks);
     force_minima(x);
     if (s->state.lacking > 0)
         for (uint32_t v = 0; v < x->rooms.n_demands; v++)
-            x->raise[v] |= lacks[v];
+            x->raise[v] |= x->lacks[v];
     dorm_finish_build(s);
     dorm_forget(&s->state);
     keep_if_better(s);
@@ -696,12 +702,16 @@ static void try_sets(struct mix *x, uint64_t end)
     dorm_choice_add(&choice, x->s->prices.pi_loss, x->raise);
     double bound = dorm_choose(&choice, x->changes, SWEEPS);
     for (unsigned vain = 0; vain < VAIN && bound > (1 + CLOSE) * known_use(x->s);) {
-        x->enough = MAX((1 + CLOSE) * known_use(x->s), (1 - FAR) * x->s->prices.upper);
+        x->enough = MAX((1 + CLOSE) * known_use(x->s), (1 - FAR) * MIN(bound, x->s->prices.upper));
         vain = try_set(x, end) ? 0 : vain + 1;
-        if (good_enough(x->s) || p->work.steps >= end || p->work.over || p->failed)
+        if (good_enough(x->s) || p->work.over || p->failed)
             return;
         for (uint32_t v = 0; v < x->rooms.n_demands; v++)
             x->rooms.pi[v] = x->wanted[v] ? x->best_pi[v] : x->s->prices.pi[v];
+        if (vain == 0)
+            dorm_whole_bound(p, &x->s->prices, x->rooms.pi, x->best_mu);
+        if (good_enough(x->s) || p->work.steps >= end)
+            return;
         dorm_rooms_fill(&x->rooms);
         dorm_choice_add(&choice, x->best_mu, x->raise);
         bound = dorm_choose(&choice, x->changes, SWEEPS);
@@ -755,6 +765,7 @@ void dorm_mix(struct dorm_search *s, uint64_t steps)
     x.wanted = dorm_alloc(p, x.rooms.n_demands, sizeof(*x.wanted));
     if (!change_as_before(&x)) /* out of memory */
         return;
+    x.has_rooms = x.has_rooms && init(&x);
     if (dorm_pairs_possible(p)) {
         try_pairs(&x, end);
     } else if (!x.has_rooms) {

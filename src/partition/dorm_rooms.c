@@ -17,7 +17,9 @@ enum {
     CELLS_MAX = 300000,
     WORK_MAX = 15000000, /* cells * demands */
     SHIFT_MAX = 20,
-    PADDING = 8, /* cells behind each row */
+    PART = 32,        /* cells of a row that are computed at once */
+    FRONT = PART,     /* cells before each row, for rooms that are too small for a container */
+    STEP_CELLS = 512, /* cells * demands of one step */
 };
 
 /* More than all rounding errors of f. */
@@ -59,9 +61,10 @@ static double lay_out(struct dorm_rooms *r, const int64_t *largest)
         uint32_t k = c == 0 ? inner : c == inner ? 0 : c;
         r->order[c] = k;
         r->stride[k] = stride;
-        stride *= c == 0 ? r->size[k] + PADDING : r->size[k];
+        stride *= c == 0 ? FRONT + (r->size[k] + PART - 1) / PART * PART : r->size[k];
     }
     r->cells = stride;
+    r->row = r->m > 1 ? r->stride[r->order[1]] : stride;
     return cells;
 }
 
@@ -77,7 +80,9 @@ static bool shape(struct dorm_rooms *r)
          (cells = lay_out(r, largest)) > CELLS_MAX || cells * r->n_demands > WORK_MAX;)
         if (++r->shift[r->order[0]] > SHIFT_MAX)
             return false;
-    r->f = dorm_alloc(p, r->cells + PADDING, sizeof(*r->f));
+    r->f = dorm_alloc(p, r->cells, sizeof(*r->f));
+    r->extent = dorm_alloc(p, r->cells / r->row, sizeof(*r->extent));
+    r->sources = dorm_alloc(p, r->n_demands + r->m, sizeof(*r->sources));
     r->d = dorm_alloc(p, (size_t)r->n_demands * r->m, sizeof(*r->d));
     r->need = dorm_alloc(p, (size_t)r->n_demands * r->m, sizeof(*r->need));
     r->offset = dorm_alloc(p, r->n_demands, sizeof(*r->offset));
@@ -92,17 +97,10 @@ static bool shape(struct dorm_rooms *r)
         if (r->offset[v] == 0) /* any number would fit */
             return false;
     }
+    for (size_t row = 0; row < r->cells && !p->failed; row += r->row)
+        for (uint32_t b = 0; b < FRONT; b++)
+            r->f[row + b] = -INFINITY;
     return !p->failed;
-}
-
-/* The most of a row from one demand: to[b] = max(to[b], from[b - d] + price). */
-static inline __attribute__((always_inline)) void
-improve(float *restrict to, const float *restrict from, uint32_t n, float price)
-{
-    for (uint32_t b = 0; b < n; b++) {
-        float v = from[b] + price;
-        to[b] = v > to[b] ? v : to[b];
-    }
 }
 
 /* List the demands that are worth looking at: no other demand needs no more and pays no less. Those
@@ -132,35 +130,62 @@ static uint32_t list_active(struct dorm_rooms *r)
     return n;
 }
 
-/* Fill the table from the n active demands. */
-static inline __attribute__((always_inline)) void fill(const struct dorm_rooms *r, uint32_t n)
+/* List the sources of the row at these amounts, by rising `least`. Returns their number. */
+static uint32_t list_sources(const struct dorm_rooms *r, const uint32_t *at, uint32_t extent,
+                             struct dorm_source *sources)
 {
-    uint32_t at[PART_TYPES_MAX] = { 0 }, m = r->m, inner = r->order[0], size = r->size[inner];
-    for (size_t row = 0; row < r->cells; row += size + PADDING) {
-        float *f = r->f + row;
-        memset(f, 0, sizeof(*f) * size);
-        for (uint32_t k = 0; k < m; k++) /* what fits into less fits into more */
-            if (k != inner && at[k] > 0)
-                improve(f, f - r->stride[k], size, 0);
-        for (uint32_t c = 0; c < n; c++) {
-            uint32_t v = r->active[c];
-            const uint32_t *d = r->d + (size_t)v * m;
-            uint32_t least = d[inner];
-            bool fits = least < size;
-            for (uint32_t k = 0; k < m; k++)
-                fits &= k == inner || d[k] <= at[k];
-            if (!fits)
-                continue;
-            float price = (float)r->pi[v];
-            if (c < r->n_across)
-                improve(f + least, f + least - r->offset[v], size - least, price);
-            else
-                for (uint32_t b = least; b < size; b += least)
-                    improve(f + b, f + b - least, MIN(least, size - b), price);
+    uint32_t n = 0, inner = r->order[0];
+    for (uint32_t k = 0; k < r->m; k++) /* what fits into less fits into more */
+        if (k != inner && at[k] > 0)
+            sources[n++] = (struct dorm_source){ .back = r->stride[k] };
+    for (uint32_t c = 0; c < r->n_across; c++) {
+        uint32_t v = r->by_least[c];
+        const uint32_t *d = r->d + (size_t)v * r->m;
+        bool fits = true;
+        if (d[inner] >= extent)
+            break;
+        for (uint32_t k = 0; k < r->m; k++)
+            fits &= k == inner || d[k] <= at[k];
+        if (fits)
+            sources[n++] = (struct dorm_source){ r->offset[v], (float)r->pi[v], d[inner] };
+    }
+    return n;
+}
+
+/* Set PART cells of a row, from cell `first` of the row on, to the most that a source gives. */
+static inline __attribute__((always_inline)) void
+fill_part(float *to, uint32_t first, const struct dorm_source *sources, uint32_t n)
+{
+    float best[PART] = { 0 };
+    for (uint32_t c = 0; c < n && sources[c].least < first + PART; c++) {
+        const float *from = to - sources[c].back;
+        float price = sources[c].price;
+        for (uint32_t b = 0; b < PART; b++) {
+            float v = from[b] + price;
+            best[b] = v > best[b] ? v : best[b];
         }
-        for (uint32_t b = 1; b < size; b++)
-            f[b] = MAX(f[b], f[b - 1]);
-        for (uint32_t c = 1; c < m; c++) { /* the next row */
+    }
+    memcpy(to, best, sizeof(best));
+}
+
+/* Fill the table from the active demands, as far as r->extent says. f is larger for more room, also
+ * within a row: its sources are. */
+static inline __attribute__((always_inline)) void fill(const struct dorm_rooms *r)
+{
+    uint32_t at[PART_TYPES_MAX] = { 0 };
+    float *f = r->f + FRONT;
+    for (size_t row = 0; row * r->row < r->cells; row++, f += r->row) {
+        uint32_t extent = r->extent[row];
+        uint32_t n = extent > 0 ? list_sources(r, at, extent, r->sources) : 0;
+        for (uint32_t b = 0; b < extent; b += PART)
+            fill_part(f + b, b, r->sources, n);
+        for (uint32_t c = r->n_across; c < r->n_active && extent > 0; c++) {
+            uint32_t v = r->active[c];
+            float price = (float)r->pi[v];
+            for (uint32_t b = (uint32_t)r->offset[v]; b < extent; b++)
+                f[b] = MAX(f[b], f[b - r->offset[v]] + price);
+        }
+        for (uint32_t c = 1; c < r->m; c++) { /* the next row */
             if (++at[r->order[c]] < r->size[r->order[c]])
                 break;
             at[r->order[c]] = 0;
@@ -168,29 +193,67 @@ static inline __attribute__((always_inline)) void fill(const struct dorm_rooms *
     }
 }
 
-DORM_WIDE static void fill_wide(const struct dorm_rooms *r, uint32_t n)
+DORM_WIDE static void fill_wide(const struct dorm_rooms *r)
 {
-    fill(r, n);
+    fill(r);
 }
 
-static void fill_narrow(const struct dorm_rooms *r, uint32_t n)
+static void fill_narrow(const struct dorm_rooms *r)
 {
-    fill(r, n);
+    fill(r);
+}
+
+/* Sort the demands that use more than the inner type by what they need of it. */
+static void sort_active(struct dorm_rooms *r)
+{
+    const uint32_t *d = r->d + r->order[0];
+    for (uint32_t c = 0; c < r->n_across; c++) {
+        uint32_t v = r->active[c], at = c;
+        for (; at > 0 && d[r->by_least[at - 1] * r->m] > d[v * r->m]; at--)
+            r->by_least[at] = r->by_least[at - 1];
+        r->by_least[at] = v;
+    }
 }
 
 void dorm_rooms_fill(struct dorm_rooms *r)
 {
     r->n_active = list_active(r);
+    sort_active(r);
     if (dorm_is_wide())
-        fill_wide(r, r->n_active);
+        fill_wide(r);
     else
-        fill_narrow(r, r->n_active);
-    dorm_work(&r->p->work, r->cells * (r->n_active + 4) / 256 + r->n_demands);
+        fill_narrow(r);
+    dorm_work(&r->p->work, r->extents * (r->n_active + 4) / STEP_CELLS + r->n_demands);
+}
+
+void dorm_rooms_limit(struct dorm_rooms *r, const int64_t *rooms, uint32_t n)
+{
+    size_t rows = r->cells / r->row;
+    memset(r->extent, 0, sizeof(*r->extent) * rows);
+    for (uint32_t c = 0; c < n; c++) {
+        size_t cell = dorm_rooms_cell(r, rooms + (size_t)c * r->m);
+        uint32_t *extent = &r->extent[cell / r->row];
+        *extent = MAX(*extent, (uint32_t)(cell % r->row) - FRONT + 1);
+    }
+    for (uint32_t c = 1; c < r->m; c++) { /* the rows of smaller rooms need as many cells */
+        size_t stride = r->stride[r->order[c]] / r->row, size = r->size[r->order[c]];
+        for (size_t row = rows - stride; row-- > 0;)
+            if (row / stride % size + 1 < size)
+                r->extent[row] = MAX(r->extent[row], r->extent[row + stride]);
+    }
+    r->extents = 0;
+    for (size_t row = 0; row < rows; row++)
+        r->extents += r->extent[row];
+}
+
+void dorm_rooms_limit_to_nodes(struct dorm_rooms *r)
+{
+    dorm_rooms_limit(r, r->largest, r->p->n_nodes);
 }
 
 size_t dorm_rooms_cell(const struct dorm_rooms *r, const int64_t *room)
 {
-    size_t cell = 0;
+    size_t cell = FRONT;
     for (uint32_t k = 0; k < r->m; k++) {
         int64_t at = room[k] >> r->shift[k];
         cell += r->stride[k] * (size_t)MIN(at, (int64_t)r->size[k] - 1);
@@ -276,39 +339,54 @@ void dorm_rooms_less(const struct dorm_rooms *r, uint32_t v, uint32_t n, const i
         rest[k] = room[k] - r->need[(size_t)v * r->m + k] * n;
 }
 
+/* Move to the least room that is worth as much as the cell. at: its amounts. */
+static size_t shrink(const struct dorm_rooms *r, size_t cell, uint32_t *at)
+{
+    for (uint32_t k = 0; k < r->m; k++) {
+        uint32_t low = 0, high = at[k];
+        while (low < high) {
+            uint32_t mid = low + (high - low) / 2;
+            if (r->f[cell - (at[k] - mid) * r->stride[k]] < r->f[cell])
+                low = mid + 1;
+            else
+                high = mid;
+        }
+        cell -= (at[k] - low) * r->stride[k];
+        at[k] = low;
+    }
+    return cell;
+}
+
+/* Is a container of demand v part of what this room is worth? */
+static bool sells(const struct dorm_rooms *r, uint32_t v, size_t cell, const uint32_t *at)
+{
+    const uint32_t *d = r->d + (size_t)v * r->m;
+    for (uint32_t k = 0; k < r->m; k++)
+        if (d[k] > at[k])
+            return false;
+    return r->f[cell - r->offset[v]] + (float)r->pi[v] == r->f[cell];
+}
+
 void dorm_rooms_sell(const struct dorm_rooms *r, size_t cell, double n, double *sold)
 {
-    uint32_t at[PART_TYPES_MAX], m = r->m, k, v = 0;
-    for (k = 0; k < m; k++)
-        at[k] = (uint32_t)(cell / r->stride[k] % (r->size[k] + (k == r->order[0] ? PADDING : 0u)));
+    uint32_t at[PART_TYPES_MAX];
+    for (uint32_t k = 0; k < r->m; k++)
+        at[k] =
+            (uint32_t)(k == r->order[0] ? cell % r->row - FRONT : cell / r->stride[k] % r->size[k]);
     while (r->f[cell] > 0) {
-        for (k = 0; k < m; k++) { /* the least room that is worth the same */
-            uint32_t low = 0, high = at[k];
-            while (low < high) {
-                uint32_t mid = low + (high - low) / 2;
-                if (r->f[cell - (at[k] - mid) * r->stride[k]] < r->f[cell])
-                    low = mid + 1;
-                else
-                    high = mid;
-            }
-            cell -= (at[k] - low) * r->stride[k];
-            at[k] = low;
-        }
         uint32_t c = 0;
-        for (; c < r->n_active; c++) {
-            v = r->active[c];
-            const uint32_t *d = r->d + (size_t)v * m;
-            for (k = 0; k < m && d[k] <= at[k]; k++)
-                ;
-            if (k == m && r->f[cell - r->offset[v]] + (float)r->pi[v] == r->f[cell])
-                break;
-        }
+        cell = shrink(r, cell, at);
+        while (c < r->n_active && !sells(r, r->active[c], cell, at))
+            c++;
         if (c == r->n_active)
             return; /* cannot happen: f(cell) came from one of them */
-        sold[v] += n;
-        for (k = 0; k < m; k++)
-            at[k] -= r->d[(size_t)v * m + k];
-        cell -= r->offset[v];
+        uint32_t v = r->active[c];
+        do { /* often several containers of one demand */
+            sold[v] += n;
+            for (uint32_t k = 0; k < r->m; k++)
+                at[k] -= r->d[(size_t)v * r->m + k];
+            cell -= r->offset[v];
+        } while (r->f[cell] > 0 && sells(r, v, cell, at));
     }
 }
 
@@ -374,8 +452,15 @@ bool dorm_rooms_init(struct dorm_rooms *r, struct dorm_problem *p)
     list_demands(r);
     r->pi = dorm_alloc(p, r->n_demands, sizeof(*r->pi));
     r->active = dorm_alloc(p, r->n_demands, sizeof(*r->active));
+    r->by_least = dorm_alloc(p, r->n_demands, sizeof(*r->by_least));
     if (r->n_demands == 0 || !shape(r))
         return false;
     list_nodes(r);
-    return !p->failed;
+    r->largest = dorm_alloc(p, (size_t)p->n_nodes * r->m, sizeof(*r->largest));
+    if (p->failed)
+        return false;
+    for (uint32_t j = 0; j < p->n_nodes; j++)
+        dorm_rooms_room(r, j, ~0u, r->largest + (size_t)j * r->m);
+    dorm_rooms_limit_to_nodes(r);
+    return true;
 }

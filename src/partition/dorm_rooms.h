@@ -19,6 +19,14 @@ struct dorm_held {
     uint32_t job, n;
 };
 
+/* What a row of the table can come from: one container of a demand (or nothing, at price 0) beside
+ * what fits into the cells of an earlier row, `back` cells before. */
+struct dorm_source {
+    size_t back;
+    float price;
+    uint32_t least; /* the smallest room of the inner type that the container fits into */
+};
+
 struct dorm_rooms {
     struct dorm_problem *p;
     uint32_t m, n_demands;
@@ -33,18 +41,23 @@ struct dorm_rooms {
     uint32_t size[PART_TYPES_MAX]; /* 1 + the units of the largest node >> shift */
     size_t stride[PART_TYPES_MAX];
     uint32_t order[PART_TYPES_MAX]; /* the types by rising stride; the first has the largest size */
-    size_t cells;
+    size_t cells, row; /* row: cells of a row, in which only the first type of order changes */
     float *f;
-    int64_t *need;  /* [demand][m]: in units */
-    uint32_t *d;    /* [demand][m]: in cells */
-    size_t *offset; /* [demand]: in cells */
+    uint32_t *extent; /* [row]: the cells that are filled */
+    uint64_t extents; /* the sum of it */
+    int64_t *need;    /* [demand][m]: in units */
+    uint32_t *d;      /* [demand][m]: in cells */
+    size_t *offset;   /* [demand]: in cells */
     /* The demands from which the table was filled. Those from n_across on use only the inner type.
      */
     uint32_t *active, n_active, n_across;
+    uint32_t *by_least;          /* the first n_across of them, by their need of the inner type */
+    struct dorm_source *sources; /* of a row */
 
     int64_t *rest;   /* [node][m]: the units that running jobs leave free */
     uint32_t *first; /* [node + 1]: the counted jobs on a node are held[first[node]] and so on */
     struct dorm_held *held;
+    int64_t *largest; /* [node][m]: the room if all counted jobs leave */
 };
 
 /* False: out of memory, or no table of a good size can be made. Sets no prices. */
@@ -52,6 +65,10 @@ bool dorm_rooms_init(struct dorm_rooms *r, struct dorm_problem *p);
 /* Set the prices to those that follow from the prices of the classes: prices->least. dear: a price
  * may be so high that the jobs buy only their minima. */
 void dorm_rooms_start(struct dorm_rooms *r, const struct dorm_prices *prices, bool dear);
+/* From now on, fill the table only for rooms that fit into one of these n. _to_nodes: into a node
+ * without its counted jobs, as after dorm_rooms_init(). */
+void dorm_rooms_limit(struct dorm_rooms *r, const int64_t *rooms, uint32_t n);
+void dorm_rooms_limit_to_nodes(struct dorm_rooms *r);
 /* Fill the table for the present prices. */
 void dorm_rooms_fill(struct dorm_rooms *r);
 /* Set `room` to the units of node j that are free if exactly the jobs of the set change. set: bit c

@@ -21,7 +21,8 @@ enum {
     NODES_SHAKEN = 5,      /* most nodes that one shake empties */
     STEPS_REFILL = 3000,   /* steps that a new start may take to refill nodes, in a small problem */
     STEPS_REPAIR = 100000, /* steps to bring the loss of a first division under its bound */
-    STALE = 30,            /* shakes without gain before a new start */
+    ROUGH_WAYS = 3, /* sets of jobs that a rough search tries at most, if running jobs may change */
+    STALE = 30,     /* shakes without gain before a new start */
 };
 
 /* In a large problem the search ends when it is this near to the bound (relative distance). */
@@ -98,7 +99,8 @@ static void first_builds(struct dorm_search *s)
             continue;
         uint32_t adjusted = s->best.score.adjusted;
         try_build(s);
-        if (s->rough && !dorm_is_small(p) && s->state.lack > HOPELESS)
+        if (s->rough && !dorm_is_small(p) &&
+            (s->state.lack > HOPELESS || !(s->best.score.bad > 0) || way == ROUGH_WAYS - 1))
             break;
         if (!dorm_is_small(p) && !(s->best.score.bad > 0) &&
             (s->best.score.adjusted > adjusted || p->adjust_bound == 0))

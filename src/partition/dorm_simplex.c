@@ -17,6 +17,9 @@ enum {
     ROWS_MAX = 2000, /* the inverse has 8 bytes * ROWS_MAX * ROWS_MAX */
     PATTERNS_MAX = 20000,
     ITEMS_MAX = 160000,
+    DOUBLES = 11,        /* arrays with a double for each row, and */
+    FLAGS = 6,           /* with a flag */
+    NEWEST = 25,         /* patterns of a group that are looked at first */
     GROUPS_SCANNED = 32, /* for patterns that may enter, after the first one was found */
 };
 
@@ -40,21 +43,38 @@ bool dorm_simplex_init(struct dorm_simplex *lp, struct dorm_problem *p, uint32_t
     *lp = (struct dorm_simplex){ .p = p, .n_demands = n_demands, .rows = R };
     if (R > ROWS_MAX) /* the steps would not suffice for this many demands */
         return false;
+    /* Not dorm_alloc(): most of these are never touched. */
+    lp->patterns = part_alloc(p->out, sizeof(*lp->patterns) * PATTERNS_MAX);
+    lp->items = part_alloc(p->out, sizeof(*lp->items) * ITEMS_MAX);
     lp->groups = dorm_alloc(p, p->n_nodes, sizeof(*lp->groups));
-    lp->patterns = dorm_alloc(p, PATTERNS_MAX, sizeof(*lp->patterns));
-    lp->items = dorm_alloc(p, ITEMS_MAX, sizeof(*lp->items));
     lp->inverse = dorm_alloc(p, (size_t)R * R, sizeof(*lp->inverse));
     lp->candidates = dorm_alloc(p, GROUPS_SCANNED + 1, sizeof(*lp->candidates));
     lp->basis = dorm_alloc(p, R, sizeof(*lp->basis));
-    double **rows[] = { &lp->alpha,    &lp->dual,     &lp->x,    &lp->u,   &lp->D,   &lp->minima,
-                        &lp->limit[0], &lp->limit[1], &lp->sold, &lp->low, &lp->high };
-    for (unsigned c = 0; c < ARRAY_LEN(rows); c++)
-        *rows[c] = dorm_alloc(p, R, sizeof(double));
-    bool **flags[] = { &lp->full[0],  &lp->full[1],  &lp->basic[0],
-                       &lp->basic[1], &lp->basic[2], &lp->basic[3] };
-    for (unsigned c = 0; c < ARRAY_LEN(flags); c++)
-        *flags[c] = dorm_alloc(p, R, sizeof(bool));
-    return !p->failed;
+    lp->rows_of_doubles = dorm_alloc(p, (size_t)R * DOUBLES, sizeof(double));
+    lp->rows_of_flags = dorm_alloc(p, (size_t)R * FLAGS, sizeof(bool));
+    p->failed |= !lp->patterns || !lp->items;
+    if (p->failed)
+        return false;
+    double **doubles[DOUBLES] = { &lp->alpha, &lp->dual,   &lp->x,        &lp->u,
+                                  &lp->D,     &lp->minima, &lp->limit[0], &lp->limit[1],
+                                  &lp->sold,  &lp->low,    &lp->high };
+    for (unsigned c = 0; c < DOUBLES; c++)
+        *doubles[c] = lp->rows_of_doubles + (size_t)c * R;
+    bool **flags[FLAGS] = { &lp->full[0],  &lp->full[1],  &lp->basic[0],
+                            &lp->basic[1], &lp->basic[2], &lp->basic[3] };
+    for (unsigned c = 0; c < FLAGS; c++)
+        *flags[c] = lp->rows_of_flags + (size_t)c * R;
+    return true;
+}
+
+void dorm_simplex_clear(struct dorm_simplex *lp)
+{
+    size_t R = lp->rows;
+    memset(lp->rows_of_doubles, 0, sizeof(double) * R * DOUBLES);
+    memset(lp->rows_of_flags, 0, sizeof(bool) * R * FLAGS);
+    memset(lp->inverse, 0, sizeof(*lp->inverse) * R * R);
+    lp->n_groups = lp->n_patterns = lp->n_items = lp->n_candidates = lp->scanned = 0;
+    lp->containers = lp->amount = 0;
 }
 
 uint32_t dorm_simplex_add_group(struct dorm_simplex *lp)
@@ -282,8 +302,9 @@ static double price_of(const struct dorm_simplex *lp, uint32_t pattern)
 }
 
 /* Go on through the groups, and list of each the pattern that gains most. Enough are listed when
- * GROUPS_SCANNED groups were looked at since the first one was found. False: there is none. */
-static bool list_candidates(struct dorm_simplex *lp)
+ * GROUPS_SCANNED groups were looked at since the first one was found. most: of each group, only so
+ * many patterns are looked at, the newest ones. False: there is none. */
+static bool list_candidates(struct dorm_simplex *lp, uint32_t most)
 {
     uint32_t n = 0, after = DORM_END;
     uint64_t items = 0;
@@ -292,8 +313,9 @@ static bool list_candidates(struct dorm_simplex *lp)
     for (; n < lp->n_groups && n < after; n++) {
         const struct dorm_pattern_group *group = &lp->groups[lp->scanned++ % lp->n_groups];
         double key = price_of(lp, group->key), best = 1e-7;
-        uint32_t found = DORM_END;
-        for (uint32_t q = group->head; q != DORM_END; q = lp->patterns[q].next) {
+        uint32_t found = DORM_END, looked_at = 0;
+        for (uint32_t q = group->head; q != DORM_END && looked_at++ < most;
+             q = lp->patterns[q].next) {
             double more = lp->patterns[q].basic ? 0 : price_of(lp, q) - key;
             items += lp->patterns[q].n + 2;
             if (more * group->size > best) {
@@ -368,7 +390,8 @@ static bool choose(struct dorm_simplex *lp, struct dorm_variable *out, double *g
             *out = (struct dorm_variable){ k, loss };
         }
     }
-    if (!best_candidate(lp, &best, out, gain) && list_candidates(lp))
+    if (!best_candidate(lp, &best, out, gain) &&
+        (list_candidates(lp, NEWEST) || list_candidates(lp, UINT32_MAX)))
         (void)best_candidate(lp, &best, out, gain);
     return best > 1e-7;
 }

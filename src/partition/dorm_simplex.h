@@ -56,9 +56,11 @@ struct dorm_simplex {
     double *u, *D; /* [demand]: of one container; the caller sets them */
 
     /* internal */
-    uint32_t rows;               /* first the demands, then the loss */
-    double *minima, *limit[2];   /* [demand]; limit: of below and above */
-    bool *full[2], *basic[4];    /* [row]: at the limit; in the basis */
+    uint32_t rows;             /* first the demands, then the loss */
+    double *rows_of_doubles;   /* the memory of the arrays of doubles with an entry for each row, */
+    bool *rows_of_flags;       /* and of those of flags */
+    double *minima, *limit[2]; /* [demand]; limit: of below and above */
+    bool *full[2], *basic[4];  /* [row]: at the limit; in the basis */
     struct dorm_variable *basis; /* [row] */
     double *x;                   /* [row]: the value of the basic variable */
     double *inverse;             /* of the basis; [column][row], so a column is in one piece */
@@ -74,6 +76,8 @@ struct dorm_simplex {
 
 /* False: out of memory, or there are too many demands for this method. n_demands > 0. */
 bool dorm_simplex_init(struct dorm_simplex *lp, struct dorm_problem *p, uint32_t n_demands);
+/* Remove all groups, jobs and patterns; u and D become 0. */
+void dorm_simplex_clear(struct dorm_simplex *lp);
 /* Add a group without nodes. Returns its index. */
 uint32_t dorm_simplex_add_group(struct dorm_simplex *lp);
 /* Add a job that gets min to max containers of the demand. min <= ideal <= max. */

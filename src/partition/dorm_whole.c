@@ -48,10 +48,12 @@ enum {
     ROUNDS = 25,
     VAIN = 8,
     SHARE_ROUNDS = 120,
+    TRIED = 15, /* rounds after which a bound that is too far above the known one is given up */
 };
 
 static const double LAST_PART = 0.12, SHORTER = 0.87, FIRST_STEP = 0.005;
 static const double SHARE_FIRST = 0.01;
+static const double TOO_FAR = 0.01;
 static const double SHARE_PART = 0.2, SHARE_SHORTER = 0.92; /* the same for dorm_whole_bound() */
 
 struct whole {
@@ -250,8 +252,9 @@ static bool step_shares(struct whole *w, double part, double fall)
     return norm > 1e-16;
 }
 
-/* Lower the bound for the present pi and mu by other freed_ij. */
-static void share_rounds(struct whole *w)
+/* Lower the bound for the present pi and mu by other freed_ij. enough: a bound that is known; if
+ * that is far below, the rounds end soon. */
+static void share_rounds(struct whole *w, double enough)
 {
     struct dorm_problem *p = w->p;
     uint32_t held = w->rooms.first[p->n_nodes];
@@ -271,6 +274,8 @@ static void share_rounds(struct whole *w)
             size *= SHARE_SHORTER;
         }
         dorm_work(&p->work, w->first_set[p->n_nodes] / 8 + held / 4);
+        if (round == TRIED && best > enough * (1 + TOO_FAR))
+            break;
         double part = MAX(SHARE_PART, 1.0 / (round + 1));
         if (!step_shares(w, part, size * best))
             break;
@@ -357,13 +362,14 @@ void dorm_whole_prices(struct dorm_problem *p, struct dorm_prices *prices, uint6
     }
 }
 
-void dorm_whole_bound(struct dorm_problem *p, struct dorm_prices *prices)
+void dorm_whole_bound(struct dorm_problem *p, struct dorm_prices *prices, const double *pi,
+                      double mu)
 {
     struct whole w;
-    if (!prices->pi || !init(&w, p, prices) || !list_cells(&w))
+    if (!init(&w, p, prices) || !list_cells(&w))
         return;
-    memcpy(w.rooms.pi, prices->pi, sizeof(*w.best_pi) * w.rooms.n_demands);
-    w.mu = prices->pi_loss;
-    share_rounds(&w);
+    memcpy(w.rooms.pi, pi, sizeof(*w.best_pi) * w.rooms.n_demands);
+    w.mu = mu;
+    share_rounds(&w, prices->upper);
     prices->upper = MIN(prices->upper, w.best);
 }
