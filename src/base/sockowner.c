@@ -291,6 +291,19 @@ bool sock_peer_is_own(int fd)
     return sock_peer_owner(fd, &uid) == 0 && uid == geteuid();
 }
 
+/* Only an address of this machine can be bound. */
+bool sock_peer_is_here(int fd)
+{
+    union address peer = { 0 };
+    socklen_t n = sizeof peer;
+    if (getpeername(fd, &peer.sa, &n) == -1 ||
+        (peer.sa.sa_family != AF_INET && peer.sa.sa_family != AF_INET6))
+        return true;
+    *(peer.sa.sa_family == AF_INET ? &peer.in.sin_port : &peer.in6.sin6_port) = 0;
+    AUTO(close_p) int probe = socket(peer.sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    return probe == -1 || bind(probe, &peer.sa, n) == 0 || errno != EADDRNOTAVAIL;
+}
+
 /* If a program stops listening, the kernel resets the connections that it has not accepted. So a
  * connection that still waits belongs to the program that listens now. */
 bool sock_service_is_own(int fd)

@@ -19,6 +19,10 @@ int sock_peer_owner(int fd, uid_t *out_uid);
  * found out. */
 bool sock_peer_is_own(int fd);
 
+/* Has the other end of the connection an address of this machine (and network namespace)? true also
+ * if that cannot be found out. */
+bool sock_peer_is_here(int fd);
+
 /* For the side that has connected: is the program that listens at the other end one of this user?
  * Until that program accepts the connection, the other end has no owner. Then the owner of the
  * socket that listens there counts. false also if that cannot be found out. */

@@ -243,7 +243,7 @@ static const struct conf_key keys[] = {
     INT("tony.store.max-age", "604800000", 0, YEARS_MS, "ms", CE_ACTS, OURS, "The idle pool removes content in TONY_HOME/store that no live job uses, and that no job has used for this time."),
 
     /* history and portal */
-    STR("tony.port-range", NULL, CE_YARN, OURS, "FIRST-LAST, for sites with a firewall between the nodes: 20000-20999. Masters, their pages, executors and tasks listen for other machines only on these ports. A node needs three of them for each of its tasks; the range must have at least 16. Unset: any free port, but 20000-27999 for executors. Ports that a program chooses itself, such as those of gloo and NCCL, are not in it."),
+    STR("tony.port-range", NULL, CE_YARN, OURS, "FIRST-LAST, for sites with a firewall between the nodes: 20000-20999. Masters, their pages, executors and tasks listen for other machines only on these ports. A node needs three of them for each of its tasks; the range must have at least 16. Unset: any free port, but on YARN 20000-27999 for executors. Ports that a program chooses itself, such as those of gloo and NCCL, are not in it."),
     STR("tony.history.location", NULL, CE_YARN, TONY, "Directory in HDFS into which finished jobs are written. Unset: <home>/.tony/history. On Slurm: a directory that users share, into which each finished job is copied (docs/slurm.md)."),
     STR("tony.history.intermediate", NULL, CE_JVM, TONY, "tony writes the history of a job directly to its final place."),
     STR("tony.history.finished", NULL, CE_JVM, TONY, "tony writes the history of a job directly to its final place."),

@@ -104,7 +104,11 @@ int remote_prepare(const struct remote *r, Tony__Mount *const *mounts, size_t n,
 int remote_logs_open(struct remote *r, uint32_t attempt, struct logs *out, struct err *e);
 /* Copy to out the variables of the executor's environment that a task gets. */
 int remote_environment(const struct remote *r, struct strv *out);
-void remote_read_log(struct executor *x, const Tony__ReadLog *m);
+/* Answer the master: a piece of a log of the task. */
+void executor_read_log(struct executor *x, const Tony__ReadLog *m);
+/* Open a log of the task, on the pool and on a cluster. A descriptor, or -errno. */
+int executor_open_log(const struct executor *x, const char *stream, uint32_t attempt, uint32_t rank,
+                      struct err *e);
 /* Open a log of an attempt that ran in this container; attempt 0 = the last one. A descriptor, or
  * -errno. */
 int remote_open_log(const struct remote *r, const char *stream, uint32_t attempt, uint32_t rank,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The log files of a container on a cluster. Clients on other machines read them in pieces. */
+/* The log files of a container. Clients on other machines read them in pieces. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -97,27 +97,46 @@ int remote_open_log(const struct remote *r, const char *stream, uint32_t attempt
     return err_set(e, ENOENT, "log '%s' does not exist", name);
 }
 
-/* -ENOENT: no such log. */
-static int find_log(const struct remote *r, const Tony__ReadLog *m, struct err *e)
+int executor_open_log(const struct executor *x, const char *stream, uint32_t attempt, uint32_t rank,
+                      struct err *e)
 {
-    if (str_eq(m->stream, "executor.log")) {
+    char suffix[16] = "";
+    if (!executor_has_keeper(x))
+        return remote_open_log(x->cfg->remote, stream, attempt, rank, e);
+    if (rank)
+        (void)snprintf(suffix, sizeof suffix, ".%u", rank);
+    AUTO(free_p)
+    char *path = str_printf("%s/%s-%u/%u/%s%s", x->role->log_dir, x->role->role, x->role->index,
+                            attempt, stream, suffix);
+    int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
+    if (fd != -1)
+        return fd;
+    return path ? err_set(e, errno, "cannot open log '%s': %m", path)
+                : err_set(e, ENOMEM, "cannot read log '%s': %m", stream);
+}
+
+/* -ENOENT: no such log. */
+static int find_log(const struct executor *x, const Tony__ReadLog *m, struct err *e)
+{
+    if (str_eq(m->stream, "executor.log") && !executor_has_keeper(x)) {
         int fd = open("/proc/self/fd/2", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
         return fd == -1 ? err_set(e, errno, "cannot read the executor's log: %m") : fd;
     }
-    if (!str_eq(m->stream, "stdout") && !str_eq(m->stream, "stderr"))
+    if (!str_eq(m->stream, "stdout") && !str_eq(m->stream, "stderr") &&
+        !str_eq(m->stream, "executor.log"))
         return err_set(e, EINVAL, "there is no log '%s'", m->stream);
-    return remote_open_log(r, m->stream, m->attempt, m->rank, e);
+    return executor_open_log(x, m->stream, m->attempt, m->rank, e);
 }
 
 /* Where to begin for --since. */
-static int64_t since(const struct remote *r, int fd, const Tony__ReadLog *m)
+static int64_t since(const struct executor *x, int fd, const Tony__ReadLog *m)
 {
     AUTO(close_p)
-    int times = remote_open_log(r, LOG_TIMES_NAME, m->attempt, 0, &(struct err){ 0 });
+    int times = executor_open_log(x, LOG_TIMES_NAME, m->attempt, 0, &(struct err){ 0 });
     return log_times_since(times, fd, m->since_ms, m->rank, str_eq(m->stream, "stderr"));
 }
 
-static int read_piece(const struct remote *r, int fd, const Tony__ReadLog *m, Tony__LogData *out,
+static int read_piece(const struct executor *x, int fd, const Tony__ReadLog *m, Tony__LogData *out,
                       struct err *e)
 {
     struct stat st;
@@ -125,7 +144,7 @@ static int read_piece(const struct remote *r, int fd, const Tony__ReadLog *m, To
         return err_set(e, errno, "cannot read log '%s': %m", m->stream);
     if (!S_ISREG(st.st_mode))
         return err_set(e, ENOENT, "log '%s' is not kept in a file", m->stream);
-    int64_t size = st.st_size, at = m->since_ms && !m->offset ? since(r, fd, m) : m->offset;
+    int64_t size = st.st_size, at = m->since_ms && !m->offset ? since(x, fd, m) : m->offset;
     if (at < 0)
         at = at < -size ? 0 : size + at;
     at = MIN(at, size);
@@ -152,12 +171,12 @@ static int read_piece(const struct remote *r, int fd, const Tony__ReadLog *m, To
     return 0;
 }
 
-void remote_read_log(struct executor *x, const Tony__ReadLog *m)
+void executor_read_log(struct executor *x, const Tony__ReadLog *m)
 {
     Tony__LogData data = TONY__LOG_DATA__INIT;
     struct err e = { 0 };
-    AUTO(close_p) int fd = find_log(x->cfg->remote, m, &e);
-    int rc = fd < 0 ? fd : read_piece(x->cfg->remote, fd, m, &data, &e);
+    AUTO(close_p) int fd = find_log(x, m, &e);
+    int rc = fd < 0 ? fd : read_piece(x, fd, m, &data, &e);
     data.number = m->number;
     if (rc < 0) {
         data.num = (uint32_t)-rc;

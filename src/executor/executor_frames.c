@@ -210,8 +210,8 @@ void executor_frame(struct executor *x, const Tony__Frame *f)
         on_finish(x, f->finish_executor);
         break;
     case TONY__FRAME__BODY_READ_LOG:
-        if (!executor_has_keeper(x) && x->greeted)
-            remote_read_log(x, f->read_log);
+        if (x->greeted)
+            executor_read_log(x, f->read_log);
         break;
     case TONY__FRAME__BODY_TAIL_LOGS:
         if (x->greeted)

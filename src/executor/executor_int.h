@@ -163,14 +163,14 @@ struct executor {
     } server;
 };
 
-/* Has a keeper forked this executor? Then the executor makes working directory and logs itself, and
- * tells the keeper its end. Otherwise a node manager has made them, and reports the end. */
 /* The file creation mask of the task. */
 static inline mode_t executor_umask(const struct executor *x)
 {
     return x->role && x->role->has_umask ? (mode_t)x->role->umask : UMASK_DEFAULT;
 }
 
+/* Has a keeper forked this executor? Then the executor makes working directory and logs itself, and
+ * tells the keeper its end. Otherwise a node manager has made them, and reports the end. */
 static inline bool executor_has_keeper(const struct executor *x)
 {
     return x->cfg->keeper != 0 || !x->cfg->remote;

@@ -25,6 +25,7 @@
 #include "cgroup/tree.h"
 #include "executor/crew.h"
 #include "executor/keeper_int.h"
+#include "executor/ports.h"
 #include "storage/alive.h"
 #include "storage/gpulock.h"
 
@@ -57,6 +58,16 @@ static int parse_gpus(struct keeper *k, const char *text, struct err *e)
     return 0;
 }
 
+/* For the tasks of this node: their executors are forks of the keeper. */
+static int parse_ports(const char *text, struct err *e)
+{
+    int64_t first, last;
+    int rc = str_range(span_of(text), 1, UINT16_MAX, "--port-range", &first, &last, e);
+    if (rc == 0)
+        ports_allow((uint16_t)first, (uint16_t)last);
+    return rc;
+}
+
 enum option_id {
     O_KEEPER = 1,
     O_MEMORY,
@@ -72,6 +83,7 @@ enum option_id {
     O_NODE_NAME,
     O_MASTER_HOST,
     O_RUN,
+    O_PORT_RANGE,
 };
 
 static const struct option options[] = {
@@ -89,6 +101,7 @@ static const struct option options[] = {
     { "node-name", required_argument, NULL, O_NODE_NAME },
     { "master-host", required_argument, NULL, O_MASTER_HOST },
     { "run", required_argument, NULL, O_RUN },
+    { "port-range", required_argument, NULL, O_PORT_RANGE },
     { NULL, 0, NULL, 0 },
 };
 
@@ -159,6 +172,8 @@ static int set_option(struct keeper *k, int option, const char *name, char *text
         return 0;
     case O_GPUS:
         return parse_gpus(k, text, e);
+    case O_PORT_RANGE:
+        return parse_ports(text, e);
     default:
         return set_number(k, option, name, text, e);
     }

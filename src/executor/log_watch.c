@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/str.h"
 #include "base/util.h"
+#include "executor/container.h"
 #include "executor/executor_int.h"
 #include "storage/log_times.h"
 
@@ -32,16 +33,7 @@ static char piece[PIECE_MAX]; /* the text that is being sent; the executor has o
 
 static int open_log(const struct executor *x, uint32_t attempt, const char *name, uint32_t rank)
 {
-    char suffix[16] = "";
-    if (!executor_has_keeper(x))
-        return remote_open_log(x->cfg->remote, name, attempt, rank, &(struct err){ 0 });
-    if (rank)
-        (void)snprintf(suffix, sizeof suffix, ".%u", rank);
-    AUTO(free_p)
-    char *path = str_printf("%s/%s-%u/%u/%s%s", x->role->log_dir, x->role->role, x->role->index,
-                            attempt, name, suffix);
-    int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
-    return fd == -1 ? -errno : fd;
+    return executor_open_log(x, name, attempt, rank, &(struct err){ 0 });
 }
 
 static void close_logs(struct log_watch *w)

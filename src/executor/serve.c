@@ -28,8 +28,9 @@ static size_t bytes_max(const struct executor *x)
 }
 
 /* The address to listen on: only the one that the ranks use. On one machine that is loopback, and
- * the server refuses processes of other users (own_peers). On a cluster, any program that reaches
- * the server can change its data. */
+ * the server refuses processes of other users (own_peers). On a cluster, any program of another
+ * machine that reaches the server can change its data; on Slurm it refuses those of other users of
+ * its own node (own_here). On YARN, a container may have other users than the node. */
 static void host_of(const struct executor *x, char host[static 80])
 {
     if (!x->cfg->remote || link_host(&x->link, host, 80) < 0) {
@@ -107,6 +108,7 @@ void serve_open(struct executor *x)
                                   .port = x->port,
                                   .max_bytes = bytes_max(x),
                                   .own_peers = !x->cfg->remote,
+                                  .own_here = executor_has_keeper(x),
                                   .on_refused = on_refused,
                                   .on_abort = on_abort,
                                   .arg = x };

@@ -370,3 +370,26 @@ uint16_t listener_port(const struct listener *s)
         return 0;
     return ntohs(a.sa.sa_family == AF_INET6 ? a.in6.sin6_port : a.in.sin_port);
 }
+
+int tcp_open_among(uint16_t first, uint16_t last,
+                   int (*open_at)(void *arg, uint16_t port, struct err *e), void *arg,
+                   struct err *e)
+{
+    uint32_t n = (uint32_t)last - first + 1;
+    if (!first)
+        return open_at(arg, 0, e);
+    /* Processes that start on one node at the same time begin at different ports. */
+    uint32_t start = (uint32_t)(clock_mono_us() % n);
+    for (uint32_t i = 0; i < n; i++) {
+        struct err why = { 0 };
+        int rc = open_at(arg, (uint16_t)(first + (start + i) % n), &why);
+        if (rc != -EADDRINUSE) {
+            if (rc < 0 && e)
+                *e = why;
+            return rc;
+        }
+    }
+    (void)err_set(e, EADDRINUSE, "all ports of tony.port-range (%u-%u) are in use on this node",
+                  first, last);
+    return err_hint(e, "choose a larger range");
+}

@@ -46,6 +46,15 @@ bool tcp_numeric(const char *host, uint16_t port, struct tcp_address *out);
 const char *tcp_text(const struct tcp_address *a, bool with_port, char *buf, size_t n);
 socklen_t tcp_address_len(const struct tcp_address *a);
 
+/* ---- ports ---- */
+
+/* Open a listener on one of the ports of tony.port-range: call open_at() with each port from first
+ * to last, until it does not return -EADDRINUSE. first 0: the key is not set, so open_at() gets
+ * port 0, any free port. Returns what open_at() has returned last. */
+int tcp_open_among(uint16_t first, uint16_t last,
+                   int (*open_at)(void *arg, uint16_t port, struct err *e), void *arg,
+                   struct err *e);
+
 /* ---- names ---- */
 
 struct tcp_resolve;

@@ -15,6 +15,7 @@
 #include "base/util.h"
 #include "conf/conf.h"
 #include "history/history.h"
+#include "loop/tcp.h"
 #include "master/master_int.h"
 #include "proto/tony.pb-c.h"
 #include "storage/jobkey.h"
@@ -599,8 +600,9 @@ static bool find_key(const char *identity, struct tls_key *out, void *arg)
     return out->len > 0;
 }
 
-static int open_at(struct master *m, uint16_t port, struct err *e)
+static int open_at(void *arg, uint16_t port, struct err *e)
 {
+    struct master *m = arg;
     return listener_open_tls(m->loop, m->remote->address, port, find_key, on_accept, m,
                              &m->listener, e);
 }
@@ -608,7 +610,7 @@ static int open_at(struct master *m, uint16_t port, struct err *e)
 int clients_listen(struct master *m, struct err *e)
 {
     if (m->remote)
-        return master_listen(m, open_at, e);
+        return tcp_open_among(m->spec->port_first, m->spec->port_last, open_at, m, e);
     AUTO(free_p) char *path = paths_socket(m->paths, m->application_id, "m");
     if (!path)
         return err_set(e, errno ? errno : ENOMEM, "cannot name the master's socket: %m");

@@ -578,10 +578,6 @@ void blocked_end(struct master *m);             /* the journal was written */
 void blocked_load_job_on_disk(struct master *m);
 
 /* ---- shutdown.c ---- */
-/* Open a listener on a free port: open_at() tries the ports of tony.port-range in turn until it
- * does not return -EADDRINUSE. Without that key it gets port 0, any free port. */
-int master_listen(struct master *m, int (*open_at)(struct master *m, uint16_t port, struct err *e),
-                  struct err *e);
 void master_finish(struct master *m); /* ACT_FINISH: report the verdict, then exit */
 /* The journal cannot be written: stop all containers, report the job as failed, then exit. */
 void master_journal_failed(struct master *m, const struct err *why);

@@ -4,7 +4,9 @@
 
 #include "base/err.h"
 #include "base/util.h"
+#include "conf/conf.h"
 #include "loop/http.h"
+#include "loop/tcp.h"
 #include "master/master_int.h"
 #include "metrics/metrics.h"
 
@@ -46,15 +48,16 @@ static const struct http_page pages[] = {
     { "/metrics", answer_metrics },
 };
 
-static int open_at(struct master *m, uint16_t port, struct err *e)
+static int open_at(void *arg, uint16_t port, struct err *e)
 {
+    struct master *m = arg;
     return http_server_open(m->loop, m->remote->address, port, pages, ARRAY_LEN(pages), m, &m->page,
                             e);
 }
 
 int page_open(struct master *m, struct err *e)
 {
-    int rc = master_listen(m, open_at, e);
+    int rc = tcp_open_among(m->spec->port_first, m->spec->port_last, open_at, m, e);
     m->page_port = rc == 0 ? http_server_port(m->page) : 0;
     return rc;
 }

@@ -62,6 +62,7 @@ int gate_open(struct gate *g, const char *what, const struct service_config *cfg
                         .epoll_fd = -1,
                         .listen_fd = -1,
                         .own_peers = cfg->own_peers,
+                        .own_here = cfg->own_here,
                         .on_refused = cfg->on_refused,
                         .arg = cfg->arg };
     int rc = listen_at(g, cfg->host, cfg->port, e);
@@ -85,12 +86,15 @@ void gate_close(struct gate *g)
 static int accept_one(const struct gate *g, struct err *e)
 {
     uid_t uid;
+    bool checks = g->own_peers || g->own_here;
     int fd = accept4(g->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd == -1)
         return -errno;
-    int rc = g->own_peers ? sock_peer_owner(fd, &uid) : 0;
-    if (rc == 0 && (!g->own_peers || uid == geteuid()))
+    int rc = checks ? sock_peer_owner(fd, &uid) : 0;
+    if (rc == 0 && (!checks || uid == geteuid()))
         return fd;
+    if (rc == -ENOENT && !g->own_peers && !sock_peer_is_here(fd))
+        return fd;   /* of another machine */
     (void)close(fd); /* without an answer */
     if (rc == 0)
         return err_set(e, EPERM, "a process of user %u tried to connect to the server of %s",

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The part that all rendezvous servers share: a port, the connections that are accepted there, and
- * the set of descriptors that the server polls (epoll). With cfg->own_peers the gate closes the
- * connections of other users (decision 0024). That includes a peer that has closed its end before
- * the gate accepts it, since its user cannot be found out any more: what it sent is lost. The
- * clients of all frameworks wait for an answer first.
+ * the set of descriptors that the server polls (epoll). With cfg->own_peers or cfg->own_here the
+ * gate closes the connections of other users of this machine (decision 0024). That includes a peer
+ * that has closed its end before the gate accepts it, since its user cannot be found out any more:
+ * what it sent is lost. The clients of all frameworks wait for an answer first.
  */
 #ifndef TONY_RENDEZVOUS_GATE_H
 #define TONY_RENDEZVOUS_GATE_H
@@ -19,8 +19,8 @@ struct gate {
     const char *what; /* who uses the server, for errors: "cannot serve <what> at ..." */
     int epoll_fd, listen_fd;
     uint16_t port;
-    bool own_peers;    /* as in struct service_config, like the next two */
-    bool is_suspended; /* no connection is accepted until gate_has_room() */
+    bool own_peers, own_here; /* as in struct service_config, like the next two */
+    bool is_suspended;        /* no connection is accepted until gate_has_room() */
     void (*on_refused)(const struct err *why, void *arg);
     void *arg;
     unsigned n_refused;

@@ -8,8 +8,8 @@
  * another port. The server listens only on the address that the tasks use. These protocols have no
  * authentication: every program that can reach the port can use the server. On one machine the
  * server asks the kernel who owns each connection, and closes those of other users before it reads
- * a byte (own_peers). On a cluster it cannot know that. So each server limits connections, bytes
- * and time, and no input may end the executor.
+ * a byte (own_peers). On a cluster it knows that only of processes on its own node (own_here). So
+ * each server limits connections, bytes and time, and no input may end the executor.
  *
  * Each server is one file and one row in services.c. Its protocol is separate from the network
  * code, so that tests and fuzzers need no sockets. The executor has no event loop: it polls one
@@ -29,6 +29,7 @@ struct service_config { /* strings are borrowed during open() */
     uint16_t port;      /* 0 = any; the caller may hold it with SO_REUSEPORT */
     size_t max_bytes;   /* limit for all that clients store, and for all unread bytes */
     bool own_peers;     /* serve only processes of this user; host must be a loopback address */
+    bool own_here;      /* of the processes on this machine serve only those of this user */
     /* A client was disconnected because of its fault; only the first few are reported. May be
      * NULL. */
     void (*on_refused)(const struct err *why, void *arg);

@@ -2,6 +2,7 @@
 /* Runs a command of Slurm, and collects what it writes. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -13,7 +14,7 @@
 enum { OUTPUT_MAX = 16 << 20, READ_SIZE = 16 << 10, TEXT_MAX = 400 };
 
 struct pipes {
-    int in[2], out[2], err[2], failed[2]; /* failed: errno of execvp() */
+    int in[2], out[2], err[2], failed[2]; /* failed: errno of execvpe() */
 };
 
 static void pipes_close(struct pipes *p)
@@ -35,15 +36,52 @@ static int pipes_open(struct pipes *p)
     return rc;
 }
 
+/* ---- the environment of the command ---- */
+
+/* Variables that change what a command of Slurm asks or prints, such as SBATCH_ARRAY_INX,
+ * SQUEUE_PARTITION, SCANCEL_INTERACTIVE and SLURM_TIME_FORMAT. sbatch --export=NIL also hands all
+ * SLURM_* on to the job: those of a shell in an allocation (salloc) would change its steps. */
+static bool changes_commands(const char *variable)
+{
+    static const char *const prefixes[] = { "SLURM_",   "SBATCH_", "SQUEUE_", "SINFO_",
+                                            "SCANCEL_", "SRUN_",   "SALLOC_", "SCONTROL_" };
+    static const char *const kept[] = { "SLURM_CONF=", "SLURM_CONF_SERVER=", "SLURM_JWT=" };
+    for (size_t i = 0; i < ARRAY_LEN(kept); i++)
+        if (str_starts(variable, kept[i]))
+            return false;
+    for (size_t i = 0; i < ARRAY_LEN(prefixes); i++)
+        if (str_starts(variable, prefixes[i]))
+            return true;
+    return false;
+}
+
+/* The caller frees the array, not its strings. NULL: no memory. */
+static char **command_environment(void)
+{
+    size_t n = 0, n_kept = 0;
+    while (environ[n])
+        n++;
+    char **kept = calloc(n + 1, sizeof *kept);
+    for (size_t i = 0; kept && i < n; i++)
+        if (!changes_commands(environ[i]))
+            kept[n_kept++] = environ[i];
+    return kept;
+}
+
+/* ---- running ---- */
+
 /* Runs in the child. */
-static _Noreturn void exec_command(const char *const *argv, const struct pipes *p)
+static _Noreturn void exec_command(const char *const *argv, char **env, const struct pipes *p)
 {
     sigset_t none;
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     (void)signal(SIGPIPE, SIG_DFL);
+    char here[PATH_MAX];
+    if (!getcwd(here, sizeof here)) /* it was removed, and sbatch would fail */
+        (void)!chdir("/");
     if (dup2(p->in[0], 0) != -1 && dup2(p->out[1], 1) != -1 && dup2(p->err[1], 2) != -1)
-        (void)execvp(argv[0], (char *const *)(uintptr_t)argv);
+        (void)execvpe(argv[0], (char *const *)(uintptr_t)argv, env);
     int num = errno;
     (void)!write(p->failed[1], &num, sizeof num);
     _exit(127);
@@ -114,10 +152,13 @@ int slurm_run(const char *const *argv, const char *input, int limit_ms, struct s
 {
     struct pipes p;
     *out = (struct slurm_answer){ .out.max = OUTPUT_MAX, .err.max = OUTPUT_MAX };
+    AUTO(free_p) char **env = command_environment();
+    if (!env)
+        return err_set(e, ENOMEM, "no memory to run '%s'", argv[0]);
     int rc = pipes_open(&p);
     pid_t pid = rc == 0 ? fork() : -1;
     if (pid == 0)
-        exec_command(argv, &p);
+        exec_command(argv, env, &p);
     if (pid == -1) {
         rc = rc < 0 ? rc : -errno;
         pipes_close(&p);

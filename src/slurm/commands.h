@@ -46,11 +46,15 @@ struct slurm_node { /* nodes with the same resources */
     uint32_t vcores, gpus;
 };
 typedef VEC(struct slurm_node) slurm_nodes;
+struct slurm_choice {
+    bool default_only;   /* only nodes of the default partition, if there is one */
+    bool unusable;       /* also nodes that run no jobs now: they are down, drained or booting */
+    const char *exclude; /* without these nodes: "n[1-3],n7"; NULL = all */
+};
 /* Read the output of sinfo -h -N -o SLURM_NODE_FIELDS, which names a node once for each of its
- * partitions. default_only: count only the nodes of the default partition, if there is one. 0 or
- * -ENOMEM. Damaged lines, and nodes that run no jobs, are skipped. */
+ * partitions. 0 or -ENOMEM. Damaged lines are skipped. */
 #define SLURM_NODE_FIELDS "%N|%P|%c|%m|%G|%t"
-int slurm_parse_nodes(struct span text, bool default_only, slurm_nodes *out);
+int slurm_parse_nodes(struct span text, const struct slurm_choice *which, slurm_nodes *out);
 
 /* ---- what is taken in a partition, for an arbiter ---- */
 

@@ -56,6 +56,7 @@ bool slurm_node_is_usable(struct span state)
 struct line { /* of sinfo */
     struct span name, partition;
     struct slurm_node node;
+    bool usable;
 };
 
 static bool read_line(struct span text, struct line *out)
@@ -65,10 +66,10 @@ static bool read_line(struct span text, struct line *out)
     if (!span_split(&text, '|', &out->name) || !span_split(&text, '|', &out->partition) ||
         !span_split(&text, '|', &cpus) || !span_split(&text, '|', &memory) ||
         !span_split(&text, '|', &gres) || !span_split(&text, '|', &state) || !out->name.len ||
-        !slurm_read_number(cpus, &vcores) || !slurm_read_number(memory, &mib) ||
-        !slurm_node_is_usable(span_trim(state)))
+        !slurm_read_number(cpus, &vcores) || !slurm_read_number(memory, &mib))
         return false;
     out->partition = span_trim(out->partition);
+    out->usable = slurm_node_is_usable(span_trim(state));
     out->node =
         (struct slurm_node){ 1, (uint64_t)mib, (uint32_t)MIN(vcores, (int64_t)SLURM_COUNT_MAX),
                              slurm_count_gpus(gres) };
@@ -81,12 +82,12 @@ static bool is_default(struct span partition)
     return partition.len && partition.p[partition.len - 1] == '*';
 }
 
-static bool has_default(struct span text)
+static bool has_default(struct span text, bool unusable)
 {
     struct span rest;
     struct line line;
     while (text.len && span_split(&text, '\n', &rest))
-        if (read_line(rest, &line) && is_default(line.partition))
+        if (read_line(rest, &line) && (unusable || line.usable) && is_default(line.partition))
             return true;
     return false;
 }
@@ -109,14 +110,29 @@ static void names_done(struct map *m)
     map_done(m, NULL);
 }
 
-int slurm_parse_nodes(struct span text, bool default_only, slurm_nodes *out)
+/* Put the names of these nodes into the map. A list that cannot be read excludes none here: sbatch
+ * judges it. */
+static int exclude_names(const char *list, struct map *names, void *mark)
+{
+    struct strv v = { 0 };
+    int rc = list && *list && slurm_expand_nodes(span_of(list), &v) == 0 ? 0 : -EBADMSG;
+    for (size_t i = 0; rc == 0 && i < v.n; i++)
+        rc = map_set(names, v.v[i], mark, NULL);
+    strv_done(&v);
+    return rc == -ENOMEM ? rc : 0;
+}
+
+int slurm_parse_nodes(struct span text, const struct slurm_choice *which, slurm_nodes *out)
 {
     AUTO(names_done) struct map names = { 0 };
     struct span rest;
     struct line line;
-    bool only_default = default_only && has_default(text);
+    bool only_default = which->default_only && has_default(text, which->unusable);
+    if (exclude_names(which->exclude, &names, out) < 0)
+        return -ENOMEM;
     while (text.len && span_split(&text, '\n', &rest)) {
-        if (!read_line(rest, &line) || (only_default && !is_default(line.partition)))
+        if (!read_line(rest, &line) || (only_default && !is_default(line.partition)) ||
+            !(line.usable || which->unusable))
             continue;
         AUTO(free_p) char *name = span_dup(line.name);
         if (!name)

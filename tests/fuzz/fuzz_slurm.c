@@ -59,7 +59,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct slurm_state state;
     struct slurm_job job;
     char number[32];
-    if (slurm_parse_nodes(text, size & 1, &nodes) == 0)
+    const struct slurm_choice which = { size & 1, size & 2, size & 4 ? "n[1-3],m" : NULL };
+    if (slurm_parse_nodes(text, &which, &nodes) == 0)
         for (size_t i = 0; i < nodes.n; i++)
             if (nodes.v[i].n == 0 || nodes.v[i].gpus > 1 << 20 || nodes.v[i].vcores > 1 << 20)
                 abort();

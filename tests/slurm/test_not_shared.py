@@ -109,6 +109,23 @@ def test_processes_die_on_nodes_that_do_not_see_the_home(tony, slurm):
         assert "begins" in tony("logs", app, again, "--stdout").stdout
 
 
+def test_logs_while_the_job_runs(tony, slurm):
+    """The master passes on those of nodes that do not see the home, of all attempts and with --since, and to those who follow."""
+    with hidden(slurm, slurm.names[1:], tony.base):
+        app = tony.submit(f"echo begins $TASK_INDEX; echo bad >&2; {LONG}", conf=RESTARTS)
+        tony.await_running(app, 3)
+        wait_until(lambda: tony("logs", app).stdout.count("begins") == 3, "all logs are there")
+        for i in range(3):
+            assert tony("logs", app, f"worker:{i}", "--stdout").stdout == f"begins {i}\n"
+            assert tony("logs", app, f"worker:{i}", "--stderr", "-n", "1", "--since", "1h").stdout == "bad\n"
+        client = tony.start("logs", app, "--stdout", "--follow")
+        assert {client.stdout.readline().split("|")[1].strip() for _ in range(3)} == {"begins 0", "begins 1", "begins 2"}
+        os.kill(tony.processes("sleep 5.5")[0], signal.SIGKILL)
+        assert "begins" in client.stdout.readline(), "the next attempt"
+        tony("stop", app)
+        assert client.wait(60) == 0
+
+
 @pytest.mark.slow
 def test_nodes_that_can_get_nothing_are_told(tony, slurm):
     """They have no directory for what the first node would send."""

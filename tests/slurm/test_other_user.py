@@ -11,6 +11,7 @@ import signal
 import subprocess
 
 import pytest
+from lib_attack import ATTACK, FIRST_BYTES, OWN, plan_text, worked
 from lib_slurm import as_user, wait_until
 from test_slurm import LONG, RESTARTS
 
@@ -136,6 +137,31 @@ def test_joining_and_lying(tony, slurm, app):
     finally:
         intruder.kill()
         intruder.wait()
+
+
+@pytest.mark.parametrize("framework,variable", [("horovod", "HOROVOD_GLOO_RENDEZVOUS_PORT"), ("pytorch", "MASTER_PORT"), ("mpi", "PMI_PORT")])
+def test_the_server_of_the_ranks(tony, slurm, framework, variable):
+    """Another user of its node gets no answer, so they can neither take a rank, nor abort the job, nor read or change a key."""
+    path = tony.job_file(f"echo port ${variable}; {LONG}", instances=2, conf={"tony.slurm.nodes": 2})
+    path.write_text(json.dumps({**json.loads(path.read_text()), "framework": framework}))
+    app = tony("submit", path).stdout.strip()
+    tony.await_running(app, 2)
+    text = wait_until(lambda: (t := tony("logs", app, "worker:1", "--stdout", ok=False).stdout).startswith("port ") and t, "the port is known")
+    port = text.strip().rsplit(":", 1)[-1].rpartition(" ")[2]
+
+    def attack():
+        done = slurm.run("/usr/bin/python3", "-c", ATTACK, user=OTHER, cwd="/", stdin=None, input=plan_text(ports=[int(port)], texts=FIRST_BYTES))
+        assert done.returncode == 0, done.stderr
+        return worked(done.stdout)
+    assert not attack()
+    if framework == "horovod":
+        said = slurm.run("/usr/bin/python3", "-c", OWN, port, user=tony.user, cwd="/").stdout
+        assert "200 OK" in said and said.endswith("right\n"), said
+        assert not attack()
+        said = slurm.run("/usr/bin/python3", "-c", OWN.replace("PUT", "GET"), port, user=tony.user, cwd="/").stdout
+        assert said.endswith("right\n"), said
+    assert [t["attempt"] for t in tony.await_running(app, 2)["tasks"]] == [1, 1]
+    tony("stop", app)
 
 
 def test_confusing(tony, slurm, app):

@@ -53,6 +53,33 @@ def test_a_waiting_job_is_asked_for_with_growing_pauses(tony, slurm, calls):
     assert client.wait(60) == 0
 
 
+def test_commands_for_a_waiting_job_ask_with_growing_pauses(tony, slurm, calls):
+    """Those that look several times a second, until the job has a master."""
+    conf = {"tony.slurm.extra-arguments": "--hold", "tony.worker.max-instances": 3}
+    one, two = (tony("submit", tony.job_file("true", conf=conf)).stdout.strip() for _ in range(2))
+    for words in (("resize", one, "worker=2"), ("wait", one, two), ("logs", one, "--follow"), ("events", one, "--follow"),
+                  ("exec", one, "worker:0", "--", "true")):
+        calls()
+        begun, client, asked = time.monotonic(), tony.start(*words), []
+        wait_until(lambda: asked.extend(calls()) or len(asked) >= (6 if "wait" in words else 3) or client.poll() is not None, f"{words}: asked")
+        assert client.poll() is not None or time.monotonic() - begun > 2.5, f"{words}: the pauses are 1 and 2 s; a busy machine makes them longer"
+        assert set(asked) <= {"squeue"} and len(asked) < 8, (words, asked)
+        client.kill()
+        client.communicate()
+    tony("stop", one)
+    tony("stop", two)
+    wait_until(lambda: not slurm.jobs(), "nothing is left")
+
+
+def test_who_follows_the_logs_of_a_waiting_job_learns_its_end(tony, slurm):
+    app = tony("submit", tony.job_file("true", conf={"tony.slurm.extra-arguments": "--hold"})).stdout.strip()
+    client = tony.start("logs", app, "--follow")
+    slurm.run("scancel", json.loads((tony.home / "jobs" / app / "slurm.json").read_text())["job"], user=tony.user)
+    said = client.communicate(timeout=60)[0]
+    assert "journal" not in said, said
+    assert tony.status(app)["state"] == "KILLED"
+
+
 def test_nothing_is_asked_while_the_master_answers(tony, slurm, calls):
     client = tony.start("run", tony.job_file(f"echo here; {LONG}"))
     app = wait_until(lambda: [p.name for p in (tony.home / "jobs").glob("application_*")], "the job is submitted")[0]

@@ -24,6 +24,7 @@
 #include "conf/conf.h"
 #include "loop/http.h"
 #include "loop/loop.h"
+#include "loop/tcp.h"
 #include "master/master_int.h"
 #include "master_remote.h"
 #include "master_world.h"
@@ -90,26 +91,24 @@ static void a_port_range(void **state)
 }
 
 /* Every port of the range but one is in use; then this one is, too. */
-static int open_odd(struct master *m, uint16_t port, struct err *e)
+static int open_odd(void *arg, uint16_t port, struct err *e)
 {
-    (void)m;
+    (void)arg;
     return port == 28009 ? 1 : err_set(e, EADDRINUSE, "in use");
 }
 
-static int open_none(struct master *m, uint16_t port, struct err *e)
+static int open_none(void *arg, uint16_t port, struct err *e)
 {
-    (void)m;
+    (void)arg;
     return err_set(e, port < 28000 || port > 28015 ? EIO : EADDRINUSE, "in use");
 }
 
 static void a_full_port_range(void **state)
 {
     (void)state;
-    struct job_spec spec = { .port_first = 28000, .port_last = 28015 };
-    struct master m = { .spec = &spec };
     struct err e = { 0 };
-    assert_int_equal(master_listen(&m, open_odd, &e), 1);
-    assert_int_equal(master_listen(&m, open_none, &e), -EADDRINUSE);
+    assert_int_equal(tcp_open_among(28000, 28015, open_odd, NULL, &e), 1);
+    assert_int_equal(tcp_open_among(28000, 28015, open_none, NULL, &e), -EADDRINUSE);
     assert_string_equal(e.msg,
                         "all ports of tony.port-range (28000-28015) are in use on this node");
 }

@@ -499,14 +499,17 @@ static void count_refused(const struct err *why, void *arg)
     h->refused++;
 }
 
-static struct service *serve_strictly(const char *name, const char *want, struct heard *h)
+/* here: as on a node of a cluster. */
+static struct service *serve_strictly(const char *name, bool here, const char *want,
+                                      struct heard *h)
 {
     static const struct service_job job = { "app", 4, NULL };
     struct service *s;
     struct err e = { 0 };
     struct service_config cfg = { .host = "127.0.0.1",
                                   .max_bytes = 1 << 20,
-                                  .own_peers = true,
+                                  .own_peers = !here,
+                                  .own_here = here,
                                   .on_refused = count_refused,
                                   .arg = h };
     *h = (struct heard){ .want = want };
@@ -543,7 +546,7 @@ static bool send_part(struct service *s, int fd)
 static void unfinished_requests_are_limited(void **state)
 {
     struct heard h;
-    struct service *s = serve_strictly("horovod", "would need more than 1 MiB", &h);
+    struct service *s = serve_strictly("horovod", false, "would need more than 1 MiB", &h);
     int fds[4];
     (void)state;
     for (int i = 0; i < 4; i++)
@@ -573,9 +576,10 @@ static void other_users_are_refused(void **state)
     (void)state;
     if (geteuid() != 0)
         skip(); /* only root can act as another user */
-    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+    for (size_t n = 0; n < 2 * ARRAY_LEN(rows); n++) {
+        size_t i = n / 2;
         struct heard h;
-        struct service *s = serve_strictly(rows[i].server, "a process of user 65534", &h);
+        struct service *s = serve_strictly(rows[i].server, n % 2, "a process of user 65534", &h);
         int go[2];
         assert_int_equal(pipe(go), 0);
         pid_t pid = fork();

@@ -24,6 +24,7 @@ static void nodes_of_sinfo(void **state)
 {
     (void)state;
     slurm_nodes v = { 0 };
+    const struct slurm_choice of_default = { .default_only = true };
     static const char text[] = "n1|all*|8|4000|gpu:a100:4(S:0-1),gpu:2|idle\n"
                                "n1|short|8|4000|gpu:a100:4(S:0-1),gpu:2|idle\n"
                                "n2|all*|8|4000|gpu:6|mix\n"
@@ -35,10 +36,10 @@ static void nodes_of_sinfo(void **state)
                                "\n"
                                "n8|all*|4|1000|gpu:v100,craynetwork:2|idle~\n"
                                "n9|short|1|1|(null)|idle\n";
-    assert_int_equal(slurm_parse_nodes(span_of(text), false, &v), 0);
+    assert_int_equal(slurm_parse_nodes(span_of(text), &(struct slurm_choice){ 0 }, &v), 0);
     assert_int_equal(v.n, 4);
     v.n = 0;
-    assert_int_equal(slurm_parse_nodes(span_of(text), true, &v), 0);
+    assert_int_equal(slurm_parse_nodes(span_of(text), &of_default, &v), 0);
     assert_int_equal(v.n, 3);
     assert_int_equal(v.v[0].n, 2);
     assert_int_equal(v.v[0].gpus, 6);
@@ -46,8 +47,19 @@ static void nodes_of_sinfo(void **state)
     assert_int_equal(v.v[1].memory_mib, 250000);
     assert_int_equal(v.v[2].gpus, 1);
     v.n = 0; /* without a default partition all count */
-    assert_int_equal(slurm_parse_nodes(span_of("a|p|1|1|x|idle\nb|q|1|1|x|idle"), true, &v), 0);
+    assert_int_equal(slurm_parse_nodes(span_of("a|p|1|1|x|idle\nb|q|1|1|x|idle"), &of_default, &v),
+                     0);
     assert_int_equal(v.v[0].n, 2);
+    v.n = 0; /* those that return later, but for excluded ones */
+    const struct slurm_choice later = { .unusable = true, .exclude = "n[1,3-4],n8" };
+    assert_int_equal(slurm_parse_nodes(span_of(text), &later, &v), 0);
+    assert_int_equal(v.n, 3);
+    assert_int_equal(v.v[0].gpus, 6);
+    assert_int_equal(v.v[1].n, 1); /* n5, which is drained */
+    v.n = 0;                       /* sbatch judges what cannot be read here */
+    const struct slurm_choice strange = { .exclude = "n[1-" };
+    assert_int_equal(slurm_parse_nodes(span_of(text), &strange, &v), 0);
+    assert_int_equal(v.n, 4);
     vec_done(&v);
 }
 

@@ -21,6 +21,10 @@ enum {
     SQUEUE_MS = 20000,
     FILE_MAX = 64 << 10,
     CONNECT_MS = 2000,
+    ASK_MS = 1000, /* the first pause between two questions to squeue about the same job */
+    ASK_MAX_MS = 30000,
+    RECENT_MAX = 1000, /* jobs */
+    LINE_MAX_BYTES = 400,
 };
 
 /* ---- files ---- */
@@ -173,11 +177,32 @@ int slurm_ask_alive(const char *dir, const char *number, struct slurm_state *out
     return rc == 0 || rc == -EPERM ? 0 : err_set(e, why.num, "%s", why.msg);
 }
 
+/* The last line that the batch script of the job has written. "" = none. */
+static void last_line(const char *dir, char out[static LINE_MAX_BYTES])
+{
+    AUTO(free_p) char *path = fs_join(dir, "batch.log");
+    AUTO(close_p) int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
+    char text[4096];
+    struct stat st;
+    out[0] = '\0';
+    if (fd == -1 || fstat(fd, &st) == -1 || !S_ISREG(st.st_mode))
+        return;
+    ssize_t n = pread(fd, text, sizeof text, MAX(st.st_size - (off_t)sizeof text, (off_t)0));
+    struct span rest = span_trim(span_mem(text, n > 0 ? (size_t)n : 0)), line = { 0 };
+    while (rest.len && span_split(&rest, '\n', &line))
+        ;
+    line = span_trim(line);
+    (void)snprintf(out, LINE_MAX_BYTES, "%.*s", (int)MIN(line.len, (size_t)LINE_MAX_BYTES - 1),
+                   line.len ? line.p : "");
+    str_mask_controls(out);
+}
+
 int slurm_settle(struct cluster_host *h, const char *id, const struct slurm_state *s, struct err *e)
 {
     AUTO(free_p) char *dir = paths_job(&h->paths, id);
     AUTO(free_p) char *why = NULL;
     char number[32];
+    char line[LINE_MAX_BYTES];
     bool killed = slurm_exit_code(s->state) == EXIT_STOPPED;
     int rc;
     if (!dir || access(dir, F_OK) == -1)
@@ -199,13 +224,17 @@ int slurm_settle(struct cluster_host *h, const char *id, const struct slurm_stat
             "the first node of its job in Slurm cannot use '%s'; the first node must see "
             "TONY_HOME under the same path (docs/slurm.md)",
             dir);
-    else if (s->state[0])
+    else if (s->state[0]) {
+        last_line(dir, line);
+        why = str_printf("its job in Slurm ended as %s%s%s%s%s%s; batch.log and keeper.log in the "
+                         "job's directory may say more",
+                         s->state, s->reason[0] ? " (" : "", s->reason, s->reason[0] ? ")" : "",
+                         line[0] ? ": " : "", line);
+    } else
         why =
-            str_printf("its job in Slurm ended as %s%s%s%s; batch.log and keeper.log in the job's "
-                       "directory may say more",
-                       s->state, s->reason[0] ? " (" : "", s->reason, s->reason[0] ? ")" : "");
-    else
-        why = str_dup("Slurm does not know its job any more");
+            str_printf("Slurm does not know its job %s any more, so how it has ended is not known; "
+                       "batch.log and keeper.log in the job's directory may say more",
+                       number);
     if (!why)
         return err_set(e, ENOMEM, "no memory to end the job");
     struct job_event ev = { .type = killed ? EV_STOP : EV_LAUNCH_FAILED_JOB };
@@ -281,22 +310,65 @@ static bool master_answers(struct cluster *k, const char *id, const struct clust
     return p.there;
 }
 
-static void from_squeue(const char *dir, struct cluster_report *out, struct slurm_state *s,
-                        struct err *e)
+/* The answer of an earlier question. NULL: ask. */
+static struct slurm_recent *recent_of(struct cluster *k, const char *id)
 {
-    char number[32];
-    bool never;
+    struct slurm_cluster *c = (struct slurm_cluster *)(void *)k;
+    for (size_t i = 0; i < c->recent.n; i++)
+        if (str_eq(c->recent.v[i].id, id))
+            return &c->recent.v[i];
+    if (c->recent.n == RECENT_MAX)
+        c->recent.n = 0;
+    struct slurm_recent r = { .pause_ms = ASK_MS };
+    (void)str_copy(r.id, sizeof r.id, id);
+    return vec_push(&c->recent, r) == 0 ? &c->recent.v[c->recent.n - 1] : NULL;
+}
+
+/* `tony resize`, `tony wait` and others look several times a second. Of a job without a master,
+ * squeue is asked with pauses of ASK_MS to ASK_MAX_MS. */
+static void keep_answer(struct slurm_recent *r, const struct slurm_state *s)
+{
+    if (!r)
+        return;
+    r->state = *s;
+    r->ask_at_ms = clock_mono_ms() + r->pause_ms;
+    r->pause_ms = MIN(2 * r->pause_ms, (int64_t)ASK_MAX_MS);
+}
+
+/* Ask squeue for the job, or for its number. 0 or -errno. number: "" = it has none; then *s is not
+ * set. */
+static int ask_state(const char *dir, char number[static 32], struct slurm_state *s, struct err *e)
+{
     slurm_number(dir, number);
     int rc = number[0] ? 0 : slurm_find_number(dir, number, e);
-    if (rc == 0 && !number[0]) { /* its client is about to submit it, or has died */
-        bool never_sent = slurm_is_given_up(dir);
+    return rc == 0 && number[0] ? slurm_ask_alive(dir, number, s, e) : rc;
+}
+
+static void from_squeue(struct cluster *k, const char *id, const char *dir,
+                        struct cluster_report *out, struct slurm_state *s, struct err *e)
+{
+    char number[32] = "";
+    bool never, none, asked = true;
+    struct slurm_recent *recent = recent_of(k, id);
+    if (recent && clock_mono_ms() < recent->ask_at_ms) {
+        *s = recent->state;
+        none = !s->state[0];
+        asked = false; /* so nothing is decided by it */
+    } else {
+        int rc = ask_state(dir, number, s, e);
+        if (rc < 0) {
+            out->phase = out->at.host ? CLUSTER_RUNNING : CLUSTER_UNKNOWN;
+            return;
+        }
+        none = !number[0];
+        if (none || !slurm_state_is_over(s->state))
+            keep_answer(recent, s);
+    }
+    if (none) { /* its client is about to submit it, or has died */
+        bool never_sent = asked && slurm_is_given_up(dir);
         out->phase = never_sent ? CLUSTER_OVER : CLUSTER_WAITING;
         (void)str_copy(s->state, sizeof s->state, never_sent ? SLURM_NEVER : "");
         (void)str_copy(out->state, sizeof out->state, "NEW");
-        return;
-    }
-    if (rc < 0 || slurm_ask_alive(dir, number, s, e) < 0) {
-        out->phase = out->at.host ? CLUSTER_RUNNING : CLUSTER_UNKNOWN;
         return;
     }
     (void)str_copy(out->state, sizeof out->state, s->state[0] ? s->state : "FORGOTTEN");
@@ -349,7 +421,7 @@ int slurm_report(struct cluster *k, const char *id, struct cluster_report *out, 
         (void)str_copy(out->state, sizeof out->state, "RUNNING");
         return 0;
     }
-    from_squeue(dir, out, &s, &why);
+    from_squeue(k, id, dir, out, &s, &why);
     if (out->phase != CLUSTER_OVER)
         return why.num ? err_set(e, why.num, "%s", why.msg) : 0;
     rc = slurm_settle(h, id, &s, e);

@@ -8,6 +8,7 @@
 #   programs   the directory of tony's programs
 #   run        how often Slurm has started the job again; 0 at first
 #   master     the address of the head node; "" = the node that has started the step
+#   port_range tony.port-range, if it is set
 # and define the function shares().
 #
 # Before it calls steps(), the rest of each script sets:
@@ -22,11 +23,14 @@ runtime_dir() {
     for d in /tmp/tony-slurm-*; do
         [ -L "$d" ] || [ ! -O "$d" ] || [ ! -O "$d/lock" ] || (flock -n 9 && rm -rf "$d") 9< "$d/lock"
     done 2> /dev/null
-    TONY_RUNTIME_DIR=$(mktemp -d /tmp/tony-slurm-XXXXXX) || exit 1
+    TONY_RUNTIME_DIR=$(mktemp -d /tmp/tony-slurm-XXXXXX) && true > "$TONY_RUNTIME_DIR/new" || {
+        echo "node $SLURMD_NODENAME: cannot make a directory for sockets in /tmp, which the keeper of a node needs" >&2
+        exit 1
+    }
     export TONY_RUNTIME_DIR
     exec 8> "$TONY_RUNTIME_DIR/new"
     flock -n 8 && mv "$TONY_RUNTIME_DIR/new" "$TONY_RUNTIME_DIR/lock"
-} 2> /dev/null
+}
 
 # The keeper of this node, restarted if a signal kills it. $1: the number of the first node of its step, $2: the nodes
 # of the step, separated by commas, $3: their component.
@@ -41,6 +45,7 @@ node() {
     shares "$3"
     set -- --memory-mib "$memory_mib" --vcores "$vcores"
     [ -z "$gpus" ] || set -- "$@" --gpus "$gpus"
+    [ -z "${port_range:-}" ] || set -- "$@" --port-range "$port_range"
     runtime_dir
     trap : TERM
     : "${master:=$SLURM_LAUNCH_NODE_IPADDR}"

@@ -147,14 +147,48 @@ static int choose_components(const struct conf *c, const struct job_spec *s,
 
 /* ---- the choice ---- */
 
+/* The number of nodes in a list such as "n[1-3],n7". 0: there is none, or only sbatch can read it.
+ */
+static uint32_t count_names(const char *list)
+{
+    struct strv names = { 0 };
+    uint32_t n = 0;
+    if (list && *list && slurm_expand_nodes(span_of(list), &names) == 0)
+        n = (uint32_t)names.n;
+    strv_done(&names);
+    return n;
+}
+
+/* The allocation contains all nodes of tony.slurm.nodelist: it may need more nodes than the tasks.
+ */
+static int choose_one(const struct conf *c, const struct job_spec *s, const slurm_nodes *nodes,
+                      struct slurm_shape *out, uint32_t *out_idle_gpus, struct err *e)
+{
+    uint32_t wanted = (uint32_t)conf_int(c, "tony.slurm.nodes");
+    uint32_t spare = (uint32_t)conf_int(c, "tony.slurm.spare-nodes");
+    uint32_t named = count_names(conf_get(c, "tony.slurm.nodelist"));
+    if (wanted && named > wanted + spare) {
+        (void)err_set(e, EINVAL,
+                      "tony.slurm.nodelist has %u nodes, but tony.slurm.nodes and "
+                      "tony.slurm.spare-nodes ask only for %u",
+                      named, wanted + spare);
+        return err_hint(e, "remove tony.slurm.nodes, or nodes from the list");
+    }
+    int rc = slurm_choose_shape_of(s, NULL, nodes, wanted, spare, out, out_idle_gpus, e);
+    if (rc == 0 && out->nodes < named)
+        rc = slurm_choose_shape_of(s, NULL, nodes, named > spare ? named - spare : 1, spare, out,
+                                   out_idle_gpus, e);
+    return rc;
+}
+
 int slurm_choose_size(const struct conf *c, const struct job_spec *s, const slurm_nodes *nodes,
                       struct slurm_size *out, struct err *e)
 {
     const char *how = conf_get(c, "tony.slurm.components"),
                *list = conf_get(c, "tony.slurm.nodelist");
-    uint32_t wanted = (uint32_t)conf_int(c, "tony.slurm.nodes"), idle_gpus = 0;
-    uint32_t spare = (uint32_t)conf_int(c, "tony.slurm.spare-nodes");
-    bool labels = labels_differ(c, s), fixed = wanted || (list && *list) || str_eq(how, "one");
+    uint32_t idle_gpus = 0;
+    bool labels = labels_differ(c, s);
+    bool fixed = conf_int(c, "tony.slurm.nodes") || (list && *list) || str_eq(how, "one");
     *out = (struct slurm_size){ .n = 1 };
     if (labels && str_eq(how, "one"))
         return err_set(e, EINVAL,
@@ -162,7 +196,7 @@ int slurm_choose_size(const struct conf *c, const struct job_spec *s, const slur
                        "tony.slurm.components is 'one'");
     if (s->n_roles == 0 || (!labels && !str_eq(how, "roles"))) {
         const char *label = common_label(c, s);
-        int rc = slurm_choose_shape_of(s, NULL, nodes, wanted, spare, &out->v[0], &idle_gpus, e);
+        int rc = choose_one(c, s, nodes, &out->v[0], &idle_gpus, e);
         out->constraint[0] = *label ? str_dup(label) : NULL;
         if (fixed || s->n_roles == 0 || (rc < 0 && rc != -ERANGE) || (rc == 0 && idle_gpus == 0))
             return rc;

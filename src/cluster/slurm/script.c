@@ -15,86 +15,14 @@
 #include "cluster/slurm/slurm_int.h"
 #include "conf/conf.h"
 
-enum { MINUTE_MS = 60000 };
-
 /* ---- the options of sbatch ---- */
-
-/* A newline would begin another line of the script. */
-static void add_option(struct buf *out, const char *name, const char *value)
-{
-    if (!value || !*value || strpbrk(value, "\n\r"))
-        return;
-    (void)buf_addf(out, "#SBATCH %s=%s\n", name, value);
-}
-
-static const char *set_value(const struct conf *c, const char *key)
-{
-    const char *v = conf_get(c, key);
-    return v && *v ? v : NULL;
-}
-
-static bool is_default(const struct conf *c, const char *key)
-{
-    const char *origin = conf_origin(c, key);
-    return !origin || str_eq(origin, "default");
-}
-
-int64_t slurm_limit_ms(const struct conf *c)
-{
-    return (conf_int(c, "tony.slurm.time-limit") + MINUTE_MS - 1) / MINUTE_MS * MINUTE_MS;
-}
-
-/* constraint: that of a component; NULL = it has none of its own. */
-static void add_keys(const struct conf *c, const char *constraint, struct buf *out)
-{
-    static const struct {
-        const char *key, *option;
-    } plain[] = {
-        { "tony.slurm.account", "--account" },
-        { "tony.slurm.qos", "--qos" },
-        { "tony.slurm.reservation", "--reservation" },
-        { "tony.slurm.licenses", "--licenses" },
-    };
-    const char *partition = set_value(c, "tony.slurm.partition");
-    if (!partition && !is_default(c, "tony.yarn.queue"))
-        partition = set_value(c, "tony.yarn.queue");
-    if (!constraint)
-        constraint = set_value(c, "tony.slurm.constraint");
-    if (!constraint)
-        constraint = set_value(c, "tony.application.node-label");
-    add_option(out, "--partition", partition);
-    add_option(out, "--constraint", constraint);
-    for (size_t i = 0; i < ARRAY_LEN(plain); i++)
-        add_option(out, plain[i].option, set_value(c, plain[i].key));
-    int64_t limit_ms = slurm_limit_ms(c);
-    if (limit_ms)
-        (void)buf_addf(out, "#SBATCH --time=%lld\n", (long long)limit_ms / MINUTE_MS);
-    int64_t nice = conf_int(c, "tony.slurm.nice"),
-            priority = conf_int(c, "tony.application.priority");
-    if (nice == 0 && priority < 0)
-        nice = -priority;
-    if (nice)
-        (void)buf_addf(out, "#SBATCH --nice=%lld\n", (long long)nice);
-}
-
-static void add_extra(const struct conf *c, struct buf *out)
-{
-    struct strv list = { 0 };
-    const char *text = set_value(c, "tony.slurm.extra-arguments");
-    if (text && conf_list_parse(span_of(text), &list) < 0)
-        out->failed = true;
-    for (size_t i = 0; i < list.n; i++)
-        if (!strpbrk(list.v[i], "\n\r"))
-            (void)buf_addf(out, "#SBATCH %s\n", list.v[i]);
-    strv_done(&list);
-}
 
 /* The nodes of the first allocation. The master chooses those of further ones. */
 static void add_nodes(const struct conf *c, const struct slurm_shape *shape, struct buf *out)
 {
     (void)buf_addf(out, "#SBATCH --nodes=%u\n", shape->nodes);
-    add_option(out, "--nodelist", set_value(c, "tony.slurm.nodelist"));
-    add_option(out, "--exclude", set_value(c, "tony.slurm.exclude"));
+    slurm_add_option(out, "--nodelist", conf_get(c, "tony.slurm.nodelist"));
+    slurm_add_option(out, "--exclude", conf_get(c, "tony.slurm.exclude"));
 }
 
 static void add_size(const struct conf *c, const struct slurm_shape *shape, struct buf *out)
@@ -103,11 +31,32 @@ static void add_size(const struct conf *c, const struct slurm_shape *shape, stru
                    "#SBATCH --ntasks-per-node=1\n#SBATCH --cpus-per-task=%u\n"
                    "#SBATCH --mem=%lluM\n",
                    shape->vcores, (unsigned long long)(shape->memory_mib + shape->overhead_mib));
-    const char *type = set_value(c, "tony.slurm.gpu-type");
-    if (shape->gpus && type)
-        (void)buf_addf(out, "#SBATCH --gres=gpu:%s:%u\n", type, shape->gpus);
+    const char *type = conf_get(c, "tony.slurm.gpu-type");
+    bool typed = type && *type;
+    AUTO(free_p)
+    char *gres = str_printf("gpu:%s%s%u", typed ? type : "", typed ? ":" : "", shape->gpus);
+    if (!gres)
+        out->failed = true;
     else if (shape->gpus)
-        (void)buf_addf(out, "#SBATCH --gres=gpu:%u\n", shape->gpus);
+        slurm_add_option(out, "--gres", gres);
+}
+
+/* The file of what a script writes. Slurm replaces %j and the like in its name, and %% by %. But if
+ * there is a backslash, Slurm replaces nothing, and removes it. */
+static void add_output(const char *dir, const char *name, struct buf *out)
+{
+    AUTO(buf_done) struct buf path = { 0 };
+    char doubled = strchr(dir, '\\') ? '\\' : '%';
+    for (; *dir; dir++) {
+        if (*dir == doubled)
+            (void)buf_addc(&path, doubled);
+        (void)buf_addc(&path, *dir);
+    }
+    (void)buf_addf(&path, "/%s", name);
+    if (path.failed)
+        out->failed = true;
+    else
+        slurm_add_option(out, "--output", buf_cstr(&path));
 }
 
 /* Letters, digits and a few others of the job's name. */
@@ -221,15 +170,17 @@ static int64_t notice_s(const struct job_spec *s)
 }
 
 /* Variables of both scripts. */
-static void add_variables(const char *id, const char *home, const char *dir, const char *programs,
-                          struct buf *out)
+static void add_variables(const struct conf *c, const char *id, const char *home, const char *dir,
+                          const char *programs, struct buf *out)
 {
+    const char *ports = conf_get(c, "tony.port-range");
     (void)buf_adds(out, "unset SLURM_EXPORT_ENV\n");
     add_variable(out, "TONY_HOME", home);
     add_environment(out);
     add_variable(out, "id", id);
     add_variable(out, "job", dir);
     add_variable(out, "programs", programs);
+    add_variable(out, "port_range", ports && *ports ? ports : NULL);
     (void)buf_adds(out,
                    "if [ -n \"${TONY_LOCAL:-}\" ]; then # on a node that does not see TONY_HOME\n"
                    "    export TONY_SHARED_HOME=\"$TONY_HOME\" TONY_HOME=\"$TONY_LOCAL\"\n"
@@ -251,16 +202,17 @@ int slurm_script(const struct conf *c, const struct job_spec *s, const struct sl
         add_size(c, &size->v[k], out);
         (void)buf_addf(out, "#SBATCH --no-kill\n#SBATCH --%s\n",
                        conf_bool(c, "tony.slurm.requeue") ? "requeue" : "no-requeue");
-        if (k == 0)
+        if (k == 0) {
             (void)buf_addf(out,
                            "#SBATCH --signal=B:USR1@%lld\n#SBATCH --export=NIL\n"
-                           "#SBATCH --chdir=/\n#SBATCH --open-mode=append\n"
-                           "#SBATCH --output=%s/batch.log\n",
-                           (long long)notice_s(s), dir);
-        add_keys(c, size->constraint[k], out);
-        add_extra(c, out);
+                           "#SBATCH --chdir=/\n#SBATCH --open-mode=append\n",
+                           (long long)notice_s(s));
+            add_output(dir, "batch.log", out);
+        }
+        slurm_add_keys(c, size->constraint[k], out);
+        slurm_add_extra(c, out);
     }
-    add_variables(id, home, dir, programs, out);
+    add_variables(c, id, home, dir, programs, out);
     if (size->n > 1)
         add_components(s, size, out);
     (void)buf_adds(out, "run=${SLURM_RESTART_COUNT:-0} base=0 master=\n");
@@ -282,16 +234,16 @@ int slurm_further_script(const struct conf *c, const struct slurm_size *size, co
     AUTO(free_p) char *dir = str_printf("%s/jobs/%s", home, id);
     if (!dir)
         return -ENOMEM;
-    (void)buf_addf(out, "#!/bin/sh\n#SBATCH --job-name=tony-further-%s\n", id);
+    (void)buf_adds(out, "#!/bin/sh\n");
     add_size(c, &size->v[0], out);
-    (void)buf_addf(out,
-                   "#SBATCH --no-kill\n#SBATCH --no-requeue\n#SBATCH --export=NIL\n"
-                   "#SBATCH --chdir=/\n#SBATCH --open-mode=append\n"
-                   "#SBATCH --output=%s/further.log\n",
-                   dir);
-    add_keys(c, size->constraint[0], out);
-    add_extra(c, out);
-    add_variables(id, home, dir, programs, out);
+    (void)buf_adds(out, "#SBATCH --no-kill\n#SBATCH --no-requeue\n#SBATCH --export=NIL\n"
+                        "#SBATCH --chdir=/\n#SBATCH --open-mode=append\n");
+    add_output(dir, "further.log", out);
+    slurm_add_keys(c, size->constraint[0], out);
+    slurm_add_extra(c, out);
+    /* The master finds its further allocations by this name: no extra argument may change it. */
+    (void)buf_addf(out, "#SBATCH --job-name=tony-further-%s\n", id);
+    add_variables(c, id, home, dir, programs, out);
     (void)buf_adds(out, "base=$1 run=$2 master=$(cat \"$job/address\")\nshift 2\n");
     add_shares(size, out);
     (void)buf_adds(out, keepers_part);

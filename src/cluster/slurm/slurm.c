@@ -23,6 +23,8 @@ static int open_slurm(const struct cluster_config *cfg, struct cluster **out, st
         return -EXIT_CLUSTER;
     }
     s->head = (struct cluster_head){ &cluster_slurm, *cfg };
+    /* A client writes the journal of a job that Slurm has ended: that is no message for users. */
+    log_setup(STDERR_FILENO, cfg->host->verbose ? LOG_INFO : LOG_ERROR, false);
     if (cfg->conf)
         cfg->host->history_location = conf_get(cfg->conf, "tony.history.location");
     *out = (struct cluster *)(void *)s;
@@ -34,7 +36,9 @@ static void close_slurm(struct cluster *k)
     struct slurm_cluster *s = (struct slurm_cluster *)(void *)k;
     if (!s)
         return;
+    vec_done(&s->recent);
     free(s->programs);
+    free(s->note);
     slurm_size_done(&s->size);
     free(s);
 }
@@ -84,8 +88,9 @@ static void settle(struct cluster *k, const char *id, bool killed)
         host_pause(h, MOVE_PAUSE_MS);
 }
 
-static const char *const keys_also[] = { "tony.yarn.queue", "tony.application.node-label",
-                                         "tony.<role>.node-label", "tony.history.location", NULL };
+static const char *const keys_also[] = { "tony.yarn.queue",        "tony.application.node-label",
+                                         "tony.<role>.node-label", "tony.history.location",
+                                         "tony.port-range",        NULL };
 
 const struct cluster_ops cluster_slurm = {
     .name = "slurm",
@@ -115,7 +120,8 @@ const struct cluster_ops cluster_slurm = {
     .unwatch = slurm_unwatch,
     .verdict = local_verdict_or_report,
     .settle = settle,
-    .logs = local_logs,
+    .logs = slurm_logs,
+    .kept_log = slurm_kept_log,
     .history_list = local_history_list,
     .history_file = local_history_file,
     .doctor = slurm_doctor,

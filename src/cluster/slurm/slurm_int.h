@@ -5,10 +5,12 @@
  * slurm.c    the table
  * shape.c    the size of the allocation, or of one of its components
  * parts.c    one allocation, or components for roles with different needs
+ * options.c  the options of sbatch
  * script.c   the batch script
  * submit.c   plan, stage and submit
  * adopt.c    jobs whose client died during the submission
  * jobs.c     what Slurm and the files say about a job
+ * logs.c     what tasks wrote
  * shared.c   finished jobs in tony.history.location
  * watch.c    following
  * arbiter.c  what tony arbiter needs of Slurm
@@ -49,11 +51,20 @@ struct slurm_size {
     uint32_t *of_role;
     char *constraint[SLURM_PARTS_MAX]; /* NULL = none */
 };
+/* What squeue said about a job that has not ended. Commands that look often use it again for some
+ * time: slurm_report(). */
+struct slurm_recent {
+    char id[APP_ID_MAX];
+    int64_t ask_at_ms, pause_ms; /* when to ask again, and the pause that ends then */
+    struct slurm_state state;    /* state "": the job has no number in Slurm yet */
+};
 struct slurm_cluster {
     struct cluster_head head;
+    VEC(struct slurm_recent) recent;
     /* After slurm_stage(): */
     char *programs; /* the directory with tony-master and tony-executor */
     struct slurm_size size;
+    char *note; /* what the user should know of the size; NULL = nothing */
 };
 
 /* ---- shape.c ---- */
@@ -79,10 +90,25 @@ int slurm_choose_size(const struct conf *c, const struct job_spec *s, const slur
 void slurm_size_done(struct slurm_size *z);
 uint32_t slurm_size_nodes(const struct slurm_size *z);
 
-/* ---- script.c ---- */
+/* ---- options.c ---- */
 
+/* The partition that the keys of the job name, else the variable SBATCH_PARTITION. NULL = the
+ * default one of the cluster. */
+const char *slurm_partition_of(const struct conf *c);
 /* The time limit of the job, in whole minutes as Slurm wants it. 0 = that of the partition. */
 int64_t slurm_limit_ms(const struct conf *c);
+/* Refuse keys that cannot become options of sbatch. 0, -EINVAL or -ENOMEM. */
+int slurm_check_options(const struct conf *c, const struct job_spec *s, struct err *e);
+/* Append a line of a batch script with an option. Without a value (NULL or "") append nothing. */
+void slurm_add_option(struct buf *out, const char *name, const char *value);
+/* Append the options of the keys that all allocations of the job share. constraint: that of a
+ * component; NULL = it has none of its own. */
+void slurm_add_keys(const struct conf *c, const char *constraint, struct buf *out);
+/* Append tony.slurm.extra-arguments: a line for each item. */
+void slurm_add_extra(const struct conf *c, struct buf *out);
+
+/* ---- script.c ---- */
+
 /* How long before its time limit the job begins to end. */
 int64_t slurm_needs_ms(const struct job_spec *s);
 /* The batch script of a job. dir: its directory; programs: NULL = not known yet. 0 or -ENOMEM. */
@@ -107,8 +133,6 @@ int slurm_shared_rows(struct cluster_host *h, size_t max, json_t *rows, bool *ou
 
 /* ---- submit.c ---- */
 
-/* The partition that the keys of the job name. NULL = the default one of the cluster. */
-const char *slurm_partition_of(const struct conf *c);
 int slurm_plan(struct cluster *k, struct cluster_job *j, struct cluster_plan *out, struct err *e);
 int slurm_stage(struct cluster *k, struct cluster_job *j, struct err *e);
 int slurm_submit(struct cluster *k, struct cluster_job *j, bool owned,
@@ -135,6 +159,15 @@ int slurm_settle(struct cluster_host *h, const char *id, const struct slurm_stat
                  struct err *e);
 int slurm_report(struct cluster *k, const char *id, struct cluster_report *out, struct err *e);
 int slurm_list(struct cluster *k, size_t max, json_t *rows, bool *out_more, struct err *e);
+
+/* ---- logs.c ---- */
+
+/* The members logs and kept_log of struct cluster_ops. */
+int slurm_logs(struct cluster *k, const char *id, const struct cluster_log_wish *w,
+               cluster_log_fn *fn, void *arg, struct err *e);
+int slurm_kept_log(struct cluster *k, const struct cluster_kept_log *l,
+                   int (*fn)(struct span text, void *arg), void *arg, int64_t *out_size,
+                   struct err *e);
 
 /* ---- adopt.c ---- */
 

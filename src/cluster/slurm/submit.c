@@ -35,61 +35,108 @@ static int no_memory(struct err *e)
 
 /* ---- the size ---- */
 
-const char *slurm_partition_of(const struct conf *c)
+static int ask_nodes(const char *partition, struct slurm_answer *out, struct err *e)
 {
-    const char *p = conf_get(c, "tony.slurm.partition"), *queue = conf_get(c, "tony.yarn.queue");
-    const char *origin = conf_origin(c, "tony.yarn.queue");
-    if (p && *p)
-        return p;
-    return queue && *queue && origin && !str_eq(origin, "default") ? queue : NULL;
-}
-
-static int read_nodes(const struct conf *c, slurm_nodes *out, struct err *e)
-{
-    const char *partition = slurm_partition_of(c);
     const char *argv[] = { "sinfo", "-h", "-N", "-o", SLURM_NODE_FIELDS, NULL, NULL, NULL };
-    struct slurm_answer a;
     if (partition) {
         argv[5] = "-p";
         argv[6] = partition;
     }
-    int rc = slurm_run(argv, NULL, SINFO_MS, &a, e);
-    if (rc == 0 && a.status != 0)
-        rc = slurm_failed(&a, "sinfo", e);
-    if (rc == 0 && slurm_parse_nodes(buf_span(&a.out), !partition, out) < 0)
+    int rc = slurm_run(argv, NULL, SINFO_MS, out, e);
+    return rc == 0 && out->status != 0 ? slurm_failed(out, "sinfo", e) : rc;
+}
+
+#define LOOK_AT_NODES "sinfo -N -o '%N %c %m %G %f %t' shows what each node has"
+
+/* There are no nodes of this choice. */
+static int no_nodes(const struct slurm_choice *which, const char *partition, struct err *e)
+{
+    if (which->exclude && *which->exclude) {
+        (void)err_set(e, ERANGE, "tony.slurm.exclude leaves no node of %s%s%s",
+                      partition ? "the partition '" : "the default partition",
+                      partition ? partition : "", partition ? "'" : "");
+        return err_hint(e, "sinfo shows the nodes of each partition");
+    }
+    (void)err_set(e, ERANGE, "%s%s%s",
+                  partition ? "the partition '" : "the default partition of Slurm",
+                  partition ? partition : "",
+                  partition ? "' does not exist, or has no node" : " has no node");
+    return err_hint(e, "sinfo lists the partitions; tony.slurm.partition chooses one");
+}
+
+/* The size of the job's request, by the nodes that may run jobs now. If these are too few, nodes
+ * count that are down or drained: Slurm takes such a job, too, and starts it when they return.
+ * nodes: those that may run jobs now. *out_note: what to tell the user; NULL = nothing. -ERANGE:
+ * the nodes can never hold the job; -EINVAL: its keys contradict each other. */
+static int choose_size(const struct cluster_job *j, slurm_nodes *nodes, struct slurm_size *out,
+                       char **out_note, struct err *e)
+{
+    const char *partition = slurm_partition_of(j->conf);
+    struct slurm_choice which = { .default_only = !partition,
+                                  .exclude = conf_get(j->conf, "tony.slurm.exclude") };
+    slurm_nodes all = { 0 };
+    struct slurm_answer a;
+    struct err unread = { 0 };
+    uint32_t n = 0, n_all = 0;
+    *out_note = NULL;
+    int rc = ask_nodes(partition, &a, e);
+    if (rc == 0 && slurm_parse_nodes(buf_span(&a.out), &which, nodes) < 0)
         rc = err_set(e, ENOMEM, "no memory for the nodes of the cluster");
-    if (rc == 0 && out->n == 0 && partition)
-        rc = err_set(e, ERANGE, "the partition '%s' does not exist, or has no node that runs jobs",
-                     partition);
+    which.unusable = true;
+    if (rc == 0 && slurm_parse_nodes(buf_span(&a.out), &which, &all) < 0)
+        rc = err_set(e, ENOMEM, "no memory for the nodes of the cluster");
     slurm_answer_done(&a);
+    if (rc == 0 && all.n == 0)
+        rc = no_nodes(&which, partition, e);
+    else if (rc == 0)
+        rc = slurm_choose_size(j->conf, j->spec, nodes, out, e);
+    for (size_t i = 0; i < nodes->n; i++)
+        n += nodes->v[i].n;
+    for (size_t i = 0; i < all.n; i++)
+        n_all += all.v[i].n;
+    if (rc == -ERANGE && n_all > n) {
+        slurm_size_done(out);
+        if (slurm_choose_size(j->conf, j->spec, &all, out, &unread) == 0) {
+            rc = 0;
+            err_clear(e);
+            *out_note = str_printf("%u of the %u nodes of the partition are down, drained or "
+                                   "booting, and the job needs some of them: Slurm starts it when "
+                                   "they return (sinfo -R shows why they are away)",
+                                   n_all - n, n_all);
+        } else {
+            slurm_size_done(out);
+            *e = unread;
+        }
+    }
+    vec_done(&all);
+    if (rc == -ERANGE && !e->hint[0])
+        err_hint(e, "%s", LOOK_AT_NODES);
     return rc;
 }
 
-/* Refuse options of sbatch with which the job would run several times or not at all, and container
- * images, which tony does not start on Slurm. */
-static int check_extra(const struct cluster_job *j, struct err *e)
+/* The path of TONY_HOME is in an option of sbatch. */
+static int check_home(struct cluster_host *h, struct err *e)
 {
-    static const char *const refused[] = { "--array",    "-a",           "--requeue",
-                                           "--wrap",     "-W",           "--kill-on-invalid-dep",
-                                           "--no-kill",  "--no-requeue", "--wait",
-                                           "--test-only" };
-    struct strv list = { 0 };
-    const char *text = conf_get(j->conf, "tony.slurm.extra-arguments");
-    int rc = text && *text ? conf_list_parse(span_of(text), &list) : 0;
-    for (size_t i = 0; rc >= 0 && i < list.n; i++)
-        for (size_t k = 0; k < ARRAY_LEN(refused); k++) {
-            size_t n = strlen(refused[k]);
-            if (strncmp(list.v[i], refused[k], n) == 0 && strchr("= ", list.v[i][n])) {
-                rc = err_set(e, EINVAL,
-                             "tony.slurm.extra-arguments has '%s', an option that tony sets "
-                             "itself: a job has one allocation, and tony.slurm.requeue says "
-                             "whether Slurm may run it again",
-                             list.v[i]);
-                break;
-            }
+    struct err unread = { 0 };
+    if (host_look_paths(h, &unread) < 0) /* slurm_stage() says why */
+        return 0;
+    for (const char *p = h->paths.home; *p; p++)
+        if ((unsigned char)*p < ' ' || *p == 127) {
+            (void)err_set(e, EINVAL,
+                          "the path of TONY_HOME contains a line break or another control "
+                          "character, which sbatch cannot read in an option");
+            return err_hint(e, "set TONY_HOME to another directory");
         }
-    strv_done(&list);
-    if (rc >= 0 &&
+    return 0;
+}
+
+/* Refuse container images, too: tony does not start them on Slurm. */
+static int check_keys(struct cluster *k, const struct cluster_job *j, struct err *e)
+{
+    int rc = slurm_check_options(j->conf, j->spec, e);
+    if (rc == 0)
+        rc = check_home(slurm_host(k), e);
+    if (rc == 0 &&
         conf_bool(j->conf, "tony.docker.enabled")) { /* tasks would run without the image */
         rc = err_set(e, EINVAL, "%s: container images are not supported on Slurm",
                      conf_origin(j->conf, "tony.docker.enabled"));
@@ -168,7 +215,7 @@ static int show_doubt(struct cluster_host *h, struct cluster_plan *out)
 }
 
 static int show_script(struct cluster *k, const struct cluster_job *j,
-                       const struct slurm_size *size, struct cluster_plan *out)
+                       const struct slurm_size *size, const char *note, struct cluster_plan *out)
 {
     struct cluster_host *h = slurm_host(k);
     AUTO(buf_done) struct buf text = { 0 };
@@ -189,6 +236,8 @@ static int show_script(struct cluster *k, const struct cluster_job *j,
     if (rc == 0 && further)
         rc = strv_take(&out->shown, str_dup("# further batch jobs with nodes of the same size "
                                             "(tony.slurm.further-allocations)."));
+    if (rc == 0 && note)
+        rc = strv_pushf(&out->shown, "# %s.", note);
     if (rc == 0)
         rc = show_history(j->conf, out);
     if (rc == 0)
@@ -206,18 +255,18 @@ int slurm_plan(struct cluster *k, struct cluster_job *j, struct cluster_plan *ou
 {
     slurm_nodes nodes = { 0 };
     struct slurm_size size = { 0 };
-    int rc = check_extra(j, &out->why);
+    AUTO(free_p) char *note = NULL;
+    int rc = check_keys(k, j, &out->why);
     if (rc == 0)
         rc = check_limit(j, &out->why);
     out->refused = rc < 0;
-    if (rc == 0)
-        rc = read_nodes(j->conf, &nodes, &out->why);
     if (rc == 0) {
-        out->capacity = capacity_json(&nodes);
-        rc = slurm_choose_size(j->conf, j->spec, &nodes, &size, &out->why);
+        rc = choose_size(j, &nodes, &size, &note, &out->why);
+        out->refused = rc == -ERANGE || rc == -EINVAL;
+        if (nodes.n)
+            out->capacity = capacity_json(&nodes);
     }
-    out->refused = out->refused || rc == -ERANGE || rc == -EINVAL;
-    rc = rc == 0 ? show_script(k, j, &size, out) : 0;
+    rc = rc == 0 ? show_script(k, j, &size, note, out) : 0;
     slurm_size_done(&size);
     vec_done(&nodes);
     return rc < 0 ? no_memory(e) : 0;
@@ -273,14 +322,13 @@ int slurm_stage(struct cluster *k, struct cluster_job *j, struct err *e)
 {
     struct slurm_cluster *s = (struct slurm_cluster *)(void *)k;
     slurm_nodes nodes = { 0 };
-    int rc = check_extra(j, e);
+    int rc = check_keys(k, j, e);
     if (rc == 0)
         rc = check_limit(j, e);
     if (rc < 0)
         return rc;
-    rc = read_nodes(j->conf, &nodes, e);
-    if (rc == 0)
-        rc = slurm_choose_size(j->conf, j->spec, &nodes, &s->size, e);
+    free(TAKE(s->note));
+    rc = choose_size(j, &nodes, &s->size, &s->note, e);
     vec_done(&nodes);
     if (rc < 0)
         return rc == -ERANGE || rc == -EINVAL ? -EXIT_MISUSE : -EXIT_CLUSTER;
@@ -406,7 +454,25 @@ static int make_dir(struct slurm_cluster *s, struct cluster_job *j, bool owned, 
 
 /* ---- sbatch ---- */
 
-static int run_sbatch(const char *dir, char number[static 32], struct err *e)
+/* "3 nodes with 212 MiB, 1 cores and gpu:h100:2 each; 1 nodes with ..." */
+static void describe_request(const struct conf *c, const struct slurm_size *z, struct buf *out)
+{
+    const char *type = conf_get(c, "tony.slurm.gpu-type");
+    for (uint32_t i = 0; i < z->n; i++) {
+        const struct slurm_shape *v = &z->v[i];
+        (void)buf_addf(out, "%s%u node%s with %llu MiB, %u core%s", i ? "; " : "", v->nodes,
+                       v->nodes == 1 ? "" : "s",
+                       (unsigned long long)(v->memory_mib + v->overhead_mib), v->vcores,
+                       v->vcores == 1 ? "" : "s");
+        if (v->gpus)
+            (void)buf_addf(out, " and gpu:%s%s%u", type && *type ? type : "",
+                           type && *type ? ":" : "", v->gpus);
+        (void)buf_adds(out, v->nodes == 1 ? "" : " each");
+    }
+}
+
+static int run_sbatch(const struct slurm_cluster *s, const struct conf *c, const char *dir,
+                      char number[static 32], struct err *e)
 {
     AUTO(free_p) char *script = fs_join(dir, "script");
     if (!script)
@@ -420,9 +486,11 @@ static int run_sbatch(const char *dir, char number[static 32], struct err *e)
     AUTO(free_p) char *words = slurm_words(&a);
     int rc = 0;
     if (a.status != 0 || slurm_parse_number(buf_span(&a.out), number) < 0) {
-        (void)err_set(e, EINVAL, "Slurm refuses the job: %s",
-                      words && *words ? words : "sbatch gives no reason");
-        err_hint(e, "tony plan shows the script that sbatch gets");
+        AUTO(buf_done) struct buf asked = { 0 };
+        describe_request(c, &s->size, &asked);
+        (void)err_set(e, EINVAL, "Slurm refuses the job: %s; the job asks for %s",
+                      words && *words ? words : "sbatch gives no reason", buf_cstr(&asked));
+        err_hint(e, "%s", "tony plan shows the script that sbatch gets; " LOOK_AT_NODES);
         rc = slurm_is_trouble(words ? words : "") ? -EXIT_CLUSTER : -EXIT_MISUSE;
     }
     slurm_answer_done(&a);
@@ -450,6 +518,26 @@ static int check_there(struct slurm_cluster *s, const char *id, const char *dir,
     return -EXIT_STOPPED;
 }
 
+/* What the user should know of the job that was submitted; also of `tony submit`. */
+static void warn(const struct slurm_cluster *s)
+{
+    struct cluster_host *h = s->head.cfg.host;
+    AUTO(free_p) char *doubt = slurm_home_doubt(h);
+    if (doubt)
+        host_note(h,
+                  "%s; if the first node of the job does not see it, the job fails: "
+                  "" SLURM_HOME_ADVICE,
+                  doubt);
+    if (s->note)
+        host_note(h, "%s", s->note);
+    for (uint32_t i = 0; s->size.n > 1 && i < s->size.n; i++)
+        if (s->size.v[i].nodes == 1) {
+            host_note(h, "one of the components has a single node: Slurm ends the job if any of "
+                         "its nodes fails; with tony.slurm.spare-nodes: 1 it runs on");
+            break;
+        }
+}
+
 int slurm_submit(struct cluster *k, struct cluster_job *j, bool owned,
                  struct cluster_submitted *out, struct err *e)
 {
@@ -461,7 +549,7 @@ int slurm_submit(struct cluster *k, struct cluster_job *j, bool owned,
         return rc == -EILSEQ ? -EXIT_MISUSE : -EXIT_CLUSTER;
     if (owned)
         signals_hold();
-    rc = run_sbatch(dir, number, e);
+    rc = run_sbatch(s, j->conf, dir, number, e);
     if (rc < 0 && check_there(s, out->id, dir, "", e) < 0)
         return -EXIT_STOPPED;
     if (rc < 0) {
@@ -477,22 +565,10 @@ int slurm_submit(struct cluster *k, struct cluster_job *j, bool owned,
     (void)strv_pushf(&out->said,
                      "submitted %s as %s, job %s of Slurm on %u node%s; logs in %s/logs",
                      j->spec->name, out->id, number, nodes, nodes == 1 ? "" : "s", dir);
-    AUTO(free_p) char *doubt = slurm_home_doubt(slurm_host(k));
-    if (doubt)
-        (void)strv_pushf(
-            &out->said,
-            "%s; if the first node of the job does not see it, the job fails: " SLURM_HOME_ADVICE,
-            doubt);
     if (s->size.n > 1)
         (void)strv_pushf(&out->said,
                          "it has %u components, which Slurm starts together in a backfill cycle",
                          s->size.n);
-    for (uint32_t i = 0; s->size.n > 1 && i < s->size.n; i++)
-        if (s->size.v[i].nodes == 1) {
-            (void)strv_pushf(
-                &out->said, "one of them has a single node: Slurm ends the job if any of its nodes "
-                            "fails; with tony.slurm.spare-nodes: 1 it runs on");
-            break;
-        }
+    warn(s);
     return 0;
 }

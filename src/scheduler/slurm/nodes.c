@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "base/util.h"
+#include "conf/conf.h"
 #include "loop/loop.h"
 #include "loop/tcp.h"
 #include "scheduler/keeper_frames.h"
@@ -637,9 +638,16 @@ static bool find_key(const char *identity, struct tls_key *out, void *arg)
     return out->len > 0;
 }
 
+static int open_at(void *arg, uint16_t port, struct err *e)
+{
+    struct slurm *s = arg;
+    return listener_open_tls(s->cfg.loop, NULL, port, find_key, on_accept, s, &s->listener, e);
+}
+
 int nodes_listen(struct slurm *s, struct err *e)
 {
-    return listener_open_tls(s->cfg.loop, NULL, 0, find_key, on_accept, s, &s->listener, e);
+    const struct job_spec *spec = s->cfg.spec;
+    return tcp_open_among(spec ? spec->port_first : 0, spec ? spec->port_last : 0, open_at, s, e);
 }
 
 void nodes_close(struct slurm *s)
