@@ -208,6 +208,9 @@ static char *command_text(const struct executor *x, const char *text)
  * command. It sets no handler, because its child would have the handler, too, until the child is
  * the command.
  *
+ * The command runs in the foreground of this shell: in the background it would ignore INT and QUIT.
+ * This shell itself prints nothing, such as "Terminated".
+ *
  * $0 is the name of the container, $1 the command. $2: with docker, a file that this shell makes if
  * the kernel has killed a process for its memory. Nobody else can tell: the service of docker makes
  * the control group, and removes it with the container. $3: the file creation mask; an engine
@@ -215,8 +218,10 @@ static char *command_text(const struct executor *x, const char *text)
  */
 static const char first_process[] =
     "umask \"$3\"\n"
-    "if command -v bash >/dev/null 2>&1; then bash -c \"$1\" & else sh -c \"$1\" & fi\n"
-    "wait $! 2>/dev/null\n"
+    "exec 3>&2 2>/dev/null\n"
+    "(exec 2>&3 3>&-\n"
+    "if command -v bash >/dev/null 2>&1; then exec bash -c \"$1\"; fi\n"
+    "exec sh -c \"$1\")\n"
     "r=$?\n"
     "if [ \"$2\" ]; then\n"
     "for f in /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control; do\n"
@@ -224,7 +229,7 @@ static const char first_process[] =
     "case $k,$v in oom_kill,0) ;; oom_kill,*) true >\"$2\" ;; esac\n"
     "done <$f\n"
     "done\n"
-    "fi 2>/dev/null\n"
+    "fi\n"
     "exit $r";
 
 static char *oom_file(const struct executor *x)

@@ -132,6 +132,17 @@ def test_files_have_the_mask_of_the_job(lab, engine):
     lab.settled()
 
 
+def test_signals_have_their_default_action(lab, engine):
+    """Also INT and QUIT, which a command in the background of a shell would ignore. The shell around the command prints nothing."""
+    command = "trap 'echo got INT' INT; trap 'echo got QUIT' QUIT; kill -INT $$; kill -QUIT $$; kill -9 $$"
+    r = lab.run("run", lab.workers(command, conf=CONF))
+    app = app_of(r)
+    assert lab.log(app, "worker:0") == "got INT\ngot QUIT\n"
+    assert lab.log(app, "worker:0", "stderr") == ""
+    assert lab.status(app)["tasks"][0]["exit_code"] == 137
+    lab.settled()
+
+
 def removals(engine):
     try:
         return [c for c in pathlib.Path(f"{engine}.calls").read_text().splitlines() if c.startswith("rm ")]
