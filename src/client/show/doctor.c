@@ -101,8 +101,8 @@ static void check_cgroups(struct client *c, json_t *checks)
     if (p.kind != PLACE_OFF && p.kind != PLACE_NONE && pool_samples(c)) {
         doctor_add(checks, "cgroups", NOTE,
                    "when no job runs: tony pool stop; the next command starts another pool",
-                   "resident memory is sampled: the running pool was started when there were no "
-                   "control groups for it");
+                   "resident memory is sampled: the running pool was started without control "
+                   "groups; another pool would have them");
         return;
     }
     switch (p.kind) {
