@@ -519,7 +519,7 @@ def test_exec_in_a_real_container(lab, real):
     p.send_signal(signal.SIGINT)  # Ctrl-C without a terminal reaches the command in the container
     assert p.communicate(timeout=60) == (b"got it\n", None) and p.returncode == 5
     code, _, err = in_task(lab, app, "no-such-program")
-    assert code == 127 and "no-such-program" in err, "the engine says so"
+    assert code == 127 and "no-such-program" in err, "the shell says so"
     lab.ok("kill", app)
     lab.settled()
 
