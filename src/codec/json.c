@@ -2,6 +2,7 @@
 #include "codec/json.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "base/err.h"
 
@@ -49,6 +50,76 @@ int json_parse(const char *what, struct span text, json_t **out, struct err *e)
                        je.line > 0 ? je.line : 1, je.text);
     *out = j;
     return 0;
+}
+
+/* ---- without a parser ---- */
+
+size_t json_value_len(struct span s)
+{
+    size_t depth = 0;
+    bool in_string = false;
+    for (size_t i = 0; i < s.len; i++) {
+        char c = s.p[i];
+        if (in_string) {
+            if (c == '\\')
+                i++;
+            else if (c == '"')
+                in_string = false;
+        } else if (c == '"') {
+            in_string = true;
+        } else if (c == '[' || c == '{') {
+            depth++;
+        } else if (c == ']' || c == '}') {
+            if (depth == 0)
+                return i;
+            if (--depth == 0)
+                return i + 1;
+        } else if (c == ',' && depth == 0) {
+            return i;
+        }
+    }
+    return 0;
+}
+
+static struct span after(struct span s, size_t n)
+{
+    return span_mem(s.p + n, s.len - n);
+}
+
+/* Is this the member "name":..., with or without a space before the colon? */
+static bool is_named(struct span member, const char *name)
+{
+    size_t n = strlen(name);
+    member = span_trim(member);
+    return member.len > n + 2 && member.p[0] == '"' && memcmp(member.p + 1, name, n) == 0 &&
+           member.p[n + 1] == '"';
+}
+
+int json_leave_out(struct span object, const char *name, struct buf *out)
+{
+    struct span rest = span_trim(object);
+    bool first = true;
+    if (rest.len < 2 || rest.p[0] != '{' || rest.p[rest.len - 1] != '}')
+        return -EINVAL;
+    rest = after(rest, 1);
+    int rc = buf_addc(out, '{');
+    while (rc == 0 && rest.len > 1) {
+        struct span member = span_mem(rest.p, json_value_len(rest));
+        if (member.len == 0 || member.len >= rest.len)
+            return -EINVAL;
+        if (!is_named(member, name)) {
+            rc = first ? 0 : buf_addc(out, ',');
+            if (rc == 0)
+                rc = buf_add(out, member.p, member.len);
+            first = false;
+        }
+        rest = span_trim(after(rest, member.len));
+        if (rest.len > 1 && rest.p[0] != ',')
+            return -EINVAL;
+        if (rest.len > 1)
+            rest = after(rest, 1);
+    }
+    return rc == 0 ? buf_addc(out, '}') : rc;
 }
 
 void json_freep(json_t **j)

@@ -22,7 +22,8 @@ static int add_masked(struct buf *out, const struct entry *x)
     bool secret = conf_key_is_secret(x->key) && *x->value;
     if (x->row && x->row->type == CT_STR)
         return buf_adds(out, secret ? MASK : x->value);
-    /* tony.application.secrets has the sources of secrets, and no value: build_secrets() sees to it. */
+    /* tony.application.secrets has the sources of secrets, and no value: build_secrets() sees to
+     * it. */
     if (!x->row || x->row->type != CT_ENVS || str_eq(x->key, "tony.application.secrets"))
         return buf_adds(out, x->value);
     struct strv env = { 0 };
@@ -97,6 +98,24 @@ int conf_encode_masked(const struct conf *c, struct buf *out, struct err *e)
     return encode(c, true, out, e);
 }
 
+/* Add an entry; its strings are copied, unless they are those of the table. */
+static int add_decoded(struct conf *c, struct entry *x, struct err *e)
+{
+    if (conf_find(c, x->key))
+        return err_set(e, EINVAL, "configuration: '%s' is given twice", x->key);
+    x->row = conf_key_find(span_of(x->key), NULL);
+    /* Most entries are defaults of this version. */
+    x->borrowed = x->row && x->layer == CL_DEFAULT && str_eq(x->key, x->row->name) &&
+                  str_eq(x->value, x->row->dflt);
+    if (x->borrowed) {
+        x->key = x->row->name;
+        x->value = x->row->dflt;
+        return conf_put(c, x, e);
+    }
+    int rc = x->row ? conf_check_value(x->row, x->key, x->value, e) : 0;
+    return rc < 0 ? err_wrap(e, rc, "configuration") : conf_put(c, x, e);
+}
+
 static int decode_one(struct conf *c, json_t *j, size_t i, struct err *e)
 {
     const char *key = json_string_value(json_array_get(j, 0));
@@ -114,12 +133,84 @@ static int decode_one(struct conf *c, json_t *j, size_t i, struct err *e)
         x.origin = origin;
         x.final = json_is_true(json_array_get(j, 4));
     }
-    if (conf_find(c, key))
-        return err_set(e, EINVAL, "configuration: '%s' is given twice", key);
-    x.row = conf_key_find(span_of(key), NULL);
-    int rc = x.row ? conf_check_value(x.row, key, value, e) : 0;
-    return rc < 0 ? err_wrap(e, rc, "configuration") : conf_put(c, &x, e);
+    return add_decoded(c, &x, e);
 }
+
+/* ---- the usual text, without a JSON parser ---- */
+
+/*
+ * Pool and master read the configuration one after the other while a client waits, and a parser for
+ * any JSON took half of that time. So this one reads what conf_encode() writes, if no string has an
+ * escape sequence. For any other text it gives up.
+ */
+
+static bool plain_char(char **p, char c)
+{
+    if (**p != c)
+        return false;
+    ++*p;
+    return true;
+}
+
+/* End the string in its place. NULL = it is not plain. */
+static const char *plain_string(char **p)
+{
+    if (!plain_char(p, '"'))
+        return NULL;
+    char *s = *p;
+    while (**p != '"') {
+        if ((unsigned char)**p < 0x20 || **p == '\\')
+            return NULL;
+        ++*p;
+    }
+    *(*p)++ = '\0';
+    return s;
+}
+
+static bool plain_word(char **p, const char *word)
+{
+    size_t n = strlen(word);
+    if (strncmp(*p, word, n) != 0)
+        return false;
+    *p += n;
+    return true;
+}
+
+static bool plain_entry(char **p, struct entry *out)
+{
+    *out = (struct entry){ .origin = "default", .layer = CL_DEFAULT };
+    if (!plain_word(p, "\n[") || !(out->key = plain_string(p)) || !plain_char(p, ',') ||
+        !(out->value = plain_string(p)))
+        return false;
+    if (plain_char(p, ']'))
+        return true;
+    if (!plain_char(p, ',') || **p < '0' + CL_SITE || **p > '0' + CL_CONF)
+        return false;
+    out->layer = (enum conf_layer)(*(*p)++ - '0');
+    if (!plain_char(p, ',') || !(out->origin = plain_string(p)) || !plain_char(p, ','))
+        return false;
+    out->final = plain_word(p, "true");
+    return (out->final || plain_word(p, "false")) && plain_char(p, ']');
+}
+
+/* 1: done. 0: the text is not plain; c may have some entries. */
+static int decode_plain(struct conf *c, char *text, size_t len, struct err *e)
+{
+    struct entry x;
+    char *p = text;
+    if (!plain_char(&p, '['))
+        return 0;
+    do {
+        if (!plain_entry(&p, &x))
+            return 0;
+        int rc = add_decoded(c, &x, e);
+        if (rc < 0)
+            return rc;
+    } while (plain_char(&p, ','));
+    return plain_char(&p, ']') && p == text + len;
+}
+
+/* ---- any text ---- */
 
 /* Keys that an older version did not know get the value that matches its behaviour. So a job of
  * that version continues unchanged. */
@@ -139,29 +230,41 @@ static int add_former(struct conf *c, struct err *e)
     return rc;
 }
 
-/* conf_decode() for parsed text. */
-static int conf_decode_json(const json_t *list, struct conf **out, struct err *e)
+static int conf_decode_json(struct conf *c, const json_t *list, struct err *e)
 {
     if (!json_is_array(list))
         return err_set(e, EINVAL, "configuration: not a list");
-    AUTO(conf_freep) struct conf *c = calloc(1, sizeof *c);
-    if (!c)
-        return err_set(e, ENOMEM, "cannot read the configuration: %m");
     int rc = 0;
     for (size_t i = 0; i < json_array_size(list) && rc == 0; i++)
         rc = decode_one(c, json_array_get(list, i), i, e);
-    if (rc == 0)
+    return rc;
+}
+
+static int decode_any(struct conf *c, struct span text, struct err *e)
+{
+    AUTO(json_freep) json_t *j = NULL;
+    int rc = json_parse("configuration", text, &j, e);
+    return rc < 0 ? rc : conf_decode_json(c, j, e);
+}
+
+int conf_decode(struct span text, struct conf **out, struct err *e)
+{
+    AUTO(conf_freep) struct conf *c = calloc(1, sizeof *c);
+    AUTO(free_p) char *copy = span_dup(text);
+    size_t bad;
+    if (!c || !copy)
+        return err_set(e, ENOMEM, "cannot read the configuration: %m");
+    int rc = span_utf8(text, &bad) ? decode_plain(c, copy, text.len, e) : 0;
+    if (rc == 0) {
+        conf_free(c);
+        c = calloc(1, sizeof *c);
+        rc = c ? decode_any(c, text, e) : err_set(e, ENOMEM, "cannot read the configuration: %m");
+    }
+    if (rc >= 0)
         rc = add_former(c, e);
     if (rc == 0)
         rc = conf_add_defaults(c, e);
     if (rc == 0)
         *out = TAKE(c);
     return rc;
-}
-
-int conf_decode(struct span text, struct conf **out, struct err *e)
-{
-    AUTO(json_freep) json_t *j = NULL;
-    int rc = json_parse("configuration", text, &j, e);
-    return rc < 0 ? rc : conf_decode_json(j, out, e);
 }

@@ -58,15 +58,32 @@ int history_write_status(const char *dir, struct span status, struct err *e)
     return fs_write_atomic(AT_FDCWD, path, buf_span(&text), 0600, false, e);
 }
 
-int history_read_status(const char *dir, json_t **out, struct err *e)
+/* Parse the text of a status, or all but its list of tasks. */
+static int parse(struct span text, bool with_tasks, json_t **out, struct err *e)
+{
+    AUTO(buf_done) struct buf rest = { 0 };
+    if (!with_tasks && json_leave_out(text, "tasks", &rest) == 0)
+        text = buf_span(&rest); /* else it is damaged, and the parser says where */
+    int rc = history_status_parse(text, out, e);
+    if (rc == 0 && !with_tasks)
+        (void)json_object_del(*out, "tasks");
+    return rc;
+}
+
+static int read_status(const char *dir, bool with_tasks, json_t **out, struct err *e)
 {
     AUTO(free_p) char *path = fs_join(dir, "status.json");
     AUTO(buf_done) struct buf text = { .max = JOB_STATUS_MAX };
     int rc = path ? fs_read(AT_FDCWD, path, &text, e)
                   : err_set(e, ENOMEM, "no memory to read the status of the job");
     if (rc == 0)
-        rc = history_status_parse(buf_span(&text), out, e);
+        rc = parse(buf_span(&text), with_tasks, out, e);
     return rc < 0 ? err_wrap(e, rc, "cannot read '%s/status.json'", dir) : 0;
+}
+
+int history_read_status(const char *dir, json_t **out, struct err *e)
+{
+    return read_status(dir, true, out, e);
 }
 
 /* Add the containers that podman or docker has not removed (engine_left.h): files with the name of
@@ -91,10 +108,10 @@ static void add_left(const char *dir, json_t *doc)
         (void)json_object_set(doc, "containers_left", list);
 }
 
-int history_status(const char *dir, json_t **out, struct err *e)
+static int load_status(const char *dir, bool with_tasks, json_t **out, struct err *e)
 {
     struct err why = { 0 };
-    int rc = history_read_status(dir, out, &why);
+    int rc = read_status(dir, with_tasks, out, &why);
     if (rc == 0)
         add_left(dir, *out);
     if (rc == 0)
@@ -110,8 +127,18 @@ int history_status(const char *dir, json_t **out, struct err *e)
     if (rc == 0 && (rc = job_status_json(h->job, true, &text)) < 0)
         (void)err_set(e, -rc, "cannot read the status of the job in '%s': %m", dir);
     if (rc == 0)
-        rc = history_status_parse(buf_span(&text), out, e);
+        rc = parse(buf_span(&text), with_tasks, out, e);
     if (rc == 0)
         add_left(dir, *out);
     return rc;
+}
+
+int history_status(const char *dir, json_t **out, struct err *e)
+{
+    return load_status(dir, true, out, e);
+}
+
+int history_status_brief(const char *dir, json_t **out, struct err *e)
+{
+    return load_status(dir, false, out, e);
 }

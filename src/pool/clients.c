@@ -132,10 +132,9 @@ static int send_end(struct pool_client *c, const char *id)
     if (rc == 0 && live)
         rc = -ENOENT;
     if (rc == 0)
-        rc = history_status(dir, &doc, &e);
+        rc = history_status_brief(dir, &doc, &e); /* followers get the status without the tasks */
     if (rc < 0)
         return rc;
-    (void)json_object_del(doc, "tasks"); /* followers get the status without them */
     AUTO(free_p) char *json = json_dumps(doc, JSON_COMPACT);
     if (!json)
         return -ENOMEM;

@@ -160,35 +160,6 @@ int job_file_mask(const char *job_dir, const struct job_file *f, struct err *e)
 
 /* ---- reading ---- */
 
-/* The length in bytes of the JSON value at the beginning of s; 0 = the value has no end. The
- * function only counts brackets and skips strings; conf_decode() checks the value itself. */
-static size_t value_len(struct span s)
-{
-    size_t depth = 0;
-    bool in_string = false;
-    for (size_t i = 0; i < s.len; i++) {
-        char c = s.p[i];
-        if (in_string) {
-            if (c == '\\')
-                i++;
-            else if (c == '"')
-                in_string = false;
-        } else if (c == '"') {
-            in_string = true;
-        } else if (c == '[' || c == '{') {
-            depth++;
-        } else if (c == ']' || c == '}') {
-            if (depth == 0)
-                return i;
-            if (--depth == 0)
-                return i + 1;
-        } else if (c == ',' && depth == 0) {
-            return i;
-        }
-    }
-    return 0;
-}
-
 static int bad_field(struct err *e, const char *what)
 {
     return err_set(e, EBADMSG, "job.conf has no valid '%s'", what);
@@ -299,7 +270,7 @@ int job_file_decode(struct span text, struct job_file **out, struct err *e)
         return err_set(e, EBADMSG, "job.conf is damaged, or another version of tony wrote it");
     struct span before = { text.p, sizeof head - 1 };
     struct span rest = { text.p + before.len, text.len - before.len };
-    struct span conf = { rest.p, value_len(rest) };
+    struct span conf = { rest.p, json_value_len(rest) };
     if (conf.len == 0)
         return err_set(e, EBADMSG, "job.conf is damaged: the configuration has no end");
     AUTO(job_file_freep) struct job_file *f = calloc(1, sizeof *f);

@@ -493,6 +493,38 @@ static void test_decode(void **state)
     }
 }
 
+/* The text that conf_encode() writes is read without a JSON parser, any other text with one. */
+static void test_decode_plain_and_any(void **state)
+{
+    (void)state;
+    static const char plain[] =
+        "[\n[\"tony.yarn.queue\",\"default\"],\n[\"tony.x\",\"1 \u00e9\",3,\"j:1\",true],\n"
+        "[\"tony.am.vcores\",\"2\"]]";
+    static const char any[] =
+        "[[\"tony.yarn.queue\", \"default\"], [\"tony.x\", \"1 \\u00e9\", 3, \"j:1\", true],"
+        " [\"tony.am.vcores\", \"2\"]]";
+    const struct span texts[] = { span_of(plain), span_of(any) };
+    struct buf shown[2] = { { 0 }, { 0 } };
+    struct err e = { 0 };
+    for (size_t i = 0; i < 2; i++) {
+        struct conf *c = NULL;
+        assert_int_equal(conf_decode(texts[i], &c, &e), 0);
+        assert_int_equal(conf_encode(c, &shown[i], &e), 0);
+        conf_free(c);
+    }
+    assert_string_equal(buf_cstr(&shown[0]), buf_cstr(&shown[1]));
+    buf_done(&shown[0]);
+    buf_done(&shown[1]);
+    for (size_t n = 0; n < sizeof plain - 1; n++) { /* torn, or followed by a NUL */
+        struct conf *c = NULL;
+        assert_int_equal(conf_decode(span_mem(plain, n), &c, &e), -EINVAL);
+        assert_null(c);
+    }
+    struct conf *c = NULL;
+    assert_int_equal(conf_decode(span_mem(plain, sizeof plain), &c, &e), -EINVAL);
+    assert_null(c);
+}
+
 static int encode_once(void *ctx)
 {
     struct buf b = { 0 };
@@ -530,13 +562,21 @@ static void test_torture(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layers),     cmocka_unit_test(test_final),
-        cmocka_unit_test(test_appended),   cmocka_unit_test(test_wrong_values_are_refused),
-        cmocka_unit_test(test_reading),    cmocka_unit_test(test_lists),
-        cmocka_unit_test(test_envs),       cmocka_unit_test(test_lists_round_trip),
-        cmocka_unit_test(test_resources),  cmocka_unit_test(test_command),
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_decode),
-        cmocka_unit_test(test_masked),     cmocka_unit_test(test_torture),
+        cmocka_unit_test(test_layers),
+        cmocka_unit_test(test_final),
+        cmocka_unit_test(test_appended),
+        cmocka_unit_test(test_wrong_values_are_refused),
+        cmocka_unit_test(test_reading),
+        cmocka_unit_test(test_lists),
+        cmocka_unit_test(test_envs),
+        cmocka_unit_test(test_lists_round_trip),
+        cmocka_unit_test(test_resources),
+        cmocka_unit_test(test_command),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_decode),
+        cmocka_unit_test(test_decode_plain_and_any),
+        cmocka_unit_test(test_masked),
+        cmocka_unit_test(test_torture),
     };
     return cmocka_run_group_tests_name("conf", tests, NULL, NULL);
 }

@@ -55,6 +55,37 @@ static void test_escape(void **state)
     buf_done(&small);
 }
 
+static void test_leave_out(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *in, *out; /* NULL: -EINVAL */
+    } cases[] = {
+        { "{}", "{}" },
+        { "{\"tasks\":[]}", "{}" },
+        { "{\"a\":1,\"tasks\":[{\"tasks\":\"]}\\\"\"}],\"b\":\"tasks\"}",
+          "{\"a\":1,\"b\":\"tasks\"}" },
+        { " { \"tasks\" : [1, 2] , \"b\": {\"tasks\": 1} } \n", "{ \"b\": {\"tasks\": 1}}" },
+        { "{\"task\":1,\"tasks2\":2}", "{\"task\":1,\"tasks2\":2}" },
+        { "{\"a\":1", NULL },
+        { "[1]", NULL },
+        { "", NULL },
+        { "{\"a\":[1}", NULL },
+        { "{\"a\":[1]2}", NULL },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct buf b = { 0 };
+        assert_int_equal(json_leave_out(span_of(cases[i].in), "tasks", &b),
+                         cases[i].out ? 0 : -EINVAL);
+        if (cases[i].out)
+            assert_string_equal(buf_cstr(&b), cases[i].out);
+        buf_done(&b);
+    }
+    struct buf small = { .max = 4 };
+    assert_int_equal(json_leave_out(SPAN("{\"a\":1}"), "tasks", &small), -EMSGSIZE);
+    buf_done(&small);
+}
+
 static void test_parse(void **state)
 {
     (void)state;
@@ -163,9 +194,9 @@ static void test_torture(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_escape),  cmocka_unit_test(test_parse),
-        cmocka_unit_test(test_depth),   cmocka_unit_test(test_members),
-        cmocka_unit_test(test_torture),
+        cmocka_unit_test(test_escape),  cmocka_unit_test(test_leave_out),
+        cmocka_unit_test(test_parse),   cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_members), cmocka_unit_test(test_torture),
     };
     return cmocka_run_group_tests_name("json", tests, NULL, NULL);
 }
