@@ -14,6 +14,14 @@
 
 enum { RECORD_MAX = 16384 }; /* bytes of plaintext in one record */
 
+/* How far a session has come. */
+enum step {
+    SHAKING, /* the handshake is under way */
+    HELD,    /* tls_hold(): it stopped after the peer's first message; tls_continue() goes on */
+    READY,   /* data can be sent and received */
+    ENDED,   /* the peer sends nothing more; this side may still send */
+};
+
 struct tls {
     mbedtls_ssl_context ssl;
     mbedtls_ssl_config conf;
@@ -24,8 +32,11 @@ struct tls {
     struct buf out;
     char identity[TLS_IDENTITY_MAX];
     bool unknown_identity; /* the server does not know the identity */
-    bool server, ready, ended, closing, failed;
-    bool hold, held; /* hold: stop after the first message of the peer */
+    bool server;
+    bool hold; /* stop after the first message of the peer: the next step is HELD */
+    enum step step;
+    bool closing; /* tls_end(): this side sends nothing more */
+    bool failed;  /* an error was reported; the session can only be freed */
     /* What the first message has proved; number 0 = nothing. */
     struct {
         uint64_t number;
@@ -193,7 +204,7 @@ static int alert_failed(const struct tls *t, struct err *e)
         return err_set(e, EACCES, "the peer does not know the identity '%s'", t->identity);
     case MBEDTLS_SSL_ALERT_MSG_BAD_RECORD_MAC:
     case MBEDTLS_SSL_ALERT_MSG_DECRYPT_ERROR:
-        if (!t->ready)
+        if (t->step < READY)
             return err_set(e, EACCES, "the peer has a different key for '%s'", t->identity);
         return err_set(e, EBADMSG, "the sent data was damaged or forged on the way");
     case MBEDTLS_SSL_ALERT_MSG_HANDSHAKE_FAILURE:
@@ -210,12 +221,13 @@ static int fail(struct tls *t, int rc, struct err *e)
     t->failed = true;
     if (t->unknown_identity)
         return err_set(e, EACCES, "unknown identity '%s'", t->identity);
-    /* Each module of mbedTLS has its own code for this, and some hide it. So check errno, too. */
+    /* Each module of mbedTLS has its own code for a lack of memory, and some of them report another
+     * one. So check errno, too. */
     if (errno == ENOMEM || rc == MBEDTLS_ERR_SSL_ALLOC_FAILED)
         return err_set(e, ENOMEM, "cannot continue the TLS session: %m");
     if (rc == MBEDTLS_ERR_SSL_FATAL_ALERT_MESSAGE)
         return alert_failed(t, e);
-    if (rc == MBEDTLS_ERR_SSL_INVALID_MAC && t->ready)
+    if (rc == MBEDTLS_ERR_SSL_INVALID_MAC && t->step >= READY)
         return err_set(e, EBADMSG, "the received data was damaged or forged on the way");
     if (rc == MBEDTLS_ERR_SSL_INVALID_MAC)
         return err_set(e, EACCES, "the peer has a different key for '%s'", t->identity);
@@ -338,7 +350,7 @@ void tls_hold(struct tls *t)
 
 bool tls_held(const struct tls *t)
 {
-    return t->held;
+    return t->step == HELD;
 }
 
 bool tls_claim(const struct tls *t, uint64_t *out_number)
@@ -364,7 +376,8 @@ static int hear_first(struct tls *t)
     int rc = 0;
     while (rc == 0 && t->ssl.state < MBEDTLS_SSL_SERVER_HELLO)
         rc = mbedtls_ssl_handshake_step(&t->ssl);
-    t->held = rc == 0;
+    if (rc == 0)
+        t->step = HELD;
     return rc;
 }
 
@@ -372,15 +385,15 @@ static int hear_first(struct tls *t)
 static int handshake_some(struct tls *t, struct err *e)
 {
     int rc = t->hold ? hear_first(t) : mbedtls_ssl_handshake(&t->ssl);
-    if (t->held && t->n_in > 0) /* an honest peer waits for the answer */
+    if (t->step == HELD && t->n_in > 0) /* an honest peer waits for the answer */
         rc = MBEDTLS_ERR_SSL_UNEXPECTED_MESSAGE;
-    else if (t->held)
+    else if (t->step == HELD)
         return 0;
     if (rc == MBEDTLS_ERR_SSL_WANT_READ)
         return 0;
     if (rc != 0)
         return fail(t, rc, e);
-    t->ready = true;
+    t->step = READY;
     return 1;
 }
 
@@ -405,7 +418,7 @@ static int read_some(struct tls *t, struct buf *plain, struct err *e)
     if (rc == MBEDTLS_ERR_SSL_WANT_READ)
         return 0;
     if (rc == MBEDTLS_ERR_SSL_PEER_CLOSE_NOTIFY || rc == 0) {
-        t->ended = true;
+        t->step = ENDED;
         return 0;
     }
     return fail(t, rc, e);
@@ -415,16 +428,16 @@ int tls_feed(struct tls *t, const void *p, size_t n, struct buf *plain, struct e
 {
     if (t->failed)
         return err_set(e, EPIPE, "this TLS session has failed already");
-    if (t->ended) /* ignore what the peer sends after it has closed the session */
+    if (t->step == ENDED) /* ignore what the peer sends after it has closed the session */
         return 0;
-    if (t->held)
+    if (t->step == HELD)
         return fail(t, MBEDTLS_ERR_SSL_UNEXPECTED_MESSAGE, e);
     t->in = p;
     t->n_in = n;
     errno = 0; /* fail() looks at it */
     int rc;
     do
-        rc = t->ready ? read_some(t, plain, e) : handshake_some(t, e);
+        rc = t->step == READY ? read_some(t, plain, e) : handshake_some(t, e);
     while (rc > 0);
     t->in = NULL; /* the input belongs to the caller again */
     t->n_in = 0;
@@ -435,7 +448,9 @@ int tls_continue(struct tls *t, struct err *e)
 {
     if (t->failed)
         return err_set(e, EPIPE, "this TLS session has failed already");
-    t->hold = t->held = false;
+    t->hold = false;
+    if (t->step == HELD)
+        t->step = SHAKING;
     errno = 0;
     int rc = handshake_some(t, e);
     return MIN(rc, 0);
@@ -446,7 +461,7 @@ int tls_write(struct tls *t, const void *p, size_t n, struct err *e)
     const unsigned char *at = p;
     if (t->failed || t->closing)
         return err_set(e, EPIPE, "this TLS session is over");
-    if (!t->ready)
+    if (t->step < READY)
         return err_set(e, ENOTCONN, "this TLS session has not begun");
     errno = 0;
     while (n > 0) {
@@ -476,12 +491,12 @@ struct buf *tls_out(struct tls *t)
 
 bool tls_ready(const struct tls *t)
 {
-    return t->ready;
+    return t->step >= READY;
 }
 
 bool tls_ended(const struct tls *t)
 {
-    return t->ended;
+    return t->step == ENDED;
 }
 
 const char *tls_identity(const struct tls *t)

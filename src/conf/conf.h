@@ -167,19 +167,20 @@ enum role_kind {
     ROLE_SIDECAR,   /* the job does not wait for it; its failure is ignored */
 };
 
-enum restart_policy { /* tony.<role>.restart: after which ends is a task restarted? */
-                      RESTART_UNSET = 0,  /* if its container is lost or preempted, but not if the
-                                             task itself fails */
-                      RESTART_NEVER,      /* never */
-                      RESTART_ON_FAILURE, /* also if the task fails */
-                      RESTART_ALWAYS,     /* also if the task succeeds */
+/* tony.<role>.restart: after which ends is a task restarted? */
+enum restart_policy {
+    RESTART_UNSET = 0, /* if its container is lost or preempted, but not if the task itself fails */
+    RESTART_NEVER,     /* never */
+    RESTART_ON_FAILURE, /* also if the task fails */
+    RESTART_ALWAYS,     /* also if the task succeeds */
 };
 
-enum restart_scope {                  /* tony.<role>.restart-scope */
-                     SCOPE_UNSET = 0, /* the framework decides (runtime.h) */
-                     SCOPE_TASK,      /* only the task itself */
-                     SCOPE_ROLE,      /* all tasks of its role */
-                     SCOPE_JOB,       /* all tasks of the job */
+/* tony.<role>.restart-scope: which tasks are restarted together with a failed one? */
+enum restart_scope {
+    SCOPE_UNSET = 0, /* the framework decides (runtime.h) */
+    SCOPE_TASK,      /* only the task itself */
+    SCOPE_ROLE,      /* all tasks of its role */
+    SCOPE_JOB,       /* all tasks of the job */
 };
 
 struct code_range { /* exit codes from..to; 128 + n stands for signal n */

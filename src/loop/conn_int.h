@@ -53,10 +53,11 @@ struct conn {
     uv_write_t *writing; /* a running write of n_writing bytes, of frames or of ciphertext */
     size_t n_writing;
     struct loop_timer *finish_timer;
-    int failed; /* -errno that the next flush reports */
-    bool opening, finishing, closed;
-    /* The peer has closed the connection: send nothing more, but read its last frames. */
-    bool write_closed;
+    int failed;        /* -errno that the next flush reports */
+    bool opening;      /* on_open() is due, at the next flush */
+    bool finishing;    /* conn_finish(): send what is queued, drop what comes, then close */
+    bool closed;       /* conn_close(): only waits until libuv has closed the handle */
+    bool write_closed; /* the peer has closed the connection: send nothing, read its last frames */
     /* conn_raw.c: NULL = the connection carries frames. */
     const struct conn_raw_ops *raw;
     bool raw_paused;  /* by the owner */

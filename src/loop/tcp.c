@@ -10,6 +10,13 @@
 #include "base/util.h"
 #include "loop/loop_int.h"
 
+/* The side of a stream that sends. */
+enum sending {
+    SENDING,      /* tcp_write() takes bytes */
+    SENDING_REST, /* tcp_end(): takes no more, but queued bytes are still to be sent */
+    SENT,         /* everything was sent, and this side is shut down */
+};
+
 /* A TCP stream. Written bytes wait in `out` until the loop is about to block, so that many small
  * pieces are sent in one packet. The bytes that the kernel does not accept then move, with their
  * memory, to one uv_write_t. */
@@ -23,7 +30,12 @@ struct tcp {
     struct buf out;
     struct tcp_write *writing;
     struct err *failed; /* the next flush reports it */
-    bool opening, drained /* to be reported */, ending, ended, paused, peer_ended, closed;
+    bool opening;       /* on_open() is due, at the next flush */
+    bool drained;       /* on_drain() is due, once nothing is queued any more */
+    enum sending sending;
+    bool peer_ended; /* the peer has shut down its sending side: nothing more comes */
+    bool paused;     /* by the owner: do not read */
+    bool closed;     /* tcp_close(): only waits until libuv has closed the handle */
 };
 
 struct tcp_write {
@@ -157,7 +169,7 @@ static void tcp_write_out(struct tcp *t)
 
 int tcp_write(struct tcp *t, const void *p, size_t n)
 {
-    if (t->closed || t->failed || t->ending)
+    if (t->closed || t->failed || t->sending != SENDING)
         return -EPIPE;
     if (tcp_queued(t) + n > TCP_QUEUE_MAX)
         return -ENOBUFS;
@@ -177,16 +189,16 @@ size_t tcp_queued(const struct tcp *t)
 
 void tcp_end(struct tcp *t)
 {
-    if (t->closed)
+    if (t->closed || t->sending != SENDING)
         return;
-    t->ending = true;
+    t->sending = SENDING_REST;
     tcp_dirty(t);
 }
 
 static void tcp_shutdown(struct tcp *t)
 {
     uv_os_fd_t fd;
-    t->ended = true;
+    t->sending = SENT;
     if (uv_fileno((const uv_handle_t *)&t->uv, &fd) == 0)
         (void)shutdown(fd, SHUT_WR); /* fails if the peer has disconnected; reading reports that */
 }
@@ -206,7 +218,7 @@ static void tcp_flush(struct dirty *d)
         if (t->ops && t->ops->on_drain)
             t->ops->on_drain(t, t->arg);
     }
-    if (tcp_is_open(t) && t->ending && !t->ended && tcp_queued(t) == 0)
+    if (tcp_is_open(t) && t->sending == SENDING_REST && tcp_queued(t) == 0)
         tcp_shutdown(t);
     if (!t->closed && t->failed && t->ops)
         report_close(t, t->failed);

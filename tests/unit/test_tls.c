@@ -258,7 +258,7 @@ static void test_memory(void **state)
         buf_done(tls_out(x[i].server));
     }
     size_t each = (mallinfo2().uordblks - before) / (2 * (N - 1));
-    print_message("a TLS session takes %zu bytes\n", each);
+    print_message("# a TLS session takes %zu bytes\n", each);
 #ifndef TONY_SANITIZED
     assert_in_range(each, 1, 45 << 10);
 #endif
@@ -328,7 +328,7 @@ static void test_handshake_is_short(void **state)
                                  : carry(x.server, x.client, &x.at_client, SIZE_MAX, &x.client_err);
         assert_true(said); /* otherwise the loop would not end */
     }
-    print_message("a handshake: %u flights, %zu and %zu bytes\n", flights, by_client, by_server);
+    print_message("# a handshake: %u flights, %zu and %zu bytes\n", flights, by_client, by_server);
     assert_int_equal(flights, 4);
     assert_in_range(by_client, 1, 320); /* 75 of it are the claim */
     assert_in_range(by_server, 1, 256);

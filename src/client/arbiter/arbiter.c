@@ -8,9 +8,10 @@
 #include "client/policy/allocate.h"
 #include "conf/conf.h"
 
-enum {                          /* the longest pauses between two rounds, see pause_after() */
-       QUIET_PAUSE_MS = 20000,  /* while nothing changes */
-       SILENT_PAUSE_MS = 60000, /* while the cluster does not answer */
+/* The longest pauses between two rounds, see pause_after(). */
+enum {
+    QUIET_PAUSE_MS = 20000,  /* while nothing changes */
+    SILENT_PAUSE_MS = 60000, /* while the cluster does not answer */
 };
 
 /* ---- claims ---- */

@@ -17,9 +17,9 @@
 
 #define SINGLE_ROLE "driver" /* the role name of the only task of a job without roles */
 
-/* Each task has the whole cluster spec: the document grows with the square of the tasks. */
-/* The plan has the first task of each role, and further tasks up to these limits. With thousands of
- * tasks the environment of each has their addresses. */
+/* The plan shows the first task of each role, and further tasks until one of these limits is
+ * reached. Without a limit the document would grow with the square of the number of tasks, because
+ * the environment of each task has the addresses of all. */
 enum { TASKS_MAX = 1000, TASKS_BYTES_MAX = 16 << 20 };
 
 /* ---- environments ---- */
@@ -234,7 +234,10 @@ static int tasks_json(const struct job_spec *s, json_t **out, json_t **out_too_l
 static json_t *role_json(const struct job_spec *s, const struct role_spec *r, const char *name,
                          uint32_t instances)
 {
-    static const char *const kinds[] = { "tracked", "tracked", "untracked", "sidecar" };
+    static const char *const kinds[] = { [ROLE_NONE] = "tracked", /* the default */
+                                         [ROLE_TRACKED] = "tracked",
+                                         [ROLE_UNTRACKED] = "untracked",
+                                         [ROLE_SIDECAR] = "sidecar" };
     json_t *waits = json_array();
     for (size_t i = 0; i < r->n_waits_for; i++)
         (void)json_array_append_new(waits, json_string(s->roles[r->waits_for[i]].name));
@@ -245,7 +248,7 @@ static json_t *role_json(const struct job_spec *s, const struct role_spec *r, co
     enum resize_policy policy = role_spec_resize(s, r);
     json_t *doc = json_pack("{s:s, s:i, s:I, s:i, s:i, s:s, s:o, s:s}", "role", name, "instances",
                             (int)instances, "memory_mib", (json_int_t)r->memory_mib, "vcores",
-                            (int)r->vcores, "gpus", (int)r->gpus, "kind", kinds[r->kind & 3],
+                            (int)r->vcores, "gpus", (int)r->gpus, "kind", kinds[r->kind],
                             "waits_for", waits, "resize", resize_policy_name(policy));
     if (doc && policy != RESIZE_NEVER) {
         (void)json_object_set_new(doc, "min_instances", json_integer(r->min_instances));
@@ -268,12 +271,14 @@ static json_t *containers_json(const struct job_spec *s)
     return list;
 }
 
-/* The capacity that the pool reports; null if the pool cannot be asked. */
 /* ---- what is shipped ---- */
 
 static json_t *ship_json(struct cluster_job *j, int *rc, struct err *e)
 {
-    static const char *const kinds[] = { "", "src", "directory", "file", "archive", "in-place" };
+    static const char *const kinds[] = {
+        [SHIP_NONE] = "",     [SHIP_SRC] = "src",         [SHIP_DIR] = "directory",
+        [SHIP_FILE] = "file", [SHIP_ARCHIVE] = "archive", [SHIP_IN_PLACE] = "in-place"
+    };
     json_t *list = json_array();
     for (size_t i = 0; *rc == 0 && i < j->n_items; i++) {
         struct ship_item *it = &j->items[i];

@@ -83,8 +83,11 @@ static const json_t *cause_of(const json_t *doc)
     const char *cause = doc_str(json_object_get(doc, "cause"), "task");
     size_t i;
     json_t *task;
-    json_array_foreach(json_object_get(doc, "tasks"), i,
-                       task) if (cause[0] && str_eq(doc_str(task, "task"), cause)) return task;
+    json_array_foreach(json_object_get(doc, "tasks"), i, task)
+    {
+        if (cause[0] && str_eq(doc_str(task, "task"), cause))
+            return task;
+    }
     return NULL;
 }
 
@@ -100,7 +103,8 @@ static void say_master_stderr(const json_t *doc)
     (void)fs_write_all(2, out.p, out.len); /* if stderr fails, there is nowhere to report it */
 }
 
-/* Is there a history? If only a remote cluster knows the job, there is neither that nor logs. */
+/* Does the history have the job? If the status has the state of the cluster ("<cluster>_state"),
+ * only the cluster knows the job: there is neither a directory nor a log of it. */
 static bool is_kept(const struct cluster_ops *ops, const json_t *doc)
 {
     AUTO(free_p) char *key = str_printf("%s_state", ops->name);
@@ -186,6 +190,32 @@ int client_submit(struct client *c, struct cluster_job *j, bool owned, struct cl
     return rc;
 }
 
+/* Follow the submitted job until it has ended or this client stops, and show what happens. */
+static int follow_shown(struct client *c, struct cluster *k, const struct cluster_submitted *s,
+                        const struct output_wish *wish, struct follow_result *out, struct err *e)
+{
+    for (size_t i = 0; i < s->said.n && !wish->quiet; i++)
+        client_note("%s", s->said.v[i]);
+    struct shown shown = { .id = s->id, .render = wish->quiet ? NULL : render_new(c, s->id) };
+    output_open(&shown.output, c, shown.render);
+    struct follow_options o = { .owns_job = true,
+                                .signals = true,
+                                .update = show_update,
+                                .waits = show_waiting,
+                                .say = show_text,
+                                .tasks = show_tasks,
+                                .output = wish->which,
+                                .chosen = wish->chosen,
+                                .n_chosen = wish->n_chosen,
+                                .log = show_log,
+                                .arg = &shown };
+    int rc = cluster_follow(k, s->id, &o, out, e);
+    if (rc == 0 && out->finished)
+        output_rest(&shown.output, k, s->id, wish, out->summary);
+    output_close(&shown.output);
+    return rc;
+}
+
 int cmd_run(struct client *c)
 {
     struct err e = { 0 };
@@ -203,27 +233,8 @@ int cmd_run(struct client *c)
         return client_fail(EXIT_MISUSE, &e);
     }
     int rc = client_submit(c, &j, true, &k, &s, &e);
-    if (rc == 0) {
-        for (size_t i = 0; i < s.said.n && !wish.quiet; i++)
-            client_note("%s", s.said.v[i]);
-        struct shown shown = { .id = s.id, .render = wish.quiet ? NULL : render_new(c, s.id) };
-        output_open(&shown.output, c, shown.render);
-        struct follow_options o = { .owns_job = true,
-                                    .signals = true,
-                                    .update = show_update,
-                                    .waits = show_waiting,
-                                    .say = show_text,
-                                    .tasks = show_tasks,
-                                    .output = wish.which,
-                                    .chosen = wish.chosen,
-                                    .n_chosen = wish.n_chosen,
-                                    .log = show_log,
-                                    .arg = &shown };
-        rc = cluster_follow(k, s.id, &o, &r, &e);
-        if (rc == 0 && r.finished)
-            output_rest(&shown.output, k, s.id, &wish, r.summary);
-        output_close(&shown.output);
-    }
+    if (rc == 0)
+        rc = follow_shown(c, k, &s, &wish, &r, &e);
     int code = rc < 0 ? client_fail(-rc, &e) : finish(c, k, s.id, &r, s.staging);
     cluster_submitted_done(&s);
     cluster_ops_close(TAKE(c->cluster)); /* it uses the configuration of the job */

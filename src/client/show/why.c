@@ -10,14 +10,16 @@
 #include "client/pool/forecast.h"
 #include "client/show/render.h"
 
-enum { /* the output and the prompt together fit a terminal of 80 columns and 24 rows */
-       WIDTH = 79,
-       ROWS = 23,
-       LABEL = 12, /* columns in front of the text */
-       TASKS_NAMED = 6,
-       OTHERS_SHOWN = 2,
-       DONE_SHOWN = 3,
-       TAIL_MIN = 3,
+/* The output and the prompt together fit a terminal of 80 columns and 24 rows. */
+enum {
+    WIDTH = 79,
+    ROWS = 23,
+    LABEL = 12, /* columns in front of the text */
+    /* Of a longer list, this many are shown, and then "and N more". */
+    TASKS_NAMED = 6,
+    OTHERS_SHOWN = 2, /* other failures */
+    DONE_SHOWN = 3,   /* earlier failures that tony handled, or nodes with failures */
+    TAIL_MIN = 3,     /* lines of the task's output, however few rows are left */
 };
 
 /* Append "  label     text", wrapped at WIDTH. A word that is too long is not broken. */

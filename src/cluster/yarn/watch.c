@@ -43,7 +43,13 @@ static const struct {
     { INT64_MAX, 1000 }, /* the job waits in the queue, perhaps with hundreds of others */
 };
 
-enum stop { NO_STOP, ASKED, FORCED, CONFIRMED };
+/* Who stops the application, after yarn_stop(). */
+enum stop {
+    NO_STOP,
+    ASKED,     /* the master, if it does so in time; otherwise the ResourceManager */
+    FORCED,    /* the ResourceManager, at once */
+    CONFIRMED, /* the master, which has confirmed the request */
+};
 
 struct cluster_watch {
     struct cluster_watch_head head;
@@ -53,8 +59,14 @@ struct cluster_watch {
     struct yarn_report report; /* the newest; state 0 = none since the last request to stop */
     enum stop stop;
     const char *stop_reason;
-    bool attended, over, said_silent, forgotten;
-    int64_t began_ms, silent_ms, stop_ms, startup_limit_ms;
+    bool attended;    /* the client is connected to the master: reports matter less */
+    bool over;        /* the job has ended, contact is lost or the watch is freed: ask no more */
+    bool said_silent; /* on_silent() was called for the silence that lasts */
+    bool forgotten;   /* the ResourceManager does not know the application any more */
+    int64_t began_ms;
+    int64_t silent_ms;        /* since when the ResourceManager has not answered; 0 = it answers */
+    int64_t stop_ms;          /* when the job was first asked to stop */
+    int64_t startup_limit_ms; /* tony.am.startup-timeout; 0 = none */
 };
 
 int64_t yarn_watch_pause_ms(int64_t watched_ms)
