@@ -49,8 +49,8 @@ enum sched_event_type {
     SE_NONE = 0,
     /* The first event. containers: all containers of this job that are granted or run, and all
      * ended ones whose end no master has acknowledged (sched_config.stored), so that a new master
-     * can compare them with its journal. text: the host
-     * name under which other machines reach this master; NULL for `local`. */
+     * can compare them with its journal. text: the host name under which other machines reach this
+     * master; NULL for `local`. */
     SE_REGISTERED,
     /* containers: these were granted. */
     SE_ALLOCATED,

@@ -177,7 +177,8 @@ static const struct flag srun_flags[] = {
     { "-i", SKIP },
     { "--input", SKIP },
 };
-/* accelerate launch. Its file of settings is the script's, which finds it as before. */
+/* accelerate launch. The job file does not name accelerate's file of settings: the script itself
+ * reads that file. */
 static const struct flag accelerate_flags[] = {
     { "--num-processes", RANKS_OF_ALL },
     { "--num-machines", INSTANCES },
@@ -483,33 +484,53 @@ static int set_ranks(struct init_plan *p, const char *value)
     return 0;
 }
 
+/* The memory of a node, which `tasks` tasks share. If their number is not known (0), each task gets
+ * the memory of a whole node: that is enough. */
+static int set_memory_of_node(struct init_plan *p, const char *value, int64_t tasks)
+{
+    int64_t mib = 0;
+    if (tasks)
+        return set_memory(p, value, 1, tasks);
+    if (read_mib(value, &mib) < 0)
+        return -EINVAL;
+    free(p->memory);
+    p->memory = str_dup(value);
+    p->memory_of_node = true;
+    return p->memory ? 0 : -ENOMEM;
+}
+
+/* Put one late option into the plan. tasks: the tasks on each node; 0 = not known. */
+static int set_late(struct init_plan *p, enum number what, const struct late *option, int64_t tasks)
+{
+    const char *value = option->value;
+    switch ((int)what) {
+    case RANKS_OF_ALL:
+        return set_ranks(p, value);
+    case GPUS_OF_NODE:
+        return set_gpus(p, value, tasks, str_starts(option->typed, "--gres"));
+    case GPUS_OF_ALL:
+        return set_gpus(p, value, p->instances, false);
+    case MEMORY_OF_GPU:
+        return set_memory(p, value, p->gpus, 1);
+    case MEMORY_OF_CORE:
+        return set_memory(p, value, MAX(p->vcores, (int64_t)1), 1);
+    default: /* MEMORY_OF_NODE */
+        return set_memory_of_node(p, value, tasks);
+    }
+}
+
 /* Memory and GPUs of each task from those of a node, a core or a GPU. */
 static int late_flags(struct init_plan *p, struct line *x)
 {
     int64_t tasks = tasks_of_node(p, x);
     int rc = 0;
-    for (size_t i = ENV; i-- > MEMORY_OF_NODE && rc != -ENOMEM;) { /* GPUs first */
-        const char *value = x->late[i].value, *typed = x->late[i].typed;
-        if (!value)
+    /* The last kind first: the memory of a GPU needs the number of GPUs. */
+    for (size_t i = ENV; i-- > MEMORY_OF_NODE && rc != -ENOMEM;) {
+        if (!x->late[i].value)
             continue;
-        bool gres = str_starts(typed, "--gres");
-        int64_t mib;
-        rc = i == GPUS_OF_ALL      ? set_gpus(p, value, p->instances, false)
-             : i == GPUS_OF_NODE   ? set_gpus(p, value, tasks, gres)
-             : i == RANKS_OF_ALL   ? set_ranks(p, value)
-             : i == MEMORY_OF_CORE ? set_memory(p, value, MAX(p->vcores, (int64_t)1), 1)
-             : i == MEMORY_OF_GPU  ? set_memory(p, value, p->gpus, 1)
-             : tasks               ? set_memory(p, value, 1, tasks)
-                                   : read_mib(value, &mib);
-        if (rc == 0 && i == MEMORY_OF_NODE &&
-            !tasks) { /* the memory of a node is enough for each task */
-            free(p->memory);
-            p->memory = str_dup(value);
-            p->memory_of_node = true;
-            rc = p->memory ? 0 : -ENOMEM;
-        }
+        rc = set_late(p, (enum number)i, &x->late[i], tasks);
         if (rc == -EINVAL)
-            rc = strv_push(&p->left, typed);
+            rc = strv_push(&p->left, x->late[i].typed);
     }
     return rc;
 }

@@ -84,8 +84,8 @@ static bool is_known(const struct history_job *h, const struct cluster_log_choic
     return false;
 }
 
-/* Remember how many ranks the tasks of each role have. A file `stdout.1` of a task with one rank is
- * none of ours: a rotation of logs has made it. */
+/* Remember how many ranks the tasks of each role have. If a task with one rank has a file
+ * `stdout.1`, no rank wrote it: a program that rotates logs has renamed `stdout`. */
 static int learn_ranks(struct logs *l, const struct job_spec *s)
 {
     l->other_ranks = s->single_node ? 1 : l->other_ranks;
@@ -405,8 +405,9 @@ static int show_first(struct logs *l, struct err *e)
     return rc;
 }
 
-/* Close the files that were replaced before this one was: nothing writes to them any more. An open
- * file needs space on the disk although it was removed. */
+/* File i has replaced another one, to which its program may still write: keep that one open. If
+ * that one had replaced a third file, nothing writes to the third any more: close it, because an
+ * open file needs space on the disk although it was removed. */
 static void close_older(struct logs *l, size_t i)
 {
     const struct log_file *f = &l->files.v[i];
@@ -518,7 +519,8 @@ static int no_files(struct logs *l, uint32_t n_tasks, struct err *e)
     return EXIT_MISUSE;
 }
 
-/* The same if the caller knows it already: the journal, which may be long, need not be read. */
+/* As all_ended(), for a caller who knows that the job is over (cluster_log_wish.over). It does not
+ * read the journal, which may be long. */
 static int known_ended(struct logs *l, uint32_t *out_n, struct err *e)
 {
     *out_n = (uint32_t)l->w->n_tasks;
