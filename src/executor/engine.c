@@ -132,11 +132,33 @@ static int add_variables(const struct strv *env, struct strv *argv)
     return rc;
 }
 
+/* The other groups of the user, for files that only a group may read. podman of an ordinary user
+ * cannot name them, since they have no number in its user namespace, but crun can keep them. */
+static int add_groups(bool podman, struct strv *argv)
+{
+    int n = getgroups(0, NULL), rc = 0;
+    AUTO(free_p) gid_t *groups = n > 0 ? calloc((size_t)n, sizeof *groups) : NULL;
+    if (n <= 0)
+        return 0;
+    if (!groups || (n = getgroups(n, groups)) < 0)
+        return -ENOMEM;
+    for (int i = 0; rc == 0 && i < n; i++) {
+        if (groups[i] == getegid())
+            continue;
+        if (podman && geteuid() != 0)
+            return strv_push(argv, "--group-add=keep-groups");
+        rc = add(argv, "--group-add=%u", (unsigned)groups[i]);
+    }
+    return rc;
+}
+
 /* Run as the user of the job, so that files of the task belong to that user. */
 static int add_user(bool podman, struct strv *argv)
 {
     int rc = podman && geteuid() != 0 ? strv_push(argv, "--userns=keep-id") : 0;
-    return rc < 0 ? rc : add(argv, "--user=%u:%u", (unsigned)geteuid(), (unsigned)getegid());
+    if (rc == 0)
+        rc = add(argv, "--user=%u:%u", (unsigned)geteuid(), (unsigned)getegid());
+    return rc < 0 ? rc : add_groups(podman, argv);
 }
 
 static int add_ulimit(const char *name, const struct rlimit *r, struct strv *argv)

@@ -253,10 +253,13 @@ def test_docker_when_there_is_no_podman(lab, engine):
     for program in ("sh", "bash", "env"):
         (engine.parent / program).symlink_to(f"/bin/{program}")
     lab.env["PATH"] = f"{engine.parent}:{lab.bin}"
+    if os.geteuid() == 0:
+        lab.user["extra_groups"] = [54321]
     r = lab.run("run", lab.workers("exit 5", conf=CONF))
     assert r.returncode == 1 and "failed with exit code 5" in r.stdout, r.stdout + r.stderr
     options = run_call(docker)
     assert f"--memory={64 << 20}b" in options and "--log-driver=none" in options and "library/usual:1" in options
+    assert [o for o in options if o.startswith("--group-add=")] == [f"--group-add={g}" for g in lab.user.get("extra_groups", os.getgroups()) if g != os.getegid()]
     swaps = len(pathlib.Path("/proc/swaps").read_text().splitlines()) > 1
     assert (f"--memory-swap={64 << 20}b" in options) == swaps, "the limit is that of memory and swap together"
 
