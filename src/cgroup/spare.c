@@ -16,16 +16,39 @@
 #include "cgroup/find.h"
 #include "cgroup/tree.h"
 
-#define SPARE "spare"
+#define SPARE "spare-"
 
 /* What the kernel itself still counts after a small task: its own objects, and pages that it has
  * reserved for the group on some core. */
 enum { USED_MAX = 512 << 10 };
 
-bool spare_groups_take(const char *user, const char *dir)
+enum { N_MAX = 4096 }; /* more groups are not counted */
+
+/* The path of spare groups in this directory. The caller frees it; NULL = there are none. */
+static char *find(const char *user, struct spare_groups *out)
 {
-    AUTO(free_p) char *spare = str_printf("%s/" SPARE, user);
-    return spare && rename(spare, dir) == 0;
+    DIR *d = opendir(user);
+    char *path = NULL;
+    for (struct dirent *x; d && !path && (x = readdir(d));) {
+        unsigned n;
+        unsigned long long limit;
+        if (x->d_type != DT_DIR || sscanf(x->d_name, SPARE "%u-%llu", &n, &limit) != 2)
+            continue;
+        *out = (struct spare_groups){ n, limit };
+        path = str_printf("%s/%s", user, x->d_name);
+    }
+    if (d)
+        closedir(d);
+    return path;
+}
+
+bool spare_groups_take(const char *user, const char *dir, struct spare_groups *out)
+{
+    AUTO(free_p) char *spare = find(user, out);
+    if (spare && rename(spare, dir) == 0)
+        return true;
+    *out = (struct spare_groups){ 0 };
+    return false;
 }
 
 /* The number of the container whose group has this name, if its keeper was the first of the job;
@@ -39,7 +62,7 @@ static uint32_t number_of(const char *name)
                : 0;
 }
 
-static bool was_untouched(const char *dir)
+static bool was_untouched(const char *dir, uint64_t limit)
 {
     char text[128];
     struct stat st;
@@ -49,40 +72,60 @@ static bool was_untouched(const char *dir)
     if (group_get(dir, "memory.oom_control", text, sizeof text) <= 0 ||
         group_find_key(text, "oom_kill_disable") != 0 || group_find_key(text, "oom_kill") != 0)
         return false;
+    if (limit && group_get_u64(dir, "memory.limit_in_bytes") != limit)
+        return false;
     ssize_t len = group_get(dir, "memory.usage_in_bytes", text, sizeof text);
     return len > 0 && strtoull(text, NULL, 10) <= USED_MAX &&
            group_put(dir, "memory.max_usage_in_bytes", "0") == 0;
 }
 
-bool spare_groups_keep(const char *dir, uint32_t n)
+/* Remove the groups that cannot be kept. Returns how many of the first ones are there. */
+static uint32_t sort_out(const char *dir, DIR *d, struct spare_groups used)
 {
-    AUTO(free_p) char *spare = str_dup(dir);
-    char *last = spare ? strrchr(spare, '/') : NULL, child[CGROUP_PATH_MAX + 64];
-    if (!last || last == spare)
-        return false;
-    *last = '\0';
-    char *to = str_printf("%s/" SPARE, spare);
-    free(spare);
-    spare = to;
-    DIR *d = spare && n > 0 && access(spare, F_OK) == -1 ? opendir(dir) : NULL;
-    if (!d)
-        return false;
+    char child[CGROUP_PATH_MAX + 64];
+    bool there[N_MAX + 1] = { false };
+    uint32_t n = 0;
     for (struct dirent *x; (x = readdir(d));) {
         if (x->d_type != DT_DIR || x->d_name[0] == '.')
             continue;
         int len = snprintf(child, sizeof child, "%s/%s", dir, x->d_name);
         uint32_t number = number_of(x->d_name);
-        bool fits = len > 0 && (size_t)len < sizeof child;
-        if (fits && !(number && number <= n && was_untouched(child)))
+        if (len <= 0 || (size_t)len >= sizeof child)
+            continue;
+        if (!number || number > MIN(used.n, (uint32_t)N_MAX) || !was_untouched(child, used.limit))
             cgroup_tree_remove(child);
+        else
+            there[number] = true;
     }
+    while (n < N_MAX && there[n + 1])
+        n++;
+    return n;
+}
+
+bool spare_groups_keep(const char *dir, struct spare_groups used)
+{
+    struct spare_groups other;
+    AUTO(free_p) char *user = str_dup(dir);
+    char *last = user ? strrchr(user, '/') : NULL;
+    if (!last || last == user || used.n == 0)
+        return false;
+    *last = '\0';
+    AUTO(free_p) char *there = find(user, &other);
+    DIR *d = there ? NULL : opendir(dir);
+    if (!d)
+        return false;
+    uint32_t n = sort_out(dir, d, used);
     closedir(d);
-    return rename(dir, spare) == 0;
+    AUTO(free_p)
+    char *to =
+        str_printf("%s/" SPARE "%u-%llu", user, used.limit ? n : 0, (unsigned long long)used.limit);
+    return to && rename(dir, to) == 0;
 }
 
 void spare_groups_remove(const char *base)
 {
-    AUTO(free_p) char *spare = str_printf("%s/tony-%u/" SPARE, base, (unsigned)geteuid());
-    if (spare && access(spare, F_OK) == 0)
+    struct spare_groups unused;
+    AUTO(free_p) char *user = str_printf("%s/tony-%u", base, (unsigned)geteuid());
+    for (char *spare; user && (spare = find(user, &unused)); free(spare))
         cgroup_tree_remove(spare);
 }

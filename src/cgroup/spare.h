@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Control groups that a job leaves for the next one. The kernel needs 40 µs to make a group, and 3
- * µs to say that it exists. Only v1 can do this: there a directory of groups can be renamed, and
- * with it the groups of all containers have the paths of the next job.
+ * Control groups that a job leaves for the next one. The kernel needs 40 µs to make a group, and 10
+ * µs to set its limit. Only v1 can do this: there a directory of groups can be renamed, and with it
+ * the groups of all containers have the paths of the next job.
  *
- *   <base>/tony-<uid>/<job>/<container>    while the job lives
- *   <base>/tony-<uid>/spare/<container>    between two jobs
+ *   <base>/tony-<uid>/<job>/<container>                while the job lives
+ *   <base>/tony-<uid>/spare-<n>-<limit>/<container>    between two jobs
  *
- * A rename is atomic, so at most one job gets them. There is at most one directory `spare`: a job
- * that ends while it exists removes its groups. The pool removes it when it ends.
+ * n and limit: as in struct spare_groups. A rename is atomic, so at most one job gets them. A job
+ * that ends while there are spare groups removes its own. The pool removes them when it ends.
  */
 #ifndef TONY_CGROUP_SPARE_H
 #define TONY_CGROUP_SPARE_H
@@ -16,15 +16,23 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* The groups of the containers 1 to n of a job's first keeper exist and have this limit. Others may
+ * exist. */
+struct spare_groups {
+    uint32_t n;
+    uint64_t limit; /* bytes */
+};
+
 /* Give the job's directory the spare groups. user: <base>/tony-<uid>; dir: that of the job, which
  * must not exist yet. false: there are none. */
-bool spare_groups_take(const char *user, const char *dir);
+bool spare_groups_take(const char *user, const char *dir, struct spare_groups *out);
 
-/* The job is over: keep the groups of the containers 1 to n of its first keeper, and remove all
- * others. A group is kept only if the next task does not notice that there was one before: it has
- * no process, no group below it, and hardly any memory, and no process was killed in it for want of
- * memory. If nothing can be kept, the caller has to remove what is left. */
-bool spare_groups_keep(const char *dir, uint32_t n);
+/* The job is over: keep the groups of the containers 1 to used.n of its first keeper, and remove
+ * all others. used.limit: what all these had; 0 = they had different limits. A group is kept only
+ * if the next task does not notice that there was one before: it has its limit, no process, no
+ * group below it, and hardly any memory, and no process was killed in it for want of memory. false:
+ * the caller has to remove what is left. */
+bool spare_groups_keep(const char *dir, struct spare_groups used);
 
 /* The pool ends: remove them. base: the group in which this process may make groups. */
 void spare_groups_remove(const char *base);

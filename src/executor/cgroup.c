@@ -44,8 +44,10 @@ static void weigh_user(const char *dir, bool v2)
     (void)group_put(dir, v2 ? "cpu.weight" : "cpu.shares", text);
 }
 
-/* Make base/tony-<uid>/<job>. The caller frees the path. NULL: e says why it failed. */
-static char *make_job_dir(const char *base, const char *job, bool v2, struct err *e)
+/* Make base/tony-<uid>/<job>. ready: if there are spare groups, take them; NULL = do not look. The
+ * caller frees the path. NULL: e says why it failed. */
+static char *make_job_dir(const char *base, const char *job, bool v2, struct spare_groups *ready,
+                          struct err *e)
 {
     AUTO(free_p) char *user = str_printf("%s/tony-%u", base, (unsigned)geteuid());
     AUTO(free_p) char *dir = user ? str_printf("%s/%s", user, job) : NULL;
@@ -58,7 +60,7 @@ static char *make_job_dir(const char *base, const char *job, bool v2, struct err
         return NULL;
     }
     weigh_user(user, v2);
-    if (!v2 && spare_groups_take(user, dir))
+    if (ready && spare_groups_take(user, dir, ready))
         return TAKE(dir);
     if (v2) /* fails without a cpu controller */
         (void)group_put(user, "cgroup.subtree_control", "+cpu");
@@ -77,7 +79,7 @@ static char *make_job_dir(const char *base, const char *job, bool v2, struct err
  * make the kernel stop all forks of the machine for 10 to 15 ms. */
 static int open_v2(struct cgroup_job *j, const char *base, const char *job, struct err *e)
 {
-    AUTO(free_p) char *dir = make_job_dir(base, job, true, e);
+    AUTO(free_p) char *dir = make_job_dir(base, job, true, NULL, e);
     if (!dir)
         return -EACCES;
     (void)group_put(dir, "cgroup.subtree_control", "+cpu"); /* only for shares of the cores */
@@ -92,12 +94,13 @@ static int open_v2(struct cgroup_job *j, const char *base, const char *job, stru
 
 static int open_v1(struct cgroup_job *j, const struct place *place, const char *job, struct err *e)
 {
-    char *dir = make_job_dir(place->dir, job, false, e);
+    struct spare_groups ready = { 0 };
+    char *dir = make_job_dir(place->dir, job, false, &ready, e);
     if (!dir)
         return -EACCES;
-    *j = (struct cgroup_job){ .kind = CGROUP_V1, .memory = dir };
+    *j = (struct cgroup_job){ .kind = CGROUP_V1, .memory = dir, .ready = ready };
     AUTO(free_p) char *cpu = place->cpu[0] ? str_dup(place->cpu) : NULL;
-    j->cpu = cpu ? make_job_dir(cpu, job, false, NULL) : NULL;
+    j->cpu = cpu ? make_job_dir(cpu, job, false, NULL, NULL) : NULL;
     if (j->cpu && group_put(j->cpu, V1_ENTER, "0") < 0) {
         cgroup_tree_remove(j->cpu);
         free(TAKE(j->cpu));
@@ -156,13 +159,13 @@ void cgroup_job_done(struct cgroup_job *j)
     *j = (struct cgroup_job){ .kind = CGROUP_NONE };
 }
 
-void cgroup_job_remove(struct cgroup_job *j, uint32_t n_kept)
+void cgroup_job_remove(struct cgroup_job *j, struct spare_groups used)
 {
-    bool keeps = j->kind == CGROUP_V1 && n_kept > 0;
+    bool keeps = j->kind == CGROUP_V1 && used.n > 0;
     if (j->cpu_from)
         /* If this fails, the group cannot be removed, because this process is in it. */
         (void)group_put(j->cpu_from, V1_ENTER, "0");
-    if (j->memory && !(keeps && spare_groups_keep(j->memory, n_kept)))
+    if (j->memory && !(keeps && spare_groups_keep(j->memory, used)))
         cgroup_tree_remove(j->memory);
     if (j->cpu)
         cgroup_tree_remove(j->cpu);

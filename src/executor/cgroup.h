@@ -21,6 +21,7 @@
 #include <sys/types.h>
 
 #include "cgroup/find.h"
+#include "cgroup/spare.h"
 
 struct err;
 struct place;
@@ -35,6 +36,7 @@ struct cgroup_job {
     char *
         cpu_from; /* v1: the group of the keeper before cgroup_job_open(); NULL = still its group */
     bool swap;    /* this machine has swap space, so the limit must include swap */
+    struct spare_groups ready; /* groups that the last job has left */
 };
 
 /* Make the job's groups. With v1 the calling process, and so its children, enter the job's cpu
@@ -45,9 +47,8 @@ void cgroup_job_open(struct cgroup_job *j, const char *application_id, const str
 /* vcores: of all containers together; 0 = the least possible weight. */
 void cgroup_job_weight(const struct cgroup_job *j, uint64_t vcores);
 /* The calling process leaves the job's groups. Processes that are still in them are killed, and the
- * groups are removed. n_kept: with v1, leave the groups of the first n_kept containers to the next
- * job (cgroup/spare.h). */
-void cgroup_job_remove(struct cgroup_job *j, uint32_t n_kept);
+ * groups are removed. used: with v1, leave these groups to the next job; used.n 0 = none. */
+void cgroup_job_remove(struct cgroup_job *j, struct spare_groups used);
 void cgroup_job_done(struct cgroup_job *j); /* frees memory only */
 /* Paths are built without malloc(), because a forked child uses them. */
 struct cgroup {

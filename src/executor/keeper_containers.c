@@ -83,6 +83,8 @@ static struct container *grant(struct keeper *k, const struct ask *a)
     c->memory_mib = a->memory_mib;
     c->vcores = a->vcores;
     c->kill_at_ms = INT64_MAX;
+    k->groups.mixed = k->groups.mixed || (c->number > 1 && k->groups.limit != c->memory_mib << 20);
+    k->groups.limit = c->memory_mib << 20;
     k->used_mib += a->memory_mib;
     k->used_vcores += a->vcores;
     slots_find(k, c->slot)->asked = false;
@@ -237,13 +239,21 @@ static _Noreturn void become_executors(const struct executor_config *cfgs, size_
     executors_run(cfgs, n);
 }
 
-/* Only with its control group may an executor be one of a crew. */
-static bool may_share(const struct keeper *k, struct container *c)
+/* Make the group of a container. */
+static bool has_group(const struct keeper *k, const struct container *c)
 {
     struct cgroup g;
     struct err e = { 0 };
-    c->in_crew = k->can_crew && c->plain && c->n_gpus == 0 && cgroup_of(&k->cgroup, c->id, &g) &&
-                 cgroup_make(&g, c->memory_mib << 20, &e) == 0;
+    uint64_t limit = c->memory_mib << 20;
+    if (c->number <= k->cgroup.ready.n && limit == k->cgroup.ready.limit)
+        return true; /* the last job has left it */
+    return cgroup_of(&k->cgroup, c->id, &g) && cgroup_make(&g, limit, &e) == 0;
+}
+
+/* Only with its control group may an executor be one of a crew. */
+static bool may_share(const struct keeper *k, struct container *c)
+{
+    c->in_crew = k->can_crew && c->plain && c->n_gpus == 0 && has_group(k, c);
     return c->in_crew;
 }
 
@@ -382,15 +392,15 @@ static bool crew_is_late(const struct keeper *k, pid_t pid)
 }
 
 /*
- * An executor has not ended in time. If it is alone, the keeper kills it; its task dies with it, and
- * orphans become children of the keeper.
+ * An executor has not ended in time. If it is alone, the keeper kills it; its task dies with it,
+ * and orphans become children of the keeper.
  *
  * A crew is killed if this holds for all containers that it has left. Until then the keeper kills
  * the processes of the container, and waits. A crew that does not react for long also sends no
  * heartbeats, and the master then stops all its containers.
  *
- * If the executor has seen the request, it waits for a process that cannot die, and killing it would
- * not help: ask again, so that a crew that hangs since then is found.
+ * If the executor has seen the request, it waits for a process that cannot die, and killing it
+ * would not help: ask again, so that a crew that hangs since then is found.
  */
 static void kill_late(struct keeper *k, struct container *c, int64_t now_ms)
 {

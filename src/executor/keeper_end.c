@@ -97,7 +97,7 @@ static void remove_in_place(struct keeper *k, bool all)
     if (containers && access(containers, F_OK) == 0)
         remove_dirs(k->spare_dir, containers);
     if (all || (cgroups && access(cgroups, F_OK) == 0))
-        cgroup_job_remove(&k->cgroup, 0);
+        cgroup_job_remove(&k->cgroup, (struct spare_groups){ 0 });
     if (cgroups)
         (void)unlink(cgroups); /* tony has removed its groups, or has moved the list */
 }
@@ -276,6 +276,16 @@ void keeper_finish_early(struct keeper *k)
     k->end.done_early = !k->look_for_orphans && finish_job(k, &unused) == 0;
 }
 
+/* The groups that the next job may use. A pool that has ended would not remove them. */
+static struct spare_groups groups_used(const struct keeper *k)
+{
+    bool pool = k->end.told_pool && !k->end.lost_pool;
+    return (struct spare_groups){ .n = pool && k->life == 1
+                                           ? MIN(k->n_granted, (uint32_t)GROUPS_KEPT)
+                                           : 0,
+                                  .limit = k->groups.mixed ? 0 : k->groups.limit };
+}
+
 int keeper_end(struct keeper *k)
 {
     struct err e = { 0 };
@@ -303,10 +313,7 @@ int keeper_end(struct keeper *k)
         pool_start_again(k, clock_mono_ms());
     if (!aborted && rc == 0) {
         AUTO(free_p) char *dir = paths_history(&k->paths, k->app_id);
-        /* A pool that has ended would not remove the spare groups. */
-        bool pool = k->end.told_pool && !k->end.lost_pool;
-        cgroup_job_remove(&k->cgroup,
-                          pool && k->life == 1 ? MIN(k->n_granted, (uint32_t)GROUPS_KEPT) : 0);
+        cgroup_job_remove(&k->cgroup, groups_used(k));
         keeper_clear_ended(k->ended_dir, k->spare_dir);
         if (dir && left_any(dir))
             keeper_mark_ended(k);

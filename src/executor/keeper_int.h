@@ -254,6 +254,8 @@ struct keeper {
         uint32_t v[GROUPS_KEPT]; /* numbers of containers */
         uint32_t n, n_removed;   /* the groups before n_removed are removed */
         int64_t at_ms;           /* when to remove the others; INT64_MAX = not set */
+        uint64_t limit;          /* of the last granted container, in bytes */
+        bool mixed;              /* another container had another limit */
     } groups;                    /* of forgotten containers: their control groups may still exist */
     struct {
         struct slot_use *v;

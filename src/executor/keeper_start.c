@@ -488,6 +488,8 @@ int keeper_start(struct keeper *k, int argc, char **argv, struct err *e)
     cgroup_job_open(&k->cgroup, k->app_id, k->early.place ? &k->place : NULL, &why);
     if (k->cgroup.kind == CGROUP_NONE)
         log_err(LOG_WARN, "keeper.no_cgroups", &why); /* memory is sampled instead */
+    if (k->life > 1)
+        k->cgroup.ready.n = 0; /* the names of its containers are others */
     k->can_crew = k->kind == KEEPER_OF_POOL && k->cgroup.kind != CGROUP_NONE &&
                   access("/proc/thread-self/children", R_OK) == 0;
     record_cgroups(k);

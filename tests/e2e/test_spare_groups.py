@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import wait_until
 from lib_jobs import Gated, kill9, lab, make_lab  # noqa: F401 (fixtures)
+from test_restart import Runs
 
 N = 10
 SMALL = {"memory": "16m", "vcores": 0}
@@ -48,7 +49,8 @@ def groups_of(lab, app):
 
 
 def spare_of(lab):
-    return {g.name: g.stat().st_ino for g in (lab.groups / "spare").glob("*") if g.is_dir()}
+    """The same for the groups that wait for the next job."""
+    return {g.name: g.stat().st_ino for g in lab.groups.glob("spare-*/*") if g.is_dir()}
 
 
 def run(lab, n=N, before="", role=SMALL, codes=None, state="SUCCEEDED"):
@@ -65,9 +67,10 @@ def test_the_next_job_has_the_same_groups(apart):
     lab = apart
     first = run(lab)
     assert len(first) == N and spare_of(lab) == first
+    assert [p.name for p in lab.groups.glob("spare-*")] == [f"spare-{N}-{16 << 20}"]
     job = Gated(lab, N + 2, role={"memory": "24m", "vcores": 0}).running()
     second = groups_of(lab, job.app)
-    assert not (lab.groups / "spare").exists()
+    assert not spare_of(lab)
     assert {name: second[name] for name in first} == first and len(second) == N + 2
     for name in second:
         group = lab.groups / job.app.removeprefix("application_") / name
@@ -85,11 +88,31 @@ def test_the_next_job_has_the_same_groups(apart):
     assert spare_of(lab) == second
 
 
+def test_tasks_with_different_limits(apart):
+    """The next job sets the limit of each group itself."""
+    lab = apart
+    job = Runs(lab, {"worker": {**SMALL, "instances": N}, "second": {"memory": "24m", "vcores": 0, "instances": N}})
+    for role in ("worker", "second"):
+        for i in range(N):
+            job.pid(f"{role}:{i}")
+            job.ends(f"{role}:{i}", 1, 0)
+    job.over()
+    lab.settled()
+    assert len(spare_of(lab)) == 2 * N and (lab.groups / "spare-0-0").is_dir()
+    job = Gated(lab, 2 * N, role=SMALL).running()
+    for name in groups_of(lab, job.app):
+        group = lab.groups / job.app.removeprefix("application_") / name
+        assert (group / "memory.limit_in_bytes").read_text() == f"{16 << 20}\n"
+    job.release_all()
+    job.over()
+
+
 @pytest.mark.parametrize("before", [
     "[ $TASK_INDEX != 3 ] || mkdir $(ls -d /sys/fs/cgroup/memory/$(sed -n s/.*:memory:.//p /proc/self/cgroup))/below;",
     "[ $TASK_INDEX != 3 ] || echo 1 > /sys/fs/cgroup/memory/$(sed -n s/.*:memory:.//p /proc/self/cgroup)/memory.oom_control;",
+    "[ $TASK_INDEX != 3 ] || echo 20m > /sys/fs/cgroup/memory/$(sed -n s/.*:memory:.//p /proc/self/cgroup)/memory.limit_in_bytes;",
     "[ $TASK_INDEX != 3 ] || head -c 2m /dev/zero > /dev/shm/$TONY_CONTAINER_ID;",
-], ids=["below", "oom_control", "shm"])
+], ids=["below", "oom_control", "limit", "shm"])
 def test_a_group_that_is_not_like_new_is_removed(apart, before):
     """worker:3 changes its group, or leaves memory in it."""
     lab = apart
@@ -124,7 +147,7 @@ def test_the_keeper_is_killed(apart):
     lab.ok("kill", job.app)
     job.over("KILLED")
     lab.settled()
-    assert not (lab.groups / "spare").exists()
+    assert not spare_of(lab)
 
 
 def test_the_pool_is_killed(apart):

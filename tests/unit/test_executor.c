@@ -504,7 +504,7 @@ static void control_groups(void **state)
             _exit(7);
         char path[CGROUP_PATH_MAX];
         snprintf(path, sizeof path, "%s", job.memory);
-        cgroup_job_remove(&job, 0);
+        cgroup_job_remove(&job, (struct spare_groups){ 0 });
         _exit(access(path, F_OK) == 0 ? 8 : 0);
     }
     int status;
