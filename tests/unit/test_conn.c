@@ -44,20 +44,6 @@ static int teardown(void **state)
     return fs_remove_tree(AT_FDCWD, p->dir, NULL);
 }
 
-static int send_step(struct conn *c, uint64_t step, size_t filler)
-{
-    Tony__TaskWord w = TONY__TASK_WORD__INIT;
-    Tony__Frame f = TONY__FRAME__INIT;
-    AUTO(free_p) char *text = calloc(1, filler + 1);
-    assert_non_null(text);
-    memset(text, 'x', filler);
-    w.step = step;
-    w.checkpoint = text;
-    f.body_case = TONY__FRAME__BODY_TASK_WORD;
-    f.task_word = &w;
-    return conn_send(c, &f);
-}
-
 /* A server that returns each frame, and clients that count the answers. */
 struct echo {
     struct loop *l;

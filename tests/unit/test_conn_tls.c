@@ -46,20 +46,6 @@ struct echo {
     bool finish; /* the client finishes instead of closing */
 };
 
-static int send_step(struct conn *c, uint64_t step, size_t filler)
-{
-    Tony__TaskWord w = TONY__TASK_WORD__INIT;
-    Tony__Frame f = TONY__FRAME__INIT;
-    AUTO(free_p) char *text = calloc(1, filler + 1);
-    assert_non_null(text);
-    memset(text, 'x', filler);
-    w.step = step;
-    w.checkpoint = text;
-    f.body_case = TONY__FRAME__BODY_TASK_WORD;
-    f.task_word = &w;
-    return conn_send(c, &f);
-}
-
 static void echo_server_frame(struct conn *c, const Tony__Frame *f, void *arg)
 {
     struct echo *x = arg;

@@ -226,6 +226,15 @@ static void the_run_time_of_a_live_job(void **state)
     home_done(&h);
 }
 
+/* Open the journal of a job, which will not write a header. */
+static void open_without_header(struct journal *j, const char *dir)
+{
+    struct err e = { 0 };
+    AUTO(free_p) char *path = fs_join(dir, "journal");
+    assert_int_equal(journal_open(j, path, &e), 0);
+    j->header_due = false;
+}
+
 /* A journal of a later version: the error names its format, and no record is read. */
 static void a_newer_format(void **state)
 {
@@ -235,10 +244,8 @@ static void a_newer_format(void **state)
     struct err e = { 0 };
     home_init(&h);
     AUTO(free_p) char *dir = make_job(&h, 1, id);
-    AUTO(free_p) char *path = fs_join(dir, "journal");
     struct journal j;
-    assert_int_equal(journal_open(&j, path, &e), 0);
-    j.header_due = false;
+    open_without_header(&j, dir);
     assert_int_equal(journal_add(&j, SPAN("{\"e\":\"journal\",\"format\":3}")), 0);
     assert_int_equal(journal_flush(&j, false, &e), 0);
     journal_close(&j);
@@ -262,10 +269,8 @@ static void an_older_format(void **state)
     struct err e = { 0 };
     home_init(&h);
     AUTO(free_p) char *dir = make_job(&h, 1, id);
-    AUTO(free_p) char *path = fs_join(dir, "journal");
     struct journal j;
-    assert_int_equal(journal_open(&j, path, &e), 0);
-    j.header_due = false;
+    open_without_header(&j, dir);
     for (size_t i = 0; i < ARRAY_LEN(story); i++) {
         AUTO(buf_done) struct buf text = { 0 };
         assert_int_equal(job_event_encode(&story[i], times[i], &text), 0);

@@ -19,6 +19,18 @@
 #include "journal_world.h"
 #include "storage/journal.h"
 
+/* A new journal with a record that is durable, and another one in memory. Returns the size of the
+ * durable part. */
+static int64_t one_durable(struct journal *j)
+{
+    fresh(j);
+    add(j, "a", 1);
+    flush(j, true);
+    int64_t durable = j->size;
+    add(j, "a", 2);
+    return durable;
+}
+
 /* The kernel has dropped the bytes that were not synced: all of them are written again. */
 static void test_the_sync_reports_a_full_disk(void **state)
 {
@@ -27,11 +39,7 @@ static void test_the_sync_reports_a_full_disk(void **state)
     for (size_t i = 0; i < ARRAY_LEN(errors) * 2; i++) {
         struct journal j;
         struct err e = { 0 };
-        fresh(&j);
-        add(&j, "a", 1);
-        flush(&j, true);
-        int64_t durable = j.size;
-        add(&j, "a", 2);
+        int64_t durable = one_durable(&j);
         flush(&j, false);
         add(&j, "a", 3);
         j.probe = &probe;
@@ -67,11 +75,7 @@ static void test_the_next_write_reports_a_full_disk(void **state)
     (void)state;
     struct journal j;
     struct err e = { 0 };
-    fresh(&j);
-    add(&j, "a", 1);
-    flush(&j, true);
-    int64_t durable = j.size;
-    add(&j, "a", 2);
+    int64_t durable = one_durable(&j);
     flush(&j, false);
     add(&j, "a", 3);
     j.probe = &probe;
@@ -108,11 +112,7 @@ static void test_rewritten_records_are_missing(void **state)
     (void)state;
     struct journal j;
     struct err e = { 0 };
-    fresh(&j);
-    add(&j, "a", 1);
-    flush(&j, true);
-    int64_t durable = j.size;
-    add(&j, "a", 2);
+    int64_t durable = one_durable(&j);
     j.probe = &probe;
     fault = (struct fault){ .call = JOURNAL_CALL_SYNC, .number = 1, .rc = -ENOSPC };
     assert_int_equal(journal_flush(&j, true, &e), -ENOSPC);

@@ -327,18 +327,24 @@ static void a_refused_port_shortens_the_lease(void **state)
     assert_false(learns_that_no_executor_listens(true));
 }
 
+/* Two workers, of which a client takes one away when both run. */
+static void init_shrinking(struct world *w)
+{
+    world_init(
+        w,
+        (const char *const[]){ BASIC, "tony.worker.instances=2", "tony.worker.resize=live", NULL },
+        both_hang);
+    w->resize_roles[0] = "worker";
+    w->resize_to = 1;
+    w->resize_when = 2;
+}
+
 /* The job shrinks, and the master dies before it has told the task to leave. */
 static void a_lost_task_is_contacted_and_leaves(void **state)
 {
     (void)state;
     struct world w;
-    world_init(
-        &w,
-        (const char *const[]){ BASIC, "tony.worker.instances=2", "tony.worker.resize=live", NULL },
-        both_hang);
-    w.resize_roles[0] = "worker";
-    w.resize_to = 1;
-    w.resize_when = 2;
+    init_shrinking(&w);
     w.kill_event = "resize";
     run_with_a_lost_container(&w);
     assert_int_equal(w.n_runs[1], 1);
@@ -351,15 +357,9 @@ static void nothing_stops_before_the_resize_is_stored(void **state)
 {
     (void)state;
     struct world w;
-    world_init(
-        &w,
-        (const char *const[]){ BASIC, "tony.worker.instances=2", "tony.worker.resize=live", NULL },
-        both_hang);
+    init_shrinking(&w);
     world_go_remote(&w);
     w.remote.journal_dir = "/s/journal";
-    w.resize_roles[0] = "worker";
-    w.resize_to = 1;
-    w.resize_when = 2;
     w.files.slow_event = "\"e\":\"resize\"";
     /* The client stops the job once it has its answer. */
     assert_int_equal(world_run(&w), MASTER_OVER);
@@ -405,15 +405,9 @@ static void an_old_copy_of_the_journal_sends_no_answer(void **state)
 {
     (void)state;
     struct world w;
-    world_init(
-        &w,
-        (const char *const[]){ BASIC, "tony.worker.instances=2", "tony.worker.resize=live", NULL },
-        both_hang);
+    init_shrinking(&w);
     world_go_remote(&w);
     w.remote.journal_dir = "/s/journal";
-    w.resize_roles[0] = "worker";
-    w.resize_to = 1;
-    w.resize_when = 2;
     w.on_running = hold_copies;
     w.before_write = copied_before_the_write;
     assert_int_equal(world_run(&w), MASTER_OVER);
