@@ -23,7 +23,6 @@
  *
  * Used only by a master on a cluster:
  *
- *   listen.c                    the ports at which the master listens
  *   yarn/yarn.c, yarn/home.c    start on YARN
  *   yarn/single_node.c          runs the task of a job without roles in the master's container
  *   reconnect.c                 connects a new master to the executors of the one before it
