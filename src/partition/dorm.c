@@ -19,14 +19,19 @@ enum {
     STEPS_LARGE = 1500000,
     STEPS_WHOLE = 300000,    /* the part of it for the upper bound */
     STEPS_MIX = 350000,      /* at least so many for the patterns */
+    STEPS_POOR = 700000,     /* the same while no good division is known */
     LARGE = 5000,            /* jobs * nodes */
     STEPS_FEASIBLE = 300000, /* to find out whether one more job of the queue can be admitted */
     STEPS_ROUGH = 100000,    /* the same in a large problem, if little is lacking */
+    STEPS_FAR = 600000,      /* at least so many for local search, if the bound is far */
     STEPS_FIRST = 100000,    /* before the proof */
     STEPS_EXACT = 600000,
     STEPS_POLISH = 100000,
     STEPS_POLISH_LARGE = 30000,
 };
+
+/* A division this far below the bound (relative distance) is far from it. */
+#define FAR 0.015
 
 /* A division that lacks less than this (dorm_score()) may become possible by a short search. */
 #define ALMOST 0.003
@@ -178,7 +183,7 @@ static bool descend(struct dorm_search *s, struct climb *c)
  * False: not even the empty prefix is possible. The function first looks for a possible prefix.
  * Then it searches between that one and the shortest impossible one, by bisection. In a large
  * problem, the tries are rough, and every other try takes the guess that the last failed one gave.
- * If all rough tries fail, others follow. */
+ * If all rough tries fail, the empty prefix is tried thoroughly, and then longer ones. */
 static bool climb(struct dorm_search *s, uint32_t *admitted)
 {
     struct climb c;
@@ -187,7 +192,8 @@ static bool climb(struct dorm_search *s, uint32_t *admitted)
     bool loaded = descend(s, &c), rough = s->rough;
     if (!loaded && rough && c.unproved && !s->p->work.over && !s->p->failed) {
         s->rough = rough = false;
-        loaded = descend(s, &c);
+        loaded = try_prefix(s, &c, 0);
+        c.impossible = longest_prefix(s->p) + 1;
     }
     for (bool by_guess = rough; loaded || best.any; by_guess = rough && !by_guess) {
         if (c.impossible - c.n <= 1 || s->p->work.over || s->p->failed)
@@ -284,10 +290,16 @@ static void give_nothing(const struct dorm_problem *p, const struct part_job *jo
         p->out->jobs[p->jobs[i].index].verdict = PART_WAITS;
 }
 
+/* So many times the steps of 1,000 nodes. */
+static uint64_t times_of(const struct dorm_problem *p)
+{
+    return MIN(MAX(p->n_nodes / 1000, 1u), 10u);
+}
+
 /* The steps for a large problem, less those that are used. */
 static uint64_t steps_large(const struct dorm_problem *p, uint64_t used)
 {
-    uint64_t all = STEPS_LARGE * (uint64_t)MIN(MAX(p->n_nodes / 1000, 1u), 10u);
+    uint64_t all = STEPS_LARGE * times_of(p);
     return all - MIN(all, used);
 }
 
@@ -295,14 +307,23 @@ static uint64_t steps_large(const struct dorm_problem *p, uint64_t used)
 static void build_mix(struct dorm_search *s)
 {
     struct dorm_problem *p = s->p;
-    uint64_t before = p->work.steps, times = MIN(MAX(p->n_nodes / 1000, 1u), 10u);
+    uint64_t before = p->work.steps, times = times_of(p);
     if (dorm_counted_may_change(p) && !dorm_pairs_possible(p)) {
         dorm_whole_prices(p, &s->prices, STEPS_WHOLE * times);
         if (s->prices.pi)
             dorm_whole_bound(p, &s->prices, s->prices.pi, s->prices.pi_loss);
     }
-    dorm_mix(s, MAX(steps_large(p, p->work.steps), STEPS_MIX * times));
+    dorm_mix(s, MAX(steps_large(p, p->work.steps), STEPS_MIX * times), STEPS_POOR * times);
     s->steps_left -= MIN(p->work.steps - before, s->steps_left);
+}
+
+/* The steps for local search in a large problem: what is left of all, and more if the division is
+ * far from the bound. */
+static uint64_t steps_after(const struct dorm_search *s)
+{
+    uint64_t left = steps_large(s->p, s->p->work.steps);
+    bool far = s->best.score.bad > 0 || s->best.score.util < (1 - FAR) * s->prices.upper;
+    return far ? MAX(left, (uint64_t)STEPS_FAR * times_of(s->p)) : left;
 }
 
 /* Make s->best as good as the steps and the solver allow. True: no allocation is better. */
@@ -313,7 +334,7 @@ static bool improve(struct dorm_search *s, const struct part_solver *solver)
     if (!dorm_is_small(s->p))
         build_mix(s);
     if ((size_t)s->p->n_all * s->p->n_nodes >= LARGE)
-        s->steps_left = steps_large(s->p, s->p->work.steps);
+        s->steps_left = steps_after(s);
     search_more(s, STEPS_FIRST, false);
     bool tiny = (size_t)s->p->n * s->p->n_nodes <= TINY;
     enum dorm_proof proof = prove(s, tiny ? STEPS_TINY_EXACT : STEPS_EXACT);
@@ -341,7 +362,7 @@ int dorm_decide(const struct part_cluster *c, const struct part_job *jobs, size_
     if (dorm_problem_init(&p, c, jobs, n, o, out) < 0 || dorm_search_init(&p, &s) < 0)
         return -ENOMEM;
     size_t cells = (size_t)p.n_all * p.n_nodes;
-    s.steps_left = cells >= LARGE  ? STEPS_LARGE * (uint64_t)MIN(MAX(p.n_nodes / 1000, 1u), 10u)
+    s.steps_left = cells >= LARGE  ? STEPS_LARGE * times_of(&p)
                    : cells <= TINY ? STEPS_TINY
                                    : STEPS_ALL;
     bool possible = climb(&s, &admitted);

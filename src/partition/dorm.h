@@ -483,8 +483,9 @@ void dorm_finish_build(struct dorm_search *s);
 /* ---- dorm_mix.c */
 
 /* Build allocations from patterns, in which different running jobs change, and keep the best one.
- * If no running job may change, or at most two, prices.upper falls, too. */
-void dorm_mix(struct dorm_search *s, uint64_t steps);
+ * If no running job may change, or at most two, prices.upper falls, too. more: steps for one set of
+ * jobs, even if `steps` are over, while the best division so far is poor. */
+void dorm_mix(struct dorm_search *s, uint64_t steps, uint64_t more);
 
 /* ---- dorm_whole.c */
 

@@ -89,6 +89,7 @@ struct mix {
      * prices that prove it. */
     double *best_pi, best_mu, upper;
     double enough;       /* the search ends when upper is below this */
+    uint64_t more;       /* steps for one set while no good division is known */
     struct spare *spare; /* [demand] */
 };
 
@@ -703,7 +704,8 @@ static void try_sets(struct mix *x, uint64_t end)
     double bound = dorm_choose(&choice, x->changes, SWEEPS);
     for (unsigned vain = 0; vain < VAIN && bound > (1 + CLOSE) * known_use(x->s);) {
         x->enough = MAX((1 + CLOSE) * known_use(x->s), (1 - FAR) * MIN(bound, x->s->prices.upper));
-        vain = try_set(x, end) ? 0 : vain + 1;
+        bool poor = known_use(x->s) < (1 - FAR) * bound;
+        vain = try_set(x, poor ? MAX(end, p->work.steps + x->more) : end) ? 0 : vain + 1;
         if (good_enough(x->s) || p->work.over || p->failed)
             return;
         for (uint32_t v = 0; v < x->rooms.n_demands; v++)
@@ -755,10 +757,12 @@ static void try_pairs(struct mix *x, uint64_t end)
     }
 }
 
-void dorm_mix(struct dorm_search *s, uint64_t steps)
+void dorm_mix(struct dorm_search *s, uint64_t steps, uint64_t more)
 {
     struct dorm_problem *p = s->p;
-    struct mix x = { .s = s, .p = p, .mu = s->prices.least_loss, .changes = s->picked };
+    struct mix x = {
+        .s = s, .p = p, .mu = s->prices.least_loss, .changes = s->picked, .more = more
+    };
     uint64_t end = p->work.steps + steps;
     x.has_rooms = dorm_rooms_init(&x.rooms, p);
     x.raise = dorm_alloc(p, x.rooms.n_demands, sizeof(*x.raise));

@@ -21,6 +21,7 @@ enum {
     NODES_SHAKEN = 5,      /* most nodes that one shake empties */
     STEPS_REFILL = 3000,   /* steps that a new start may take to refill nodes, in a small problem */
     STEPS_REPAIR = 100000, /* steps to bring the loss of a first division under its bound */
+    STEPS_REPAIR_ROUGH = 50000, /* the same in a rough search */
     ROUGH_WAYS = 3, /* sets of jobs that a rough search tries at most, if running jobs may change */
     STALE = 30,     /* shakes without gain before a new start */
 };
@@ -74,7 +75,7 @@ static void try_build(struct dorm_search *s)
     s->style = (struct dorm_style){ .home = true, .tight = true };
     dorm_build(s);
     if (!dorm_is_small(s->p) && dorm_score(&s->state).bad > 0)
-        dorm_refill(s, STEPS_REPAIR);
+        dorm_refill(s, s->rough ? STEPS_REPAIR_ROUGH : STEPS_REPAIR);
     save_if_better(s);
 }
 
