@@ -91,7 +91,7 @@ int history_read_status(const char *dir, json_t **out, struct err *e);
 /* The status of a live or finished job: of status.json, or if that is missing or damaged, of the
  * replayed journal. Errors: as of history_read_status() and history_load(). */
 int history_status(const char *dir, json_t **out, struct err *e);
-/* The same without the list of the tasks, which may be long. */
+/* As history_status(), without the list of the tasks, which may be long. */
 int history_status_brief(const char *dir, json_t **out, struct err *e);
 
 /* Remove the jobs in the directory `history` that ended more than age_ms before now_ms (wall time).

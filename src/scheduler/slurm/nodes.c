@@ -205,7 +205,7 @@ static void node_away(struct node *n, int64_t return_ms)
     vec_done(&n->listed);
     vec_done(&n->listed_room);
     strv_done(&n->listed_texts);
-    if (n->state == NODE_LOST || n->s->finishing)
+    if (n->state == NODE_LOST || n->s->finishing != NOT_FINISHING)
         return;
     n->state = NODE_AWAY;
     n->lost_at_ms = clock_mono_ms() + return_ms;
@@ -592,7 +592,7 @@ static void on_hello(struct conn *c, const Tony__Frame *f, void *arg)
     }
     struct node *n = is_valid ? node_get(s, m->index) : NULL;
     char *name = n ? str_dup(m->node) : NULL;
-    if (!name || s->finishing) {
+    if (!name || s->finishing != NOT_FINISHING) {
         free(name);
         conn_close(c);
         return;

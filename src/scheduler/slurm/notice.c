@@ -228,7 +228,7 @@ static void on_answer(struct slurm *s, unsigned why, enum slurm_meaning meaning,
               f_str("reason", j->is.reason), f_int("restarts", j->restarts));
     if (why & WHY_FATE)
         answer_fate(s, meaning, j);
-    if (s->finishing)
+    if (s->finishing != NOT_FINISHING)
         return;
     if (meaning == SLURM_PREEMPTS) {
         leave(s, left_ms(j), "Slurm takes its nodes for another job");
@@ -309,7 +309,7 @@ static void on_again(void *arg)
     struct slurm *s = arg;
     unsigned why = s->notice.silent_why;
     s->notice.silent_why = 0;
-    if (!s->finishing)
+    if (s->finishing == NOT_FINISHING)
         ask(s, why);
 }
 

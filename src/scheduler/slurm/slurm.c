@@ -218,7 +218,7 @@ static void on_turn(void *arg)
 {
     struct slurm *s = arg;
     int64_t now = clock_mono_ms();
-    if (s->finishing)
+    if (s->finishing != NOT_FINISHING)
         return;
     nodes_register(s, now);
     if (!s->registered)
@@ -244,7 +244,7 @@ static void on_tick(void *arg)
     struct slurm *s = arg;
     int64_t now = clock_mono_ms();
     loop_timer_set(s->tick, now + TICK_MS);
-    if (s->finishing)
+    if (s->finishing != NOT_FINISHING)
         return;
     nodes_tick(s, now);
     notice_tick(s, now);
@@ -280,7 +280,7 @@ static void on_head_close(struct conn *c, const struct err *e, void *arg)
     struct slurm *s = arg;
     (void)c; /* the loop frees it */
     s->head = NULL;
-    if (!s->finishing)
+    if (s->finishing == NOT_FINISHING)
         slurm_broken(s, e->num ? e->msg : "the head keeper has closed the connection");
 }
 
@@ -552,11 +552,11 @@ static void on_finish(void *arg)
 {
     struct slurm *s = arg;
     int64_t now = clock_mono_ms();
-    if (!s->head_told && !nodes_are_gone(s) && now < s->finish_by_ms) {
+    if (s->finishing == NODES_FINISH && !nodes_are_gone(s) && now < s->finish_by_ms) {
         loop_timer_set(s->finish, now + FINISH_POLL_MS);
         return;
     }
-    if (!s->head_told && s->head) {
+    if (s->finishing == NODES_FINISH && s->head) {
         Tony__FinishJob m = TONY__FINISH_JOB__INIT;
         Tony__Frame f = TONY__FRAME__INIT;
         m.state = s->final_state;
@@ -564,7 +564,7 @@ static void on_finish(void *arg)
         f.finish_job = &m;
         (void)conn_send(s->head, &f); /* if it fails, the head keeper has died: the next one asks */
     }
-    s->head_told = true;
+    s->finishing = HEAD_FINISHES;
     if (s->head && conn_queued(s->head) > 0)
         loop_timer_set(s->finish, now + FINISH_POLL_MS);
     else
@@ -582,7 +582,8 @@ static int slurm_finish(struct sched *sched, const char *state, const char *diag
         s->final_state = str_dup(state);
     if (!s->finish || !s->final_state)
         return err_set(e, ENOMEM, "no memory to end the job");
-    s->finishing = true;
+    if (s->finishing == NOT_FINISHING)
+        s->finishing = NODES_FINISH;
     s->finish_done = done;
     s->finish_by_ms = clock_mono_ms() + FINISH_NODES_MS;
     for (size_t i = 0; i < s->nodes.n; i++)

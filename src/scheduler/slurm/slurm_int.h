@@ -115,6 +115,13 @@ struct notice {
     int64_t silent_since_ms; /* the first question without an answer; 0 = the last one had one */
 };
 
+/* The end of a job, in this order. */
+enum finish_step {
+    NOT_FINISHING,
+    NODES_FINISH, /* slurm_finish(): wait until the keepers of the nodes have ended */
+    HEAD_FINISHES /* the head keeper was told to move the job's directory to the history */
+};
+
 struct slurm {
     const struct sched_ops *ops; /* must be the first member: every struct sched begins with it */
     struct sched_config cfg;
@@ -143,9 +150,8 @@ struct slurm {
     uint32_t demand_n;     /* containers of the whole demand */
     char *refused_demand;  /* why the allocation can never hold it; NULL = it can */
     uint32_t refused_slot; /* a new slot of that demand; SCHED_NO_SLOT = the refusal was told */
-    bool finishing;        /* slurm_finish() was called: the keepers of the nodes end */
-    bool head_told; /* they have ended, or it took too long, and the head keeper was told to end */
-    int64_t finish_by_ms;
+    enum finish_step finishing;
+    int64_t finish_by_ms; /* from this time on, NODES_FINISH waits no longer */
     char *final_state;
     void (*finish_done)(void *arg);
 };
