@@ -154,33 +154,44 @@ static int stop(struct client *c)
     return EXIT_DONE;
 }
 
-int cmd_pool(struct client *c)
+static int show_status(struct client *c)
 {
-    const char *word = c->o.args[0];
-    static const char *const words[] = { "status", "start",  "stop",   "set",
-                                         "why",    "enable", "disable" };
+    return status(c, false);
+}
+
+static int start(struct client *c)
+{
+    return status(c, true);
+}
+
+static int enable(struct client *c)
+{
+    return pool_unit(c, true);
+}
+
+static int disable(struct client *c)
+{
+    return pool_unit(c, false);
+}
+
+static const struct subcommand {
+    const char *word;
+    int (*run)(struct client *c); /* returns the exit code */
+    size_t most;                  /* arguments after the word */
+    bool may_force;               /* takes --force */
+} subcommands[] = {
+    { "status", show_status, 0, false }, { "start", start, 0, false },
+    { "stop", stop, 0, true },           { "set", pool_set, SIZE_MAX, false },
+    { "why", pool_why, 1, false },       { "enable", enable, 0, false },
+    { "disable", disable, 0, false },
+};
+
+static int unknown_word(const char *word)
+{
+    const char *words[ARRAY_LEN(subcommands)];
     struct err e = { 0 };
-    size_t most = str_eq(word, "set") ? c->o.n_args : str_eq(word, "why") ? 2 : 1;
-    if (c->o.n_args > most) {
-        (void)err_set(&e, EINVAL, "tony pool %s takes no argument '%s'", word, c->o.args[most]);
-        return client_fail(EXIT_MISUSE, &e);
-    }
-    if (str_eq(word, "stop"))
-        return stop(c);
-    if (options_has(&c->o, OPT_FORCE)) {
-        (void)err_set(&e, EINVAL, "option '--force' belongs to 'tony pool stop'");
-        return client_fail(EXIT_MISUSE, &e);
-    }
-    if (str_eq(word, "status"))
-        return status(c, false);
-    if (str_eq(word, "start"))
-        return status(c, true);
-    if (str_eq(word, "enable") || str_eq(word, "disable"))
-        return pool_unit(c, str_eq(word, "enable"));
-    if (str_eq(word, "set"))
-        return pool_set(c);
-    if (str_eq(word, "why"))
-        return pool_why(c);
+    for (size_t i = 0; i < ARRAY_LEN(subcommands); i++)
+        words[i] = subcommands[i].word;
     (void)err_set(&e, EINVAL, "tony pool does not understand '%s'", word);
     const char *near = str_nearest(word, words, ARRAY_LEN(words));
     if (near)
@@ -188,4 +199,26 @@ int cmd_pool(struct client *c)
     else
         err_hint(&e, "usage: tony pool status|start|stop|set|why|enable|disable");
     return client_fail(EXIT_MISUSE, &e);
+}
+
+int cmd_pool(struct client *c)
+{
+    const char *word = c->o.args[0];
+    const struct subcommand *s = NULL;
+    struct err e = { 0 };
+    for (size_t i = 0; i < ARRAY_LEN(subcommands); i++)
+        if (str_eq(word, subcommands[i].word))
+            s = &subcommands[i];
+    if (!s)
+        return unknown_word(word);
+    if (c->o.n_args - 1 > s->most) {
+        (void)err_set(&e, EINVAL, "tony pool %s takes no argument '%s'", word,
+                      c->o.args[s->most + 1]);
+        return client_fail(EXIT_MISUSE, &e);
+    }
+    if (options_has(&c->o, OPT_FORCE) && !s->may_force) {
+        (void)err_set(&e, EINVAL, "option '--force' belongs to 'tony pool stop'");
+        return client_fail(EXIT_MISUSE, &e);
+    }
+    return s->run(c);
 }
