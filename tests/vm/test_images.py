@@ -94,13 +94,15 @@ def case(on_engine, request):
 def test_a_job_in_an_image(case):
     case.sh("mkdir -p ~/in; echo from outside > ~/in/file")
     home = case.sh("echo ~")
-    app = case.submit("cat /etc/mark /in/file; id -u; echo no > /in/no || echo refused; umask; trap 'echo trapped' INT; kill -INT $$; "
+    case.machine.ssh("root", "groupadd -f shared; usermod -a -G shared user; mkdir -p -m 750 /srv/shared; echo for the group > /srv/shared/file; chgrp shared /srv/shared")
+    case.tony("pool", "stop")  # the next one has the group
+    app = case.submit("cat /etc/mark /in/file /shared/file; id -u; echo no > /in/no || echo refused; umask; trap 'echo trapped' INT; kill -INT $$; "
                       "ls /home /root || echo hidden",
-                      conf={"tony.docker.containers.mount": f"{home}/in:/in:ro", "tony.task.umask": "027"})
+                      conf={"tony.docker.containers.mount": f"{home}/in:/in:ro,/srv/shared:/shared:ro", "tony.task.umask": "027"})
     doc = case.over(app)
     out = case.tony("logs", app, "--stdout").split("\n")
     uid = case.sh("id -u")
-    assert out[:6] == ["of the image", "from outside", uid, "refused", "0027", "trapped"] and out[-1] == "hidden", out
+    assert out[:7] == ["of the image", "from outside", "for the group", uid, "refused", "0027", "trapped"] and out[-1] == "hidden", out
     assert doc["state"] == "SUCCEEDED", out
     case.clean()
 
