@@ -82,7 +82,7 @@ static bool shape(struct dorm_rooms *r)
             return false;
     r->f = dorm_alloc(p, r->cells, sizeof(*r->f));
     r->extent = dorm_alloc(p, r->cells / r->row, sizeof(*r->extent));
-    r->sources = dorm_alloc(p, r->n_demands + r->m, sizeof(*r->sources));
+    r->sources = dorm_alloc(p, r->n_demands, sizeof(*r->sources));
     r->d = dorm_alloc(p, (size_t)r->n_demands * r->m, sizeof(*r->d));
     r->need = dorm_alloc(p, (size_t)r->n_demands * r->m, sizeof(*r->need));
     r->offset = dorm_alloc(p, r->n_demands, sizeof(*r->offset));
@@ -135,9 +135,6 @@ static uint32_t list_sources(const struct dorm_rooms *r, const uint32_t *at, uin
                              struct dorm_source *sources)
 {
     uint32_t n = 0, inner = r->order[0];
-    for (uint32_t k = 0; k < r->m; k++) /* what fits into less fits into more */
-        if (k != inner && at[k] > 0)
-            sources[n++] = (struct dorm_source){ .back = r->stride[k] };
     for (uint32_t c = 0; c < r->n_across; c++) {
         uint32_t v = r->by_least[c];
         const uint32_t *d = r->d + (size_t)v * r->m;
@@ -168,8 +165,9 @@ fill_part(float *to, uint32_t first, const struct dorm_source *sources, uint32_t
     memcpy(to, best, sizeof(best));
 }
 
-/* Fill the table from the active demands, as far as r->extent says. f is larger for more room, also
- * within a row: its sources are. */
+/* Fill the table from the active demands, as far as r->extent says. For more room, f is larger (or
+ * equal) by itself: so it is in the first row, and each source of a room is also one of a larger
+ * room. */
 static inline __attribute__((always_inline)) void fill(const struct dorm_rooms *r)
 {
     uint32_t at[PART_TYPES_MAX] = { 0 };

@@ -19,8 +19,8 @@ struct dorm_held {
     uint32_t job, n;
 };
 
-/* What a row of the table can come from: one container of a demand (or nothing, at price 0) beside
- * what fits into the cells of an earlier row, `back` cells before. */
+/* A source of a row of the table: one container of a demand, beside what fits into the cells of an
+ * earlier row, `back` cells before. */
 struct dorm_source {
     size_t back;
     float price;

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The upper bounds of the policy `dorm` on random instances that are so small that all divisions
+ * can be tried: no bound may be below the best division. The parts of the search that are meant for
+ * large problems (dorm_whole.c, dorm_mix.c, dorm_pairs.c) are called directly, also with prices
+ * that are far from good ones: their bounds must hold for any prices.
+ *
+ * The environment variable TONY_ROUNDS=n tries n / 20 instances instead of 2,000; TONY_SEED=n sets
+ * the seed of the first instance. A failed check prints the seed of its instance.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "partition/dorm.h"
+
+enum {
+    NODES = 3,
+    JOBS = 4,
+    TYPES = 2,
+    MOST = 7,       /* containers of a job */
+    VECTORS = 1024, /* sets of containers that fit on one node */
+    COUNTS = 4096,  /* (MOST + 1) ^ JOBS */
+    MASKS = 1 << JOBS,
+    RANDOM_PRICES = 4,
+};
+
+static const char *const types[] = { "cores", "memory" };
+
+struct world {
+    struct part_cluster c;
+    struct part_amount nodes[NODES];
+    struct part_job jobs[JOBS];
+    struct part_place at[JOBS][NODES];
+    size_t n;
+    struct part_options o;
+};
+
+static uint64_t seed, current_seed;
+
+#define HOLDS(cond)                                                                                \
+    do {                                                                                           \
+        if (!(cond))                                                                               \
+            fail_msg("seed %llu: %s", (unsigned long long)current_seed, #cond);                    \
+    } while (0)
+
+static uint32_t below(uint32_t n)
+{
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)((seed >> 33) % n);
+}
+
+static bool fits(const struct part_amount *free, const struct part_amount *d)
+{
+    return d->v[0] <= free->v[0] && d->v[1] <= free->v[1];
+}
+
+static void take(struct part_amount *free, const struct part_amount *d, int64_t n)
+{
+    for (uint32_t k = 0; k < TYPES; k++)
+        free->v[k] -= d->v[k] * n;
+}
+
+/* Let job i run if at least its min fits. special: it may be pinned, or have lost containers. */
+static void place(struct world *w, size_t i, struct part_amount *free, bool special)
+{
+    struct part_job *job = &w->jobs[i];
+    uint32_t want = job->min + below(job->max - job->min + 1), n = 0, n_at = 0;
+    struct part_amount left[NODES];
+    memcpy(left, free, sizeof(left));
+    for (uint32_t j = 0; j < w->c.n_nodes; j++) {
+        uint32_t here = 0;
+        while (n < want && fits(&left[j], &job->demand) && below(4) > 0) {
+            take(&left[j], &job->demand, 1);
+            here++;
+            n++;
+        }
+        if (here > 0)
+            w->at[i][n_at++] = (struct part_place){ j, here };
+    }
+    if (n < job->min)
+        return;
+    memcpy(free, left, sizeof(left));
+    job->at = w->at[i];
+    job->n_at = n_at;
+    job->pinned = special && below(8) == 0;
+    job->lost = special && !job->pinned && below(6) == 0;
+}
+
+/* Running jobs come first. In a third of the instances, all jobs run, and at most two may change.
+ */
+static void make(struct world *w, uint64_t number)
+{
+    struct part_amount free[NODES];
+    seed = number * 2654435761u + 1;
+    current_seed = number;
+    *w = (struct world){ .n = 1 + below(JOBS) };
+    w->c = (struct part_cluster){ 1 + below(TYPES), types, 1 + below(NODES), w->nodes };
+    for (uint32_t j = 0; j < w->c.n_nodes; j++)
+        for (uint32_t k = 0; k < w->c.n_types; k++)
+            w->nodes[j].v[k] = 2 + below(6);
+    memcpy(free, w->nodes, sizeof(free));
+    bool pairs = below(3) == 0, running = pairs || below(4) > 0, queue = !pairs && below(3) > 0;
+    for (size_t i = 0; i < w->n; i++) {
+        struct part_job *job = &w->jobs[i];
+        *job = (struct part_job){ .id = "x", .weight = 1 + below(3), .min = 1 + below(2) };
+        job->max = MIN(job->min + below(6), (uint32_t)MOST);
+        for (uint32_t k = 0; k < w->c.n_types; k++)
+            job->demand.v[k] = 1 + below(3);
+        job->demand.v[below(w->c.n_types)] += below(3);
+        job->remaining_s = job->ends_in_s = INFINITY;
+        if (running)
+            place(w, i, free, !pairs);
+        running = running && job->n_at > 0 && (below(3) > 0 || !queue);
+    }
+    w->o = part_defaults;
+    w->o.seed = number;
+    w->o.theta1 = below(5) / 4.0;
+    w->o.theta2 = below(5) / 4.0;
+    if (below(2))
+        w->o.loss_max = below(8) * 0.1;
+    if (below(2))
+        w->o.adjust_max = below(3);
+    if (pairs) {
+        while (w->n > 0 && w->jobs[w->n - 1].n_at == 0)
+            w->n--;
+        w->o.adjust_max = 2;
+        w->o.loss_max = below(10) * 0.1;
+    }
+}
+
+/* ---- the best division, by trying all */
+
+/* The division of a node: containers of each job. */
+struct vector {
+    uint8_t n[JOBS];
+};
+
+static uint32_t list_vectors(const struct dorm_problem *p, uint32_t node, struct vector *out)
+{
+    struct vector v = { 0 };
+    uint32_t n = 0;
+    for (bool more = true; more;) {
+        bool ok = true;
+        for (uint32_t k = 0; k < p->m; k++) {
+            int64_t used = 0;
+            for (uint32_t i = 0; i < p->n; i++)
+                used += p->jobs[i].d[k] * v.n[i];
+            ok &= used <= p->cap[(size_t)node * p->m + k];
+        }
+        if (ok) {
+            HOLDS(n < VECTORS);
+            out[n++] = v;
+        }
+        uint32_t i =
+            0; /* the next vector: where one job has too many, the next job gets one more */
+        if (!ok)
+            while (i < p->n && v.n[i] == 0)
+                i++;
+        for (bool carry = !ok; i < p->n; i++, carry = false) {
+            if (!carry && v.n[i] < MOST) {
+                v.n[i]++;
+                break;
+            }
+            v.n[i] = 0;
+        }
+        more = i < p->n;
+    }
+    return n;
+}
+
+static uint32_t now_on(const struct dorm_job *job, uint32_t node)
+{
+    for (uint32_t a = 0; a < job->n_at; a++)
+        if (job->at[a].node == node)
+            return job->at[a].n;
+    return 0;
+}
+
+/* Is this an allowed division? counts: of the jobs, as digits. mask: the jobs whose places changed.
+ */
+static bool allowed(const struct dorm_problem *p, uint32_t counts, uint32_t mask, double *util)
+{
+    double loss = 0;
+    uint32_t adjusted = 0;
+    *util = 0;
+    for (uint32_t i = 0; i < p->n; i++, counts /= MOST + 1) {
+        const struct dorm_job *job = &p->jobs[i];
+        uint32_t n = counts % (MOST + 1);
+        bool changes = mask >> i & 1;
+        if (n < job->lo || n > job->hi || (changes && job->kind == DORM_FIXED))
+            return false;
+        adjusted += changes && job->kind == DORM_COUNTED;
+        loss += job->D * fabs((double)n - job->ideal);
+        *util += job->u * n;
+    }
+    return loss <= p->loss_bound + DORM_LOSS_EPS && adjusted <= p->adjust_bound;
+}
+
+/* Can a node get vector v if the nodes before it have these counts? No job gets more than MOST. */
+static bool can_add(const struct dorm_problem *p, uint32_t counts, const struct vector *v)
+{
+    for (uint32_t i = 0; i < p->n; i++, counts /= MOST + 1)
+        if (counts % (MOST + 1) + v->n[i] > MOST)
+            return false;
+    return true;
+}
+
+/* The most utilization of an allowed division; -1: there is none. */
+static double best_use(const struct dorm_problem *p)
+{
+    /* By counts: bit m is set if the nodes so far can have these, and the jobs of m have changed.
+     */
+    static uint32_t reached[2][COUNTS];
+    static struct vector vectors[VECTORS];
+    uint32_t turn = 0;
+    double best = -1, util;
+    memset(reached, 0, sizeof(reached));
+    reached[0][0] = 1;
+    for (uint32_t j = 0; j < p->n_nodes; j++, turn = !turn) {
+        uint32_t n = list_vectors(p, j, vectors);
+        memset(reached[!turn], 0, sizeof(reached[0]));
+        for (uint32_t c = 0; c < n; c++) {
+            uint32_t mask = 0, add = 0;
+            for (uint32_t i = 0, digit = 1; i < p->n; i++, digit *= MOST + 1) {
+                mask |= (uint32_t)(vectors[c].n[i] != now_on(&p->jobs[i], j)) << i;
+                add += digit * vectors[c].n[i];
+            }
+            for (uint32_t from = 0; from + add < COUNTS; from++) {
+                uint32_t set = reached[turn][from];
+                if (set == 0 || !can_add(p, from, &vectors[c]))
+                    continue;
+                for (uint32_t m = 0; m < MASKS; m++)
+                    reached[!turn][from + add] |= (set >> m & 1) << (m | mask);
+            }
+        }
+    }
+    for (uint32_t counts = 0; counts < COUNTS; counts++)
+        for (uint32_t m = 0; m < MASKS; m++)
+            if (reached[turn][counts] >> m & 1 && allowed(p, counts, m, &util))
+                best = MAX(best, util);
+    return best;
+}
+
+/* ---- the bounds */
+
+static uint32_t tried[5]; /* how often each kind of bound was checked */
+
+/* The bound of dorm_whole.c, for prices of all kinds. */
+static void check_whole(struct dorm_search *s, double best)
+{
+    struct dorm_problem *p = s->p;
+    struct dorm_prices *prices = &s->prices;
+    double pi[JOBS];
+    dorm_whole_prices(p, prices, 100000);
+    if (!prices->pi)
+        return;
+    for (uint32_t c = 0; c <= RANDOM_PRICES; c++) {
+        double mu = c == 0 ? prices->pi_loss : below(3) * 0.4 * prices->pi_loss + below(3) * 0.1;
+        for (uint32_t v = 0; v < p->n; v++)
+            pi[v] = prices->pi[v] * (c == 0 ? 1 : below(5) * 0.5);
+        prices->upper = INFINITY;
+        dorm_whole_bound(p, prices, pi, mu);
+        HOLDS(best <= prices->upper + 1e-9);
+        tried[1]++;
+    }
+}
+
+/* Branch and bound, which begins with the present containers and not with a good division, and may
+ * be stopped early. */
+static void check_exact(struct dorm_search *s, double best)
+{
+    s->prices.upper = INFINITY;
+    dorm_state_keep(&s->state);
+    s->best.any = false;
+    dorm_plan_save(&s->best, &s->state);
+    enum dorm_proof proof = dorm_exact(s, below(4) * below(4000));
+    HOLDS(best <= s->prices.upper + 1e-9);
+    HOLDS(proof != DORM_IMPOSSIBLE || best < 0);
+    HOLDS((proof != DORM_BEST && proof != DORM_BEST_USE) || s->best.score.util >= best - 1e-9);
+    tried[4] += proof != DORM_UNKNOWN || isfinite(s->prices.upper);
+}
+
+static void check_bounds(struct dorm_search *s)
+{
+    struct dorm_problem *p = s->p;
+    double best = best_use(p);
+    bool found = dorm_search_start(s);
+    HOLDS(!found || s->best.score.util <= best + 1e-9);
+    HOLDS(best < 0 || !s->prices.impossible);
+    HOLDS(s->prices.impossible || best <= s->prices.upper + 1e-9);
+    tried[0] += !s->prices.impossible;
+    if (best < 0 || s->prices.impossible)
+        return;
+    if (dorm_counted_may_change(p))
+        check_whole(s, best);
+    s->prices.upper = INFINITY;
+    dorm_mix(s, 200000, 200000);
+    HOLDS(s->best.score.bad > 0 || s->best.score.util <= best + 1e-9);
+    HOLDS(best <= s->prices.upper + 1e-9);
+    tried[2] += isfinite(s->prices.upper);
+    check_exact(s, best);
+}
+
+/* The bound of the whole search, which ends after a random number of steps in half of the cases. */
+static void check_decision(struct world *w, struct dorm_problem *p, struct part_decision *d)
+{
+    struct err e = { 0 };
+    uint32_t queued = 0;
+    w->o.limit.steps = below(2) * (1 + below(3) * below(10000)); /* 0: no limit */
+    HOLDS(part_decide(part_policy_find("dorm"), &w->c, w->jobs, w->n, &w->o, d, &e) == 0);
+    for (uint32_t i = p->n_running; i < p->n_all; i++)
+        queued += d->jobs[p->jobs[i].index].n > 0;
+    HOLDS(dorm_problem_admit(p, queued) == 0);
+    p->loss_bound = d->metrics.loss_bound; /* larger, if it had to be relaxed */
+    double best = best_use(p);
+    HOLDS(d->metrics.utilization <= best + 1e-9);
+    HOLDS(best <= d->metrics.upper_bound + 1e-9);
+    HOLDS(!d->metrics.proved || d->metrics.utilization >= best - 1e-9);
+    tried[3]++;
+}
+
+static uint64_t number(const char *name, uint64_t otherwise)
+{
+    const char *text = getenv(name);
+    int64_t v;
+    return text && str_i64(span_of(text), 0, INT64_MAX, name, &v, NULL) == 0 ? (uint64_t)v
+                                                                             : otherwise;
+}
+
+static void no_bound_is_below_the_best_division(void **state)
+{
+    (void)state;
+    static struct world w;
+    AUTO(part_decision_done) struct part_decision out = { 0 };
+    AUTO(part_decision_done) struct part_decision d = { 0 };
+    uint64_t rounds = MAX(number("TONY_ROUNDS", 40000) / 20, (uint64_t)1),
+             first = number("TONY_SEED", 0);
+    memset(tried, 0, sizeof(tried));
+    for (uint64_t round = first; round < first + rounds; round++) {
+        struct dorm_problem p;
+        struct dorm_search s;
+        make(&w, round);
+        HOLDS(part_begin(&out, w.n) == 0);
+        HOLDS(dorm_problem_init(&p, &w.c, w.jobs, w.n, &w.o, &out) == 0);
+        HOLDS(dorm_search_init(&p, &s) == 0);
+        HOLDS(dorm_problem_admit(&p, below(p.n_all - p.n_running + 1)) == 0);
+        if (p.n > 0)
+            check_bounds(&s);
+        check_decision(&w, &p, &d);
+    }
+    for (size_t c = 0; c < ARRAY_LEN(tried); c++) /* each kind of bound was looked at */
+        assert_true(rounds < 1000 || tried[c] > rounds / 4);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(no_bound_is_below_the_best_division) };
+    return cmocka_run_group_tests_name("dorm_bound", tests, NULL, NULL);
+}
