@@ -106,7 +106,7 @@ int slurm_expand_nodes(struct span list, struct strv *out);
 
 struct slurm_state { /* what squeue says */
     char state[24];  /* "PENDING"; "" = Slurm does not know the job (any more) */
-    char reason[80];
+    char reason[160];
     bool components; /* it is a heterogeneous job */
     bool headless;   /* it runs, but has lost the node of its batch script */
     bool torn;       /* a component has ended, and the first one waits for ever; state: NODE_FAIL */

@@ -126,6 +126,37 @@ def test_logs_while_the_job_runs(tony, slurm):
         assert client.wait(60) == 0
 
 
+@contextlib.contextmanager
+def no_room_in_tmp(slurm, nodes, *kept):
+    """/tmp of the nodes has only these directories, and no inode for another one."""
+    binds = "".join(f"mkdir /mnt/{d.name}; mount --rbind {d} /mnt/{d.name}; " for d in kept)
+    enter = [["nsenter", f"--target={slurm.processes(n)[0]}", "--pid", "--mount"] for n in nodes]
+    for e in enter:
+        subprocess.run([*e, "sh", "-ec", f"mount -t tmpfs -o mode=1777,nr_inodes=20 none /mnt; {binds} mount --rbind /mnt /tmp; "
+                        "i=0; while mkdir /tmp/full$i 2> /dev/null; do i=$((i + 1)); done"], check=True)
+    try:
+        yield
+    finally:
+        for e in enter:
+            subprocess.run([*e, "sh", "-c", "umount --lazy /tmp; umount --lazy /mnt"], check=True)
+
+
+def test_a_first_node_without_room_in_tmp_is_told(tony, slurm):
+    with no_room_in_tmp(slurm, slurm.names, slurm.dir.parent, tony.base):
+        done = tony("run", tony.job_file("true"), ok=False)
+    said = done.stdout + done.stderr
+    assert done.returncode == 1 and "cannot make a directory for sockets in /tmp" in said and "journal" not in said, said
+
+
+@pytest.mark.slow
+def test_a_node_without_room_in_tmp_is_named(tony, slurm):
+    with no_room_in_tmp(slurm, ["n2"], slurm.dir.parent, tony.base):
+        done = tony("run", tony.job_file("true", conf={"tony.slurm.nodelist": "n1"}), ok=False)
+    assert done.returncode == 1, done.stdout
+    assert "1 of the 3 nodes of the allocation have never connected (n2)" in done.stdout, done.stdout
+    assert "node n2: cannot make a directory for sockets in /tmp" in done.stdout, done.stdout
+
+
 @pytest.mark.slow
 def test_nodes_that_can_get_nothing_are_told(tony, slurm):
     """They have no directory for what the first node would send."""

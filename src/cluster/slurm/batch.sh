@@ -3,9 +3,11 @@
 # ---- the batch step: the keepers of all nodes, and the head keeper with the master (src/cluster/slurm/batch.sh) ----
 
 [ -r "$job/key" ] || { echo "$job cannot be read on $(hostname)" >&2; exit 1; }
+echo "$SLURM_JOB_ID" > "$job/slurm_id" && cp "$0" "$job/batch.sh" || {
+    echo "node $SLURMD_NODENAME: cannot write to $job" >&2
+    exit 1
+}
 runtime_dir
-echo "$SLURM_JOB_ID" > "$job/slurm_id"
-cp "$0" "$job/batch.sh"
 [ "$run" -eq 0 ] || rm -f "$job/master.json" # of the master of an earlier run
 head=
 trap '[ -z "$head" ] || kill -USR1 $head 2> /dev/null' USR1 # a notice: the run will end

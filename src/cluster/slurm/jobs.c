@@ -23,8 +23,8 @@ enum {
     CONNECT_MS = 2000,
     ASK_MS = 1000, /* the first pause between two questions to squeue about the same job */
     ASK_MAX_MS = 30000,
-    RECENT_MAX = 1000, /* jobs */
-    LINE_MAX_BYTES = 400,
+    RECENT_MAX = 1000,    /* jobs */
+    LINE_MAX_BYTES = 400, /* of batch.log in a message */
 };
 
 /* ---- files ---- */
@@ -177,32 +177,12 @@ int slurm_ask_alive(const char *dir, const char *number, struct slurm_state *out
     return rc == 0 || rc == -EPERM ? 0 : err_set(e, why.num, "%s", why.msg);
 }
 
-/* The last line that the batch script of the job has written. "" = none. */
-static void last_line(const char *dir, char out[static LINE_MAX_BYTES])
-{
-    AUTO(free_p) char *path = fs_join(dir, "batch.log");
-    AUTO(close_p) int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
-    char text[4096];
-    struct stat st;
-    out[0] = '\0';
-    if (fd == -1 || fstat(fd, &st) == -1 || !S_ISREG(st.st_mode))
-        return;
-    ssize_t n = pread(fd, text, sizeof text, MAX(st.st_size - (off_t)sizeof text, (off_t)0));
-    struct span rest = span_trim(span_mem(text, n > 0 ? (size_t)n : 0)), line = { 0 };
-    while (rest.len && span_split(&rest, '\n', &line))
-        ;
-    line = span_trim(line);
-    (void)snprintf(out, LINE_MAX_BYTES, "%.*s", (int)MIN(line.len, (size_t)LINE_MAX_BYTES - 1),
-                   line.len ? line.p : "");
-    str_mask_controls(out);
-}
-
 int slurm_settle(struct cluster_host *h, const char *id, const struct slurm_state *s, struct err *e)
 {
     AUTO(free_p) char *dir = paths_job(&h->paths, id);
     AUTO(free_p) char *why = NULL;
     char number[32];
-    char line[LINE_MAX_BYTES];
+    AUTO(buf_done) struct buf line = { 0 };
     bool killed = slurm_exit_code(s->state) == EXIT_STOPPED;
     int rc;
     if (!dir || access(dir, F_OK) == -1)
@@ -225,11 +205,16 @@ int slurm_settle(struct cluster_host *h, const char *id, const struct slurm_stat
             "TONY_HOME under the same path (docs/slurm.md)",
             dir);
     else if (s->state[0]) {
-        last_line(dir, line);
-        why = str_printf("its job in Slurm ended as %s%s%s%s%s%s; batch.log and keeper.log in the "
-                         "job's directory may say more",
-                         s->state, s->reason[0] ? " (" : "", s->reason, s->reason[0] ? ")" : "",
-                         line[0] ? ": " : "", line);
+        AUTO(free_p) char *log = fs_join(dir, "batch.log");
+        struct err unread = { 0 };
+        if (log)
+            (void)fs_tail(AT_FDCWD, log, 1, LINE_MAX_BYTES, &line, &unread);
+        struct span said = span_trim(buf_span(&line));
+        why =
+            str_printf("its job in Slurm ended as %s%s%s%s%s%.*s; batch.log and keeper.log in the "
+                       "job's directory may say more",
+                       s->state, s->reason[0] ? " (" : "", s->reason, s->reason[0] ? ")" : "",
+                       said.len ? ": " : "", (int)said.len, said.len ? said.p : "");
     } else
         why =
             str_printf("Slurm does not know its job %s any more, so how it has ended is not known; "

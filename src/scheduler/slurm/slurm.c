@@ -20,6 +20,7 @@
 #include "scheduler/keeper_frames.h"
 #include "scheduler/slots.h"
 #include "scheduler/slurm/slurm_int.h"
+#include "slurm/commands.h"
 #include "storage/paths.h"
 
 enum {
@@ -130,18 +131,56 @@ bool slurm_all_fit(struct slurm *s)
     return !v || place_fits(s, v, n);
 }
 
+/* The names of nodes that have never connected, at most NAMES_MAX, and the last words of the first
+ * of them, if it could write them. A job with components has several lists of nodes: then no name
+ * is known here. */
+static void find_absent(const struct slurm *s, struct buf *names, struct buf *words)
+{
+    enum { NAMES_MAX = 3, WORDS_MAX = 120 };
+    const char *list = getenv("SLURM_JOB_NODELIST");
+    struct strv all = { 0 };
+    struct err unread = { 0 };
+    unsigned n = 0;
+    if (s->n_parts || !list || slurm_expand_nodes(span_of(list), &all) < 0)
+        all.n = 0;
+    for (size_t i = 0; i < all.n && i < s->n_nodes; i++) {
+        bool known = false;
+        for (size_t k = 0; k < s->nodes.n; k++)
+            known = known || s->nodes.v[k]->index == i;
+        if (known || n == NAMES_MAX)
+            continue;
+        (void)buf_addf(names, "%s%s", n++ ? ", " : "", all.v[i]);
+        AUTO(free_p) char *log = str_printf("%s/nodes/%zu.log", s->cfg.job_dir, i);
+        if (log && !words->len)
+            (void)fs_tail(AT_FDCWD, log, 1, WORDS_MAX, words, &unread);
+    }
+    strv_done(&all);
+}
+
+/* Why a job has no room if some nodes of its allocation have never connected. */
+static char *absence(const struct slurm *s, uint32_t absent)
+{
+    AUTO(buf_done) struct buf names = { 0 }, words = { 0 };
+    find_absent(s, &names, &words);
+    struct span said = span_trim(buf_span(&words));
+    return str_printf("%u of the %u nodes of the allocation have never connected%s%s%s, and the "
+                      "others have no room for it%s%.*s; %sbatch.log and nodes/ in the job's "
+                      "directory may say more",
+                      absent, s->n_nodes, names.len ? " (" : "", buf_cstr(&names),
+                      names.len ? ")" : "", said.len ? ": " : "", (int)said.len,
+                      said.len ? said.p : "",
+                      said.len ? ""
+                               : "nodes must reach the first one, and those without TONY_HOME "
+                                 "need tar and room in /tmp; ");
+}
+
 /* The sentence for a request that the allocation cannot hold. The caller frees it. */
 static char *refusal(const struct slurm *s, const struct room *room)
 {
     size_t ready = n_ready(s);
     uint32_t absent = further_n_absent(s);
     if (absent && s->cfg.epoch == 1)
-        return str_printf(
-            "%u of the %u nodes of the allocation have never connected, and the others "
-            "have no room for it; all nodes must reach the first node, and those that do not "
-            "see TONY_HOME need tar and room in /tmp; batch.log and nodes/*.err in the job's "
-            "directory may say more",
-            absent, s->n_nodes);
+        return absence(s, absent);
     if (s->further.failed)
         return str_printf("the nodes of the job have no room for it: %s", s->further.failed);
     if (ready < s->n_nodes)
