@@ -390,7 +390,11 @@ static void on_report(const struct cluster_report *r, void *arg)
     if (f->stage != LOOKING)
         return;
     struct cluster_report now;
-    if (r->phase != CLUSTER_RUNNING || cluster_report_copy(r, &now) < 0)
+    if (r->phase != CLUSTER_RUNNING) {
+        f->report.phase = r->phase; /* on_timer() must not dial the master of an earlier run */
+        return;
+    }
+    if (cluster_report_copy(r, &now) < 0)
         return;
     cluster_report_done(&f->report);
     f->report = now;

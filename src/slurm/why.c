@@ -16,6 +16,12 @@ char *slurm_why(const struct slurm_state *s, bool *out_never)
         { "None", "Slurm has not looked at it yet", false },
         { "BeginTime", "its start time has not come; after a requeue Slurm waits two minutes",
           false },
+        { "JobLaunchFailure", "its batch script was killed or could not start; it starts again",
+          false },
+        { "JobHoldMaxRequeue",
+          "Slurm has started it too often, and holds it; scontrol release lets it go", false },
+        { "launch failed requeued held",
+          "it could not start, and Slurm holds it; scontrol release lets it go", false },
         { "Dependency", "it waits for another job", false },
         { "JobHeldUser", "it is held; scontrol release lets it go", false },
         { "JobHeldAdmin", "an administrator holds it", false },
@@ -45,6 +51,9 @@ char *slurm_why(const struct slurm_state *s, bool *out_never)
         return str_printf("%s (%s)%s", words[i].text, s->reason,
                           s->components && !words[i].never ? components : "");
     }
+    if (str_starts(s->reason, "Assoc") || str_starts(s->reason, "QOS"))
+        return str_printf("a limit of its %s is reached (%s)",
+                          s->reason[0] == 'A' ? "account or user" : "QOS", s->reason);
     return s->reason[0] ? str_dup(s->reason) : str_dup("it waits in the queue of Slurm");
 }
 

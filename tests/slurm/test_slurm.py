@@ -176,6 +176,20 @@ def test_a_job_that_waits_is_followed_and_stopped(tony, slurm):
     wait_until(lambda: not slurm.jobs(), "the job is gone")
 
 
+def test_a_job_that_is_back_in_the_queue_is_stopped(tony, slurm):
+    """Its master was killed, and so has left its address. `tony stop` waited for it for ever."""
+    app = tony.submit(LONG, conf=RESTARTS)
+    tony.await_running(app, 3)
+    number, first = tony.number(app), slurm.job(tony.number(app), "%B")
+    slurm.run("scontrol", "update", f"NodeName={first}", "State=DOWN", "Reason=test")
+    try:
+        wait_until(lambda: tony.status(app)["live"] and slurm.job(number) == "PENDING", "the client has put it back")
+        tony("stop", app, timeout=60)
+        assert tony.status(app)["state"] == "KILLED"
+    finally:
+        slurm.run("scontrol", "update", f"NodeName={first}", "State=RESUME")
+
+
 def test_a_client_that_is_killed_takes_no_job_with_it(tony):
     client = tony.start("run", tony.job_file(LONG))
     app = wait_until(lambda: [p.name for p in (tony.home / "jobs").glob("application_*")], "the job is submitted")[0]

@@ -155,6 +155,8 @@ static void on_answer(struct cluster_watch *w, const struct question *q)
     }
     w->state = q->state;
     w->answered = true;
+    if (w->cancel_at_ms && str_eq(w->state.state, "PENDING")) /* no master will confirm the stop */
+        w->cancel_at_ms = MIN(w->cancel_at_ms, clock_mono_ms());
     if (slurm_state_is_over(w->state.state) && !tell_verdict(w) && !slurm_has_left(w->dir))
         settle(w);
 }
@@ -306,7 +308,8 @@ void slurm_stop(struct cluster_watch *w, enum cluster_stop how, const char *reas
 {
     struct cluster_master at = { 0 };
     (void)checkpoint; /* only a master can let the tasks save one */
-    bool has_master = w->had_master || slurm_master(w->dir, &at);
+    bool queued = w->answered && str_eq(w->state.state, "PENDING"); /* put back into the queue */
+    bool has_master = !queued && (w->had_master || slurm_master(w->dir, &at));
     free(at.host);
     w->stop_reason = reason;
     if (how == CLUSTER_STOP_CONFIRMED) {
@@ -314,7 +317,9 @@ void slurm_stop(struct cluster_watch *w, enum cluster_stop how, const char *reas
         return;
     }
     bool now = how == CLUSTER_STOP_ALONE || !has_master;
-    w->cancel_at_ms = clock_mono_ms() + (now ? 0 : STOP_WAIT_MS);
+    int64_t at_ms = clock_mono_ms() + (now ? 0 : STOP_WAIT_MS);
+    /* A later call, after an attempt to reach the master, does not postpone this. */
+    w->cancel_at_ms = w->cancel_at_ms ? MIN(w->cancel_at_ms, at_ms) : at_ms;
     w->ask_at_ms = MIN(w->ask_at_ms, w->cancel_at_ms);
     look_soon(w, w->attended && !now ? STOP_WAIT_MS : 0);
 }
