@@ -62,6 +62,9 @@ static int signals_open(void)
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGHUP);
+    /* scancel --signal=USR1 is for the tasks, but Slurm sends it to all processes of a step. */
+    sigaddset(&set, SIGUSR1);
+    sigaddset(&set, SIGUSR2);
     sigaddset(&set, SIGXFSZ); /* a write beyond `ulimit -f` fails with EFBIG then */
     sigprocmask(SIG_SETMASK, &set, NULL);
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);

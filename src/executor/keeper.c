@@ -207,7 +207,7 @@ static void on_signals(struct keeper *k)
             on_child(k, (pid_t)si.ssi_pid);
         if (si.ssi_signo == CREW_SIGNAL)
             on_crew(k, (pid_t)si.ssi_pid);
-        if (si.ssi_signo == SIGUSR1)
+        if (k->kind == KEEPER_HEAD && si.ssi_signo == SIGUSR1)
             master_notice(k);
         if (k->kind == KEEPER_HEAD && si.ssi_signo == SIGTERM) {
             on_cluster_term(k);

@@ -305,8 +305,8 @@ static int own_process(struct keeper *k, struct err *e)
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGHUP);
     sigaddset(&set, CREW_SIGNAL);
-    if (k->kind == KEEPER_HEAD)
-        sigaddset(&set, SIGUSR1); /* a notice of the cluster */
+    if (k->kind != KEEPER_OF_POOL)
+        sigaddset(&set, SIGUSR1); /* a notice of the cluster; on nodes it is for the tasks */
     sigaddset(&set, SIGPIPE);     /* of --ready-fd: the pool may have died */
     sigaddset(&set, SIGXFSZ);     /* blocked, so that a write beyond `ulimit -f` fails. Not ignored:
                                      tasks would inherit that, but they get an empty signal mask */

@@ -11,11 +11,11 @@ runtime_dir
 [ "$run" -eq 0 ] || rm -f "$job/master.json" # of the master of an earlier run
 head=
 trap '[ -z "$head" ] || kill -USR1 $head 2> /dev/null' USR1 # a notice: the run will end
-trap : TERM
+trap : TERM USR2
 rm -f "$job/step_ended"
 script=$job/batch.sh script_args= over=$job/step_ended
 {
-    trap : TERM
+    trap : TERM USR1 USR2
     all_steps
     while ! wait; do :; done # TERM ends a wait
     [ ! -d "$job" ] || echo 1 > "$over"

@@ -47,7 +47,7 @@ node() {
     [ -z "$gpus" ] || set -- "$@" --gpus "$gpus"
     [ -z "${port_range:-}" ] || set -- "$@" --port-range "$port_range"
     runtime_dir
-    trap : TERM
+    trap : TERM USR1 USR2 # scancel --signal=USR1 is for the tasks
     : "${master:=$SLURM_LAUNCH_NODE_IPADDR}"
     [ "$number" -ne 0 ] || echo "$master" > "$job/address"
     rc=129
