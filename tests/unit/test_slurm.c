@@ -606,8 +606,8 @@ static void the_further_script(void **state)
                                        "#SBATCH --account=a\n",
                                        "#SBATCH --output=/h/jobs/application_1_0001/further.log\n",
                                        "--node \"$number\"" };
-    static const char *const lacks[] = { "#SBATCH --nodes", "--signal", "#SBATCH --nodelist",
-                                         "--exclude", "--head" };
+    static const char *const lacks[] = { "#SBATCH --nodes", "#SBATCH --signal",
+                                         "#SBATCH --nodelist", "--exclude", "--head" };
     struct conf *c = conf_new();
     struct err e = { 0 };
     const struct slurm_size size = { .n = 1, .v = { { 2, 1000, 4, 1, 100 } } };
