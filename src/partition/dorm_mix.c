@@ -61,7 +61,7 @@ static const double FAR = 0.05;    /* a set whose bound is so far below it is gi
 static const double HOPELESS = 0.03;   /* the sum of D over missing containers */
 static const double LEAST_COST = 0.01; /* of a container that makes way: this part of its u */
 
-/* What can be done for a demand if containers of it have to leave a node. */
+/* The ways out for a demand if containers of it have to leave a node. */
 struct spare {
     uint32_t n;    /* containers beyond the minima of the jobs with this demand */
     uint32_t fit;  /* that fit on free room of one node, */
@@ -469,7 +469,7 @@ struct room_made {
     double u; /* of these containers together, without those that fit elsewhere */
 };
 
-/* List what can be done for each demand. */
+/* List the ways out for each demand. */
 static void list_spare(struct mix *x)
 {
     struct spare *spare = x->spare;

@@ -154,7 +154,7 @@ static void it_grows_by_what_is_free(void **state)
     arbiter_free(&a);
 }
 
-/* What is kept free: in all, on node 6 and on node 7. */
+/* Check the amounts that are kept free: in all, on node 6 and on node 7. */
 static void check_kept(struct queue_wanted w, const struct arbiter_job *j, int64_t all, int64_t six,
                        int64_t seven)
 {
