@@ -4,7 +4,10 @@
  *
  *   f(room) = max over v of f(room - d_v) + pi_v
  *
- * A row of the table is one amount of each type but one, so the inner loop runs over neighbours.
+ * A row of the table has one amount of each type but one, the inner type, of which the largest node
+ * has most units. So the inner loop runs over neighbours. Each row is filled only as far as a node
+ * reaches that has so much of the other types. Cells with f = -infinity lie before each row: a room
+ * that is too small for a container reads these, so the loop needs no test for it.
  */
 #include "partition/dorm_rooms.h"
 
@@ -130,7 +133,8 @@ static uint32_t list_active(struct dorm_rooms *r)
     return n;
 }
 
-/* List the sources of the row at these amounts, by rising `least`. Returns their number. */
+/* List the sources of the row with these amounts: the demands that fit into them, by rising
+ * `least`. extent: the cells of the row that are needed. Returns their number. */
 static uint32_t list_sources(const struct dorm_rooms *r, const uint32_t *at, uint32_t extent,
                              struct dorm_source *sources)
 {

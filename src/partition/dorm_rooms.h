@@ -7,7 +7,7 @@
  *
  *   f(room) = the largest sum over v of pi_v * x_v with sum over v of x_v * d_v <= room
  *
- * A table holds f for all rooms up to the largest node, so the worth of a node is one look at it.
+ * A table holds f for all rooms that fit into a node, so the worth of a node is one look at it.
  */
 #ifndef TONY_PARTITION_DORM_ROOMS_H
 #define TONY_PARTITION_DORM_ROOMS_H

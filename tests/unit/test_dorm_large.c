@@ -388,10 +388,30 @@ static void tight_minima(void **state)
     }
 }
 
+/* The best set of jobs can be far below the bound for all sets. It was given up once, and the
+ * divisions were 10 to 15 % below the bound. */
+static void far_below_the_bound(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t number;
+        uint32_t tight;
+    } tries[] = { { 7, 0 }, { 34, 60 }, { 130, 85 } };
+    static struct world w;
+    AUTO(part_decision_done) struct part_decision d = { 0 };
+    for (size_t c = 0; c < ARRAY_LEN(tries); c++) {
+        make(&w, tries[c].number, tries[c].tight);
+        decide(&w, &d);
+        check(&w, &d);
+        HOLDS(d.metrics.utilization > 0.99 * d.metrics.upper_bound);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(random_divisions),
                                         cmocka_unit_test(tight_minima),
+                                        cmocka_unit_test(far_below_the_bound),
                                         cmocka_unit_test(two_may_change) };
     return cmocka_run_group_tests_name("dorm_large", tests, NULL, NULL);
 }
