@@ -198,7 +198,9 @@ static void release_gpus(struct keeper *k)
 static int end_node(struct keeper *k)
 {
     log_end(k);
-    remove_in_place(k, true);
+    /* REPLACED: a younger keeper of this node uses the same directory (scheduler/slurm/nodes.c). */
+    if (!str_eq(k->final_state, "REPLACED"))
+        remove_in_place(k, true);
     keeper_unlock(k);
     return str_eq(k->final_state, "MASTER_FAILED") ? KEEPER_ABORTED : KEEPER_OK;
 }

@@ -148,6 +148,7 @@ struct keeper_node {
     bool has_master;      /* a master has registered on the present connection */
     unsigned tries;       /* attempts to connect since then */
     int64_t dial_at_ms, beat_at_ms, away_since_ms;
+    int64_t started_ms; /* wall clock */
 };
 
 enum keeper_state {

@@ -83,6 +83,7 @@ static void say_hello(struct keeper *k, struct peer *p)
     m.vcores = k->node.vcores;
     m.n_gpus = k->n_gpus;
     m.run = k->run;
+    m.started_ms = (uint64_t)k->node.started_ms;
     Tony__Frame f = TONY__FRAME__INIT;
     f.body_case = TONY__FRAME__BODY_KEEPER_HELLO;
     f.keeper_hello = &m;
@@ -230,6 +231,7 @@ int node_open(struct keeper *k, struct err *e)
     job_key_keeper_identity(n->index, r->identity);
     job_key_keeper(&n->key, n->index, &r->key);
     n->away_since_ms = clock_mono_ms();
+    n->started_ms = clock_wall_ms();
     return rc;
 }
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The end of a run that Slurm announces: time limit, preemption, requeue; and a lost first node."""
 
+import contextlib
 import datetime
 import json
 import os
@@ -162,6 +163,25 @@ def test_a_cancelled_step_of_which_a_line_is_lost(tony, slurm):
     (tony.base / "loses/srun").chmod(0o755)
     tony.env["PATH"] = f"{tony.base}/loses:{os.environ['PATH']}"
     test_a_cancelled_step_is_told_from_a_failure(tony, slurm)
+
+
+def test_an_srun_is_killed(tony, slurm):
+    """Its step runs on, so the node has two keepers for a moment. The older one ends, and leaves the younger one alone."""
+    def task():
+        return next(t for t in tony.status(app)["tasks"] if t["node"] == "n2")
+    app = tony.submit(LONG, conf=RESTARTS)
+    tony.await_running(app, 3)
+    for _ in range(2):
+        before = task()["attempt"]
+        for pid in tony.processes("srun", "--nodelist=n2"):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: (t := task())["attempt"] > before and t["state"] == "running", "the task of this node runs again")
+    wait_until(lambda: len(tony.processes("tony-keeper", " node ")) == 3, "each node has one keeper")
+    doc = tony.await_running(app, 3)
+    assert [t["attempt"] for t in doc["tasks"] if t["node"] != "n2"] == [1, 1] and slurm.job(tony.number(app)) == "RUNNING", doc
+    tony("stop", app)
+    assert tony.status(app)["state"] == "KILLED"
 
 
 @pytest.mark.parametrize("name", ["USR1", "USR2"])

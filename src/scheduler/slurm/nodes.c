@@ -554,13 +554,16 @@ static struct node *node_get(struct slurm *s, uint32_t index)
     return n;
 }
 
-/* The node belongs to a further allocation that was given up: its keeper ends. */
-static void send_away(struct slurm *s, struct conn *c, const char *name)
+/* End a keeper: its node belongs to a further allocation that was given up (KILLED), or there is a
+ * younger keeper of the node (REPLACED). If an srun is killed, its step may run on, and the batch
+ * script starts another one. The younger keeper has killed what ran on the node. Without this, both
+ * would reconnect in turn, for ever. */
+static void send_away(struct slurm *s, struct conn *c, const char *name, const char *state)
 {
     struct node n = { .s = s, .conn = c };
-    log_event(LOG_INFO, "node.sent_away", f_str("node", name));
+    log_event(LOG_INFO, "node.sent_away", f_str("node", name), f_str("state", state));
     send_welcome(&n);
-    node_send_finish(&n, "KILLED");
+    node_send_finish(&n, state);
 }
 
 /* May the keeper that has sent this hello serve the job? The identity that its key proves must be
@@ -587,10 +590,14 @@ static void on_hello(struct conn *c, const Tony__Frame *f, void *arg)
     bool is_further = is_valid && m->index >= s->n_nodes;
     struct further *further = is_further ? further_of_node(s, m->index) : NULL;
     if (is_further && !further) {
-        send_away(s, c, m->node);
+        send_away(s, c, m->node, "KILLED");
         return;
     }
     struct node *n = is_valid ? node_get(s, m->index) : NULL;
+    if (n && m->started_ms < n->started_ms) {
+        send_away(s, c, m->node, "REPLACED");
+        return;
+    }
     char *name = n ? str_dup(m->node) : NULL;
     if (!name || s->finishing != NOT_FINISHING) {
         free(name);
@@ -602,6 +609,7 @@ static void on_hello(struct conn *c, const Tony__Frame *f, void *arg)
     free(n->name);
     n->name = name;
     n->conn = c;
+    n->started_ms = m->started_ms;
     n->state = NODE_REGISTERING;
     n->heard_ms = clock_mono_ms();
     n->has = (struct room){ m->memory_mib ? m->memory_mib : UINT64_MAX, m->vcores, m->n_gpus,

@@ -57,6 +57,7 @@ struct node {
     struct conn *conn;  /* NULL = none */
     int64_t heard_ms;   /* when its keeper last sent a frame */
     int64_t lost_at_ms; /* NODE_AWAY: when the node counts as lost */
+    uint64_t started_ms; /* of its keeper, by the clock of the node */
     struct room has;    /* what the job has of the node */
     bool avoid;         /* its keeper refused a request: place containers elsewhere if possible */
     /* Containers that are stopped because this master does not know them. While there are any, the
