@@ -184,8 +184,7 @@ def test_an_srun_is_killed(tony, slurm):
     assert tony.status(app)["state"] == "KILLED"
 
 
-@pytest.mark.parametrize("name", ["USR1", "USR2"])
-@pytest.mark.parametrize("whole", [[], ["--batch"], ["--full"]])
+@pytest.mark.parametrize("name, whole", [("USR1", []), ("USR2", ["--batch"]), ("USR2", ["--full"])])
 def test_a_signal_of_the_user_is_for_the_tasks(tony, slurm, name, whole):
     """Slurm sends it to all processes of the steps, or also to the batch script. Those of tony take no notice of it."""
     app = tony.submit(f"trap 'echo got {name}' {name}; echo ready; while :; do sleep 0.3 & wait; done", conf=RESTARTS)
