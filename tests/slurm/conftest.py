@@ -62,4 +62,5 @@ def tony(slurm):
     tony = Tony(slurm, base, USER)
     yield tony
     tony.end_clients()
+    tony.end_pool()
     shutil.rmtree(base, ignore_errors=True)

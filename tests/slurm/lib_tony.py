@@ -47,6 +47,11 @@ class Tony:
                 client.wait()
             client.stdout.close()
 
+    def end_pool(self):
+        """A command that asked all clusters may have started the pool of this home."""
+        if (self.home / "pool").is_dir():
+            self("pool", "stop", "--force", ok=False)
+
     def job_file(self, command, instances=3, conf=None, **role):
         path = self.base / "job.yaml"
         role = {"instances": instances, "memory": "100m", "vcores": 1, "command": command, **role}

@@ -80,7 +80,11 @@ class Job:
         return [int(line.split()[-1]) for line in lines if line.startswith("begins")]
 
     def output(self):
-        texts = [p.read_text() for d in ("jobs", "history") for p in sorted((self.tony.home / d / self.id / "logs" / "worker-0").glob("*/stdout"))]
+        """The job may be moved into the history while its logs are read."""
+        texts = []
+        for d in ("jobs", "history"):
+            with contextlib.suppress(FileNotFoundError):
+                texts = texts or [p.read_text() for p in sorted((self.tony.home / d / self.id / "logs" / "worker-0").glob("*/stdout"))]
         return "".join(texts).splitlines()
 
 
