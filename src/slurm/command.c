@@ -2,7 +2,6 @@
 /* Runs a command of Slurm, and collects what it writes. */
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -77,9 +76,7 @@ static _Noreturn void exec_command(const char *const *argv, char **env, const st
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     (void)signal(SIGPIPE, SIG_DFL);
-    char here[PATH_MAX];
-    if (!getcwd(here, sizeof here)) /* it was removed, and sbatch would fail */
-        (void)!chdir("/");
+    (void)!chdir("/"); /* sbatch fails in a directory that is removed, perhaps at this moment */
     if (dup2(p->in[0], 0) != -1 && dup2(p->out[1], 1) != -1 && dup2(p->err[1], 2) != -1)
         (void)execvpe(argv[0], (char *const *)(uintptr_t)argv, env);
     int num = errno;
