@@ -18,8 +18,8 @@
 
 #define SPARE "spare-"
 
-/* What the kernel itself still counts after a small task: its own objects, and pages that it has
- * reserved for the group on some core. */
+/* A group with more memory than this is not used again. The kernel still counts some memory after a
+ * small task: its own objects, and pages that it has reserved for the group on some core. */
 enum { USED_MAX = 512 << 10 };
 
 enum { N_MAX = 4096 }; /* more groups are not counted */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What commands print: errors, notes, JSON documents, tables and times. */
+/* The output of commands: errors, notes, JSON documents, tables and times. */
 #include <errno.h>
 #include <stdarg.h>
 #include <time.h>

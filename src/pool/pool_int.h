@@ -359,7 +359,7 @@ enum { PREPARE_MS = 50 };
 void standby_make(struct pool *p); /* for the next job, unless there is one */
 void standby_drop(struct pool *p);
 void standby_done(struct pool *p); /* the pool ends: wait until it is gone */
-/* What the pool sends to the standby when its job comes. */
+/* The pool sends this to the standby when the job comes. */
 struct standby_job {
     char *const *keeper_argv, *const *master_argv;
     const char *keeper_log, *master_log, *lock, *socket;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the directories of TONY_HOME know of jobs: their verdicts, the list of them, and the files
- * of finished jobs.
+ * Reads the directories of TONY_HOME: the verdicts of jobs, the list of jobs, and the files of
+ * finished jobs.
  */
 #include <errno.h>
 #include <fcntl.h>

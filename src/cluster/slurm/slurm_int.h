@@ -51,8 +51,8 @@ struct slurm_size {
     uint32_t *of_role;
     char *constraint[SLURM_PARTS_MAX]; /* NULL = none */
 };
-/* What squeue said about a job that has not ended. Commands that look often use it again for some
- * time: slurm_report(). */
+/* The last answer of squeue about a job that has not ended. Commands that look often use the answer
+ * again for some time: slurm_report(). */
 struct slurm_recent {
     char id[APP_ID_MAX];
     int64_t ask_at_ms, pause_ms; /* when to ask again, and the pause that ends then */

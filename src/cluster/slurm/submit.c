@@ -518,7 +518,7 @@ static int check_there(struct slurm_cluster *s, const char *id, const char *dir,
     return -EXIT_STOPPED;
 }
 
-/* What the user should know of the job that was submitted; also of `tony submit`. */
+/* Warn the user of `tony run` or `tony submit` about the job that was just submitted. */
 static void warn(const struct slurm_cluster *s)
 {
     struct cluster_host *h = s->head.cfg.host;

@@ -43,7 +43,7 @@ static const struct {
     { INT64_MAX, 1000 }, /* the job waits in the queue, perhaps with hundreds of others */
 };
 
-/* Who stops the application, after yarn_stop(). */
+/* After yarn_stop(): the program that stops the application. */
 enum stop {
     NO_STOP,
     ASKED,     /* the master, if it does so in time; otherwise the ResourceManager */
