@@ -16,12 +16,17 @@
 #   script_args  the first arguments of that run
 #   over         the file that is written if the user has cancelled a step
 
+# Remove a directory of this user. Shipped directories in it are read-only.
+remove() {
+    chmod -R u+w "$1" && rm -rf "$1"
+}
+
 # Make a directory on this node for the sockets and locks of a keeper. The program that uses such a directory locks its
 # file `lock`. So directories whose file is not locked belong to killed jobs: remove them first. Leave the directories of
 # other users alone.
 runtime_dir() {
     for d in /tmp/tony-slurm-*; do
-        [ -L "$d" ] || [ ! -O "$d" ] || [ ! -O "$d/lock" ] || (flock -n 9 && rm -rf "$d") 9< "$d/lock"
+        [ -L "$d" ] || [ ! -O "$d" ] || [ ! -O "$d/lock" ] || (flock -n 9 && remove "$d") 9< "$d/lock"
     done 2> /dev/null
     TONY_RUNTIME_DIR=$(mktemp -d /tmp/tony-slurm-XXXXXX) && true > "$TONY_RUNTIME_DIR/new" || {
         echo "node $SLURMD_NODENAME: cannot make a directory for sockets in /tmp, which the keeper of a node needs" >&2
@@ -57,7 +62,7 @@ node() {
             --run "$run" "$@" 3>&-
         rc=$?
     done
-    rm -rf "$TONY_RUNTIME_DIR"
+    remove "$TONY_RUNTIME_DIR"
     if [ -n "${TONY_LOCAL:-}" ]; then # wait until the logs are on the first node
         echo "fetch $SLURMD_NODENAME $TONY_LOCAL" >&3
         n=0
@@ -65,7 +70,7 @@ node() {
             sleep 0.1
             n=$((n + 1))
         done
-        rm -rf "$TONY_LOCAL"
+        remove "$TONY_LOCAL"
     fi
     exit $rc
 }
@@ -103,7 +108,7 @@ send() {
     tar -C "$TONY_HOME" -cf - "programs/${programs##*/}/tony-executor" "jobs/$id/key" \
         "jobs/$id/${script##*/}" $(grep -o 'store/[df]-[0-9a-f]*' "$job/job.conf" | sort -u) |
         on_node "$1" 'mkdir -p "$0/jobs/$1/nodes" "$0/jobs/$1/logs" && tar -C "$0" -xf - &&
-            : > "$0/ready" || rm -rf "$0"' "$2" "$id"
+            : > "$0/ready" || { chmod -R u+w "$0"; rm -rf "$0"; }' "$2" "$id"
     rm -f "$job/nodes/sending-$1"
 }
 
