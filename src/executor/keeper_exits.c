@@ -8,9 +8,10 @@
  *   {"master_exit":1,"code":0,"signal":9,"wall_ms":1}
  *   {"container":"container_..","slot":3,"code":0,"signal":0,"reason":"exited","detail":"","wall_ms":1,"mono_us":1}
  *
- * A torn last line, which a crash of the machine during a write leaves, is ignored. The file is not
- * synced to disk: if only the keeper dies, all written bytes are safe. If the machine crashes, no
- * process of the job is alive.
+ * A line that no keeper has written so costs only itself, however long it is, and the log tells the
+ * number of such lines: a crash of the machine may tear the end of the file, or fill it with zeros.
+ * The file is not synced to disk: if only the keeper dies, all written bytes are safe. If the
+ * machine crashes, no process of the job is alive.
  *
  * When the journal has an end, the keeper forgets it (ends_acked()). From time to time it replaces
  * the file by one that has only the other ends: it writes and syncs `exits.new`, and renames it. An
@@ -262,40 +263,78 @@ static json_t *read_repaired(struct span line)
     return text ? json_loadb(text, line.len, JSON_REJECT_DUPLICATES, NULL) : NULL;
 }
 
-static int read_line(struct keeper *k, struct span line)
+/* Lines that no keeper has written: a crash of the machine has torn them, or somebody has changed
+ * the file. They are left out. */
+struct unread {
+    uint64_t lines, bytes;
+    bool in_line; /* the start of the line is left out already, because the line is too long */
+};
+
+static void leave_out(struct unread *u, size_t bytes, bool ends)
 {
-    json_t *o = json_loadb(line.p, line.len, JSON_REJECT_DUPLICATES, NULL);
-    if (!o && !(o = read_repaired(line)))
+    u->lines += !u->in_line;
+    u->bytes += bytes;
+    u->in_line = !ends;
+}
+
+static bool names_container(const json_t *o)
+{
+    return text_of(o, "container")[0] != '\0';
+}
+
+static int read_line(struct keeper *k, struct span line, struct unread *u)
+{
+    if (u->in_line) {
+        leave_out(u, line.len, true);
         return 0;
+    }
+    json_t *o = json_loadb(line.p, line.len, JSON_REJECT_DUPLICATES, NULL);
     int rc = 0;
-    if (json_object_get(o, "container"))
+    if (!o)
+        o = read_repaired(line);
+    if (names_container(o))
         rc = add_old(k, o, line.len + 1);
-    else if (json_object_get(o, "keeper"))
+    else if (number_of(o, "keeper") > 0)
         k->life = MAX(k->life, (uint32_t)number_of(o, "keeper"));
-    else if (json_object_get(o, "master"))
+    else if (number_of(o, "master") > 0)
         k->epoch = MAX(k->epoch, (uint32_t)number_of(o, "master"));
+    else if (!json_object_get(o, "master_exit") && line.len)
+        leave_out(u, line.len, true);
     json_decref(o);
     return rc;
 }
 
-/* Read the lines up to the last newline in `text`, and leave the rest there. */
-static int read_lines(struct keeper *k, struct buf *text)
+/* Read the lines up to the last newline in `text`, and leave the rest there. If that is longer than
+ * a line can be, leave it out. */
+static int read_lines(struct keeper *k, struct buf *text, struct unread *u)
 {
     const char *last = text->len ? memrchr(text->p, '\n', text->len) : NULL;
-    if (!last)
-        return 0;
-    struct span rest = span_mem(text->p, (size_t)(last - text->p)), line;
-    while (span_split(&rest, '\n', &line))
-        if (read_line(k, line) < 0)
-            return -ENOMEM;
-    buf_consume(text, (size_t)(last - text->p) + 1);
+    if (last) {
+        struct span rest = span_mem(text->p, (size_t)(last - text->p)), line;
+        while (span_split(&rest, '\n', &line))
+            if (read_line(k, line, u) < 0)
+                return -ENOMEM;
+        buf_consume(text, (size_t)(last - text->p) + 1);
+    }
+    if (text->len > LINE_MAX_BYTES) {
+        leave_out(u, text->len, false);
+        buf_clear(text);
+    }
     return 0;
+}
+
+static void warn_unread(const struct unread *u)
+{
+    if (u->lines)
+        log_event(LOG_WARN, "keeper.exits_unreadable", f_int("lines", (int64_t)u->lines),
+                  f_int("bytes", (int64_t)u->bytes));
 }
 
 /* Read the file in pieces: it may be large. *out_torn: its last line has no newline. */
 static int read_file(struct keeper *k, int fd, bool *out_torn)
 {
     AUTO(buf_done) struct buf text = { 0 };
+    struct unread u = { 0 };
     for (;;) {
         char *to = buf_reserve(&text, READ_SIZE);
         ssize_t n = to ? read(fd, to, READ_SIZE) : -1;
@@ -305,15 +344,16 @@ static int read_file(struct keeper *k, int fd, bool *out_torn)
             continue;
         if (n == -1)
             return -errno;
-        *out_torn = text.len > 0;
-        if (n == 0)
-            return text.len > 0 ? read_line(k, buf_span(&text)) : 0;
+        *out_torn = text.len > 0 || u.in_line;
+        if (n == 0) {
+            int rc = text.len > 0 ? read_line(k, buf_span(&text), &u) : 0;
+            warn_unread(&u);
+            return rc;
+        }
         buf_commit(&text, (size_t)n);
         k->exits_size += (uint64_t)n;
-        if (read_lines(k, &text) < 0)
+        if (read_lines(k, &text, &u) < 0)
             return -ENOMEM;
-        if (text.len > LINE_MAX_BYTES)
-            return -EBADMSG;
     }
 }
 

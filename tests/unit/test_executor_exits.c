@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The file `exits` on a full disk, and with texts that are no UTF-8. */
+/* The file `exits` on a full disk, with texts that are no UTF-8, and with damaged lines. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -149,6 +149,83 @@ static void exits_of_a_turn(void **state)
     remove_exits();
 }
 
+/* ---- lines that no keeper has written ---- */
+
+#define END_OF(n)                                                                                  \
+    "{\"container\":\"container_1_0001_01_00000" n "\",\"slot\":0,\"code\":3,\"signal\":0,"        \
+    "\"reason\":\"exited\",\"detail\":\"\",\"wall_ms\":1,\"mono_us\":1}"
+
+/* Reads a file with this text: n ends are found, and `lines` lines cannot be read, which the log
+ * tells if there are any. */
+static void read_damaged(struct span text, size_t n, int lines)
+{
+    struct keeper k = keeper_new();
+    struct err e = { 0 };
+    AUTO(free_p) char *path = fs_join(dir, "exits"), *log = fs_join(dir, "log");
+    assert_int_equal(fs_write_atomic(AT_FDCWD, path, text, 0600, false, NULL), 0);
+    AUTO(close_p) int log_fd = open(log, O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
+    log_setup(log_fd, LOG_WARN, false);
+    int rc = exits_open(&k, &e);
+    log_setup(open("/dev/null", O_WRONLY | O_CLOEXEC), LOG_ERROR, false);
+    assert_int_equal(rc, 0);
+    AUTO(buf_done) struct buf said = { 0 }, file = { 0 };
+    assert_int_equal(fs_read(AT_FDCWD, log, &said, NULL), 0);
+    AUTO(free_p) char *want = str_printf("lines=%d ", lines);
+    assert_int_equal(span_has(buf_span(&said), "keeper.exits_unreadable"), lines > 0);
+    assert_int_equal(span_has(buf_span(&said), want), lines > 0);
+    assert_int_equal(k.ends.n, n);
+    for (size_t i = 0; i < k.ends.n; i++) {
+        assert_int_equal(k.ends.v[i]->exit_code, 3);
+        free(k.ends.v[i]->detail);
+    }
+    free(k.ends.v);
+    close(k.exits_fd);
+    buf_done(&k.unwritten);
+    read_exits(&file); /* the line of this keeper is a line of its own */
+    assert_true(span_has(buf_span(&file), "\n{\"keeper\":2,") ||
+                span_has(buf_span(&file), "\n{\"keeper\":1,"));
+    remove_exits();
+    (void)unlink(log);
+}
+
+static void fill_with(struct buf *out, char c, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        buf_addc(out, c);
+}
+
+static void damaged_lines(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = { 1,
+                                    100,
+                                    (16 << 10) - 1,
+                                    16 << 10,
+                                    (16 << 10) + 1,
+                                    (64 << 10) - 1,
+                                    64 << 10,
+                                    (64 << 10) + 1,
+                                    1 << 20 };
+    static const char first[] = "{\"keeper\":1,\"pid\":1,\"wall_ms\":1}\n" END_OF("1") "\n";
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
+        for (int c = 0; c < 2; c++) {
+            AUTO(buf_done) struct buf text = { 0 };
+            buf_addf(&text, "%s", first);
+            fill_with(&text, c ? 'x' : '\0', sizes[i]);
+            read_damaged(buf_span(&text), 1, 1); /* the end of the file is torn */
+            buf_addf(&text, "\n%s\n", END_OF("2"));
+            read_damaged(buf_span(&text), 2, 1);
+            fill_with(&text, c ? '{' : '\xff', sizes[i]);
+            buf_addf(&text, "\n%s", END_OF("3")); /* without a newline */
+            read_damaged(buf_span(&text), 3, 2);
+        }
+    static const char odd[] =
+        "[]\n{}\n5\n{\"container\":5}\n{\"container\":\"\"}\n{\"keeper\":-1}\n"
+        "{\"master\":\"a\"}\n\n{\"master_exit\":1,\"code\":0}\n" END_OF("1") "\n";
+    read_damaged(span_of(odd), 1, 7);
+    read_damaged(span_of(first), 1, 0);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -168,6 +245,7 @@ int main(void)
         cmocka_unit_test(a_full_disk),
         cmocka_unit_test(texts_that_are_not_utf8),
         cmocka_unit_test(exits_of_a_turn),
+        cmocka_unit_test(damaged_lines),
     };
     return cmocka_run_group_tests_name("executor_exits", tests, set_up, tear_down);
 }
