@@ -215,15 +215,20 @@ static void be_ready(const struct options *o, int log_fd)
 
 /* ---- one pool per home ---- */
 
+/* A program that another pool has started has its socket until the execve(), also if that pool was
+ * killed meanwhile. So look whether the process that has called listen() is alive. */
 static bool is_pool_listening(struct pool *p)
 {
     AUTO(free_p) char *path = paths_pool_socket(&p->paths);
     static const struct conn_ops none;
     struct conn *c = NULL;
+    uid_t uid;
+    pid_t pid;
     if (!path || conn_dial_unix(p->loop, path, &none, NULL, &c, NULL) < 0)
         return false;
+    bool has_ended = conn_peer(c, &uid, &pid) == 0 && pid > 0 && !alive_process(pid);
     conn_close(c);
-    return true;
+    return !has_ended;
 }
 
 static int refuse_lock(const char *path, struct err *e)

@@ -84,22 +84,43 @@ static ssize_t read_proc(pid_t pid, const char *file, char *out, size_t size)
     return n;
 }
 
+struct process {
+    char text[512]; /* /proc/<pid>/stat */
+    struct span name;
+    pid_t session;
+};
+
+/* false: it has ended. */
+static bool read_process(pid_t pid, struct process *out)
+{
+    char state;
+    int ppid, group, session;
+    if (read_proc(pid, "stat", out->text, sizeof out->text) <= 0)
+        return false;
+    const char *open = strchr(out->text, '('), *close = strrchr(out->text, ')');
+    if (!open || !close || sscanf(close + 1, " %c %d %d %d", &state, &ppid, &group, &session) != 4)
+        return false;
+    out->name = span_mem(open + 1, (size_t)(close - open - 1));
+    out->session = session;
+    return state != 'Z' && state != 'X';
+}
+
+bool alive_process(pid_t pid)
+{
+    struct process p;
+    return read_process(pid, &p);
+}
+
 /* Is it a living process of this user with this name that leads its session? The keeper and the
  * pool are session leaders. An executor is a fork of its keeper, but leads none. */
 static bool is_leader(pid_t pid, const char *name)
 {
-    char path[32], text[512], state;
+    char path[32];
     struct stat st;
-    int ppid, group, session;
+    struct process p;
     (void)snprintf(path, sizeof path, "/proc/%ld", (long)pid);
-    if (stat(path, &st) == -1 || st.st_uid != geteuid() ||
-        read_proc(pid, "stat", text, sizeof text) <= 0)
-        return false;
-    const char *open = strchr(text, '('), *close = strrchr(text, ')');
-    if (!open || !close || sscanf(close + 1, " %c %d %d %d", &state, &ppid, &group, &session) != 4)
-        return false;
-    return state != 'Z' && state != 'X' && session == pid &&
-           (size_t)(close - open - 1) == strlen(name) && strncmp(open + 1, name, strlen(name)) == 0;
+    return stat(path, &st) == 0 && st.st_uid == geteuid() && read_process(pid, &p) &&
+           p.session == pid && span_eqs(p.name, name);
 }
 
 /* Is it the keeper of this job? Its command line is "tony-keeper <id>", perhaps with a space and

@@ -11,6 +11,7 @@
 #define TONY_STORAGE_ALIVE_H
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 struct paths;
 
@@ -22,6 +23,8 @@ void alive_lock_holder(const char *lock_path, char *out, unsigned long size);
 /* Does another machine hold the lock? Then TONY_HOME is on a file system that both mount. */
 bool alive_is_elsewhere(const char *lock_path);
 
+/* Is it a process that has not ended? A zombie has. */
+bool alive_process(pid_t pid);
 /* Does a process of this user run as the keeper of the job? Reads all of /proc. */
 bool alive_keeper(const char *application_id);
 /* Ask the keeper of the job, or the pool, to make its sockets again if they are missing; the keeper

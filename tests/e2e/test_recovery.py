@@ -9,6 +9,8 @@ import os
 import pathlib
 import re
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -752,6 +754,42 @@ def test_pool_and_keeper_killed_then_a_command(lab, command):
     ended(pool)
     ended(keeper)
     lab.ok(command, *([job.app] if command == "status" else []))
+    job.over("FAILED")
+    lab.settled()
+
+
+# What a program that the pool starts has until its execve(): the pool's lock and its socket. Like the pool, the parent is dead.
+FORK = """
+import fcntl, os, socket, sys
+lock = open(sys.argv[1], "a")
+fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+os.path.exists(sys.argv[2]) and os.unlink(sys.argv[2])
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[2])
+listener.listen()
+if os.fork() == 0:
+    os.open(sys.argv[3], os.O_RDONLY)  # until the test opens it, too
+"""
+
+
+@pytest.mark.parametrize("command", ["status", "list", "submit"])
+def test_a_fork_of_the_killed_pool_is_still_dying(lab, command):
+    """It accepts connections, but it is no pool: the command starts another one, which waits until the lock is free."""
+    job = Gated(lab).running()
+    pool, keeper = lab.one("pool"), lab.one("keeper", job.app)
+    socket = next((lab.base / "run/tony").glob("*/pool.sock"))
+    os.kill(keeper, signal.SIGSTOP)  # otherwise it would start a pool
+    kill9(pool)
+    ended(pool)
+    os.mkfifo(lab.base / "ends")
+    subprocess.run([sys.executable, "-c", FORK, lab.home / "pool/locks/pool", socket, lab.base / "ends"], check=True, timeout=60)
+    kill9(keeper)
+    ended(keeper)
+    client = lab.start(command, *({"status": [job.app], "list": [], "submit": [lab.workers("true")]}[command]))
+    new = wait_until(lambda: lab.pids("pool"), "a pool starts")
+    os.close(os.open(lab.base / "ends", os.O_WRONLY))
+    assert client.wait(timeout=60) == 0
+    assert lab.json("pool", "start")["pid"] in new
     job.over("FAILED")
     lab.settled()
 

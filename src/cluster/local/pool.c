@@ -211,10 +211,24 @@ static int refuse_start(const struct cluster_host *h, const struct buf *complain
     return rc;
 }
 
+/* A program that the pool starts has the pool's socket until its execve(). If the pool is killed in
+ * between, this process accepts connections for a moment, or as long as it takes to die. The kernel
+ * tells the process that has called listen(): the pool. */
+static bool has_ended(const struct conn *pool)
+{
+    uid_t uid;
+    pid_t pid;
+    return conn_peer(pool, &uid, &pid) == 0 && pid > 0 && !alive_process(pid);
+}
+
 static int dial_pool(struct cluster_host *h, struct conn **out, struct err *e)
 {
     AUTO(free_p) char *path = paths_pool_socket(&h->paths);
-    return path ? link_dial(h, path, out, e) : err_set(e, ENOMEM, "cannot reach the pool: %m");
+    int rc = path ? link_dial(h, path, out, e) : err_set(e, ENOMEM, "cannot reach the pool: %m");
+    if (rc < 0 || !has_ended(*out))
+        return rc;
+    conn_close(TAKE(*out));
+    return err_set(e, ECONNREFUSED, "cannot reach the pool: it has ended");
 }
 
 int link_dial_pool(struct cluster_host *h, bool start, struct conn **out, struct err *e)
