@@ -79,6 +79,12 @@ int host_look_paths(struct cluster_host *h, struct err *e);
 void host_done(struct cluster_host *h);
 /* Run the loop for this time. */
 void host_pause(struct cluster_host *h, int64_t ms);
+/* Start the program tony-pool in a session of its own, in the directory `/`, with /dev/null as
+ * stdin and stdout. args: its arguments, at most SPAWN_ARGS_MAX, then NULL; stderr_fd: -1 =
+ * /dev/null; fd3: becomes its descriptor 3, -1 = none. The child stays one of this process. 0 or
+ * -errno. */
+enum { SPAWN_ARGS_MAX = 2 };
+int host_spawn_pool(const char *const *args, int stderr_fd, int fd3, pid_t *out, struct err *e);
 /* "user@host pid 4711": names this client in logs and messages. */
 enum { LINK_CLIENT_MAX = 128 };
 void link_describe_client(char out[static LINK_CLIENT_MAX]);

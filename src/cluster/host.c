@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The host of a cluster (struct cluster_host): its notes, its loop and the paths of TONY_HOME. */
 #include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/base.h"
 #include "cluster/cluster.h"
@@ -70,4 +74,42 @@ void host_done(struct cluster_host *h)
     loop_free(h->loop);
     h->loop = NULL;
     h->have_paths = h->looks_only = false;
+}
+
+int host_spawn_pool(const char *const *args, int stderr_fd, int fd3, pid_t *out, struct err *e)
+{
+    AUTO(free_p) char *program = paths_program("tony-pool");
+    char *argv[SPAWN_ARGS_MAX + 2] = { program };
+    if (!program) {
+        (void)err_set(e, ENOENT, "cannot find the program 'tony-pool' beside this one or on PATH");
+        return err_hint(e, "install tony again; tony doctor shows which programs are missing");
+    }
+    for (size_t i = 0; i < SPAWN_ARGS_MAX && args[i]; i++)
+        argv[i + 1] = (char *)args[i]; /* posix_spawn() does not change it */
+
+    posix_spawn_file_actions_t fa;
+    posix_spawnattr_t attr;
+    sigset_t all, none;
+    (void)sigfillset(&all);
+    (void)sigemptyset(&none);
+    /* These calls cannot fail in glibc; posix_spawn() reports every error. */
+    (void)posix_spawn_file_actions_init(&fa);
+    (void)posix_spawnattr_init(&attr);
+    (void)posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF |
+                                              POSIX_SPAWN_SETSIGMASK);
+    (void)posix_spawnattr_setsigdefault(&attr, &all);
+    (void)posix_spawnattr_setsigmask(&attr, &none);
+    (void)posix_spawn_file_actions_addopen(&fa, STDIN_FILENO, "/dev/null", O_RDWR, 0);
+    (void)posix_spawn_file_actions_addopen(&fa, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+    /* dup2 clears close-on-exec, in glibc also if both numbers are equal. */
+    (void)posix_spawn_file_actions_adddup2(&fa, stderr_fd >= 0 ? stderr_fd : STDOUT_FILENO,
+                                           STDERR_FILENO);
+    if (fd3 >= 0)
+        (void)posix_spawn_file_actions_adddup2(&fa, fd3, 3);
+    /* The program lives longer than the client: it must not keep the client's directory busy. */
+    (void)posix_spawn_file_actions_addchdir_np(&fa, "/");
+    int rc = posix_spawn(out, program, &fa, &attr, argv, environ);
+    (void)posix_spawn_file_actions_destroy(&fa);
+    (void)posix_spawnattr_destroy(&attr);
+    return rc ? err_set(e, rc, "cannot start '%s': %m%s", program, err_fork_cause(rc)) : 0;
 }

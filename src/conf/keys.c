@@ -240,7 +240,7 @@ static const struct conf_key keys[] = {
     BOOL("tony.slurm.requeue-at-limit", "false", CE_SLURM, OURS, "What happens shortly before the time limit. true: the job saves checkpoints, goes back into the queue, and continues later. false: it ends."),
     LIST("tony.slurm.extra-arguments", "", CE_SLURM, OURS, "Further options of sbatch, passed on as they are: --mail-type=END,--comment=x. They come last, so they win over those of tony."),
     INT("tony.yarn.cache-age", "2592000000", 3600000, YEARS_MS, "ms", CE_YARN, OURS, "tony removes content in <home>/.tony/cache of HDFS that no job has used for this time. What a live job uses stays."),
-    INT("tony.store.max-age", "604800000", 0, YEARS_MS, "ms", CE_ACTS, OURS, "The idle pool removes content in TONY_HOME/store that no live job uses, and that no job has used for this time."),
+    INT("tony.store.max-age", "604800000", 0, YEARS_MS, "ms", CE_ACTS, OURS, "Content in TONY_HOME/store that no live job uses, and that no job has used for this time, is removed: by the pool each hour; on Slurm once a day, after a submission. It counts in the site file."),
 
     /* history and portal */
     STR("tony.port-range", NULL, CE_YARN, OURS, "FIRST-LAST, for sites with a firewall between the nodes: 20000-20999. Masters, their pages, executors and tasks listen for other machines only on these ports. A node needs three of them for each of its tasks; the range must have at least 16. Unset: any free port, but on YARN 20000-27999 for executors. Ports that a program chooses itself, such as those of gloo and NCCL, are not in it."),
@@ -248,8 +248,8 @@ static const struct conf_key keys[] = {
     STR("tony.history.intermediate", NULL, CE_JVM, TONY, "tony writes the history of a job directly to its final place."),
     STR("tony.history.finished", NULL, CE_JVM, TONY, "tony writes the history of a job directly to its final place."),
     INT("tony.history.mover-interval-ms", "300000", 0, YEARS_MS, "ms", CE_JVM, TONY, "tony writes the history of a job directly to its final place, so nothing is moved."),
-    INT("tony.history.purger-interval-ms", "21600000", 0, YEARS_MS, "ms", CE_JVM, TONY, "The pool removes old histories itself; see tony.history.retention-sec."),
-    INT("tony.history.retention-sec", "2592000", -1, YEARS_S, "s", CE_ACTS, TONY, "How long the history of finished jobs is kept. -1: for ever. It counts in the site file, where the pool reads it."),
+    INT("tony.history.purger-interval-ms", "21600000", 0, YEARS_MS, "ms", CE_JVM, TONY, "Old histories are removed without it; see tony.history.retention-sec."),
+    INT("tony.history.retention-sec", "2592000", -1, YEARS_S, "s", CE_ACTS, TONY, "How long the history of finished jobs is kept. -1: for ever. It counts in the site file."),
     STR("tony.history.finished-dir-timezone", "UTC", CE_JVM, TONY, "The directories of the history have the names of the jobs, without dates."),
     STR("tony.portal.url", "https://localhost:19886", CE_JVM, TONY, "The portal of TonY cannot show jobs of tony. Use tony status, tony logs and the job's own page."),
     INT("tony.portal.cache.max-entries", "10000", 0, INT64_MAX, "", CE_JVM, TONY, "The portal of TonY cannot show jobs of tony."),

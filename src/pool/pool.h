@@ -4,6 +4,7 @@
  * for memory and GPUs, and starts a keeper for each admitted job.
  *
  *   tony-pool [--foreground] [--ready-fd N] [--conf KEY=VALUE]...
+ *   tony-pool --tidy
  *
  * The pool may be killed at any time. The processes of a job belong to its keeper, the job's state
  * is in its directory, and a new pool takes over the jobs that it finds there. The pool exits after
@@ -16,7 +17,11 @@
  * The whole program. Without --foreground it goes to the background. It writes one byte to the
  * descriptor of --ready-fd as soon as it listens, or if another pool of this home listens already.
  *
- * Returns the exit code: 0 success; 1 it could not start, with one sentence on stderr; 2 misuse.
+ * --tidy: only remove what is old in TONY_HOME, as a pool does each hour. It needs no pool: a
+ * client of a cluster that has none starts it.
+ *
+ * Returns the exit code: 0 success; 1 it could not start or tidy, with one sentence on stderr; 2
+ * misuse.
  */
 int pool_main(int argc, char **argv);
 

@@ -451,10 +451,12 @@ void sweep_done(struct pool *p);
 /* Remove the sockets and the lock file of a job. The caller holds the lock. */
 void sweep_sockets(const struct pool *p, const char *id);
 
-/* tidy.c: once an hour, on a thread, removes store entries that were not used for
- * tony.store.max-age and history older than tony.history.retention-sec. */
+/* tidy.c: once an hour, on a thread, removes store entries and copies of programs that were not
+ * used for tony.store.max-age, and history older than tony.history.retention-sec. */
 void tidy(void *arg); /* callback of the timer `tidy`; arg: the pool */
 void tidy_begin(struct pool *p);
+/* The same now, without a pool. 0 or -errno. */
+int tidy_once(const struct conf *conf, struct err *e);
 
 /* children.c */
 /* A second program that the child starts as its own child, just before it executes the first one.

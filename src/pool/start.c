@@ -34,13 +34,14 @@ enum {
 };
 
 struct options {
-    bool foreground;
+    bool foreground, tidy;
     int ready_fd; /* -1 = none */
     struct conf *conf;
 };
 
 static const char usage[] =
     "usage: tony-pool [--foreground] [--ready-fd N] [--conf KEY=VALUE]...\n"
+    "       tony-pool --tidy\n"
     "\n"
     "The scheduler of one machine for one user: admits jobs, starts a keeper for each. `tony` "
     "starts it when it\n"
@@ -48,6 +49,8 @@ static const char usage[] =
     "\n"
     "  --foreground       do not go to the background\n"
     "  --ready-fd N       write a byte to descriptor N when the pool listens\n"
+    "  --tidy             only remove what is old in TONY_HOME: shipped content, programs, "
+    "history\n"
     "  --conf KEY=VALUE   set tony.pool.memory, tony.pool.gpus, tony.pool.idle-timeout, ...\n"
     "  --help, --version\n";
 
@@ -87,9 +90,13 @@ static int set_ready_fd(struct options *o, const char *arg, struct err *e)
 static int read_options(int argc, char **argv, struct options *o, struct err *e)
 {
     static const struct option longs[] = {
-        { "foreground", no_argument, NULL, 'f' }, { "ready-fd", required_argument, NULL, 'r' },
-        { "conf", required_argument, NULL, 'c' }, { "help", no_argument, NULL, 'h' },
-        { "version", no_argument, NULL, 'v' },    { 0 },
+        { "foreground", no_argument, NULL, 'f' },
+        { "ready-fd", required_argument, NULL, 'r' },
+        { "conf", required_argument, NULL, 'c' },
+        { "tidy", no_argument, NULL, 't' },
+        { "help", no_argument, NULL, 'h' },
+        { "version", no_argument, NULL, 'v' },
+        { 0 },
     };
     int c, rc = 0;
     optind = 1;
@@ -98,6 +105,8 @@ static int read_options(int argc, char **argv, struct options *o, struct err *e)
             o->foreground = true;
         } else if (c == 'r') {
             rc = set_ready_fd(o, optarg, e);
+        } else if (c == 't') {
+            o->tidy = true;
         } else if (c == 'c') {
             rc = set_conf(o, optarg, e);
         } else if (c == 'h') {
@@ -582,5 +591,7 @@ int pool_main(int argc, char **argv)
         return rc;
     if (conf_load_site(conf, &e) < 0)
         return complain(EXIT_CANNOT, &e);
+    if (o.tidy)
+        return tidy_once(conf, &e) < 0 ? complain(EXIT_CANNOT, &e) : 0;
     return run(&o);
 }

@@ -1,54 +1,71 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include "conf/conf.h"
 #include "history/history.h"
 #include "loop/loop.h"
 #include "pool/pool_int.h"
 #include "storage/gpulock.h"
+#include "storage/programs.h"
 #include "storage/store.h"
 
 enum {
     TIDY_FIRST_MS = 30000, /* after the start of the pool, which must first serve waiting clients */
     TIDY_AGAIN_MS = 3600000, /* then once an hour */
+    NICE_MAX = 19,           /* other programs come first, also on a login node */
 };
 
-/* The input and the result of the thread. */
+/* What a thread of the pool does, and its result. */
 struct tidy {
-    struct pool *pool;
-    char *store, *jobs, *history;
+    struct paths paths; /* of TONY_HOME */
     int64_t max_age_ms, retention_s /* -1: keep the history for ever */, now_ms;
-    int n_jobs; /* jobs that were removed from the history */
+    int n_contents, n_programs, n_jobs; /* removed from store/, programs/ and history/ */
     struct err e;
 };
-
-static void tidy_free(struct tidy *t)
-{
-    free(t->store);
-    free(t->jobs);
-    free(t->history);
-    free(t);
-}
 
 static int tidy_work(void *arg)
 {
     struct tidy *t = arg;
+    int rc = 0;
     if (t->retention_s >= 0)
-        t->n_jobs = history_retain(t->history, t->retention_s * 1000, t->now_ms, &t->e);
-    if (t->n_jobs < 0)
-        return t->n_jobs;
-    return store_gc(t->store, t->jobs, t->max_age_ms, t->now_ms, &t->e);
+        rc = t->n_jobs = history_retain(t->paths.history, t->retention_s * 1000, t->now_ms, &t->e);
+    if (rc >= 0)
+        rc = t->n_contents =
+            store_gc(t->paths.store, t->paths.jobs, t->max_age_ms, t->now_ms, &t->e);
+    if (rc >= 0)
+        rc = t->n_programs = programs_gc(&t->paths, t->max_age_ms, t->now_ms, &t->e);
+    return rc < 0 ? rc : 0;
+}
+
+static void log_result(const struct tidy *t, int rc)
+{
+    if (rc < 0)
+        log_err(LOG_WARN, "pool.tidy", &t->e);
+    else if (t->n_contents || t->n_programs || t->n_jobs)
+        log_event(LOG_INFO, "pool.tidy", f_int("contents", t->n_contents),
+                  f_int("programs", t->n_programs), f_int("jobs", t->n_jobs));
+}
+
+static void tidy_free(struct tidy *t)
+{
+    paths_done(&t->paths);
+    free(t);
 }
 
 static void tidy_done(void *arg, int rc)
 {
     struct tidy *t = arg;
-    if (rc < 0)
-        log_err(LOG_WARN, "pool.tidy", &t->e);
-    else if (rc > 0 || t->n_jobs > 0)
-        log_event(LOG_INFO, "pool.tidy", f_int("contents", rc), f_int("jobs", t->n_jobs));
+    log_result(t, rc);
     tidy_free(t);
+}
+
+static void fill(struct tidy *t, const struct conf *conf)
+{
+    t->retention_s = conf_int(conf, "tony.history.retention-sec");
+    t->max_age_ms = conf_int(conf, "tony.store.max-age");
+    t->now_ms = clock_wall_ms();
 }
 
 void tidy(void *arg)
@@ -58,19 +75,29 @@ void tidy(void *arg)
     sweep(p);
     gpulock_refresh(gpulock_dir());
     struct tidy *t = calloc(1, sizeof *t);
+    struct err unused; /* the timer tries again in an hour */
     if (!t)
-        return; /* the timer tries again in an hour */
-    t->store = str_dup(p->paths.store);
-    t->jobs = str_dup(p->paths.jobs);
-    t->history = str_dup(p->paths.history);
-    t->retention_s = conf_int(p->conf, "tony.history.retention-sec");
-    t->max_age_ms = conf_int(p->conf, "tony.store.max-age");
-    t->now_ms = clock_wall_ms();
-    if (!t->store || !t->jobs || !t->history || loop_work(p->loop, tidy_work, tidy_done, t) < 0)
+        return;
+    fill(t, p->conf);
+    if (paths_open(&t->paths, &unused) < 0 || loop_work(p->loop, tidy_work, tidy_done, t) < 0)
         tidy_free(t);
 }
 
 void tidy_begin(struct pool *p)
 {
     loop_timer_set(p->tidy, clock_mono_ms() + TIDY_FIRST_MS);
+}
+
+int tidy_once(const struct conf *conf, struct err *e)
+{
+    struct tidy t = { 0 };
+    int rc = paths_open(&t.paths, e);
+    if (rc < 0)
+        return rc;
+    fill(&t, conf);
+    (void)setpriority(PRIO_PROCESS, 0, NICE_MAX);
+    rc = tidy_work(&t);
+    *e = t.e;
+    paths_done(&t.paths);
+    return rc;
 }

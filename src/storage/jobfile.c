@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "storage/jobfile.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -283,4 +284,37 @@ int job_file_decode(struct span text, struct job_file **out, struct err *e)
         return rc;
     *out = TAKE(f);
     return 0;
+}
+
+/* ---- the files of all jobs ---- */
+
+/* -ENOENT or -ENOTDIR of fs_read(): the job has just moved to the history, the entry is not a job,
+ * or it lacks the file. */
+static int each_one(int jobs_fd, const char *id, const char *name,
+                    int (*fn)(struct span text, void *arg), void *arg, struct err *e)
+{
+    AUTO(free_p) char *path = str_printf("%s/%s", id, name);
+    AUTO(buf_done) struct buf text = { 0 };
+    int rc = path ? fs_read(jobs_fd, path, &text, e) : -ENOMEM;
+    if (rc == -ENOENT || rc == -ENOTDIR) {
+        err_clear(e);
+        return 0;
+    }
+    if (rc == 0)
+        rc = fn(buf_span(&text), arg);
+    return rc == -ENOMEM ? err_set(e, ENOMEM, "cannot read %s of job '%s': %m", name, id) : rc;
+}
+
+int job_files_each(const char *jobs_dir, const char *name, int (*fn)(struct span text, void *arg),
+                   void *arg, struct err *e)
+{
+    DIR *d = opendir(jobs_dir);
+    int rc = 0;
+    if (!d)
+        return err_set(e, errno, "cannot read directory '%s': %m", jobs_dir);
+    for (const struct dirent *x; rc == 0 && (x = readdir(d));)
+        if (x->d_name[0] != '.')
+            rc = each_one(dirfd(d), x->d_name, name, fn, arg, e);
+    (void)closedir(d); /* the directory was only read, so no failure can lose data */
+    return rc;
 }

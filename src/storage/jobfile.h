@@ -51,6 +51,10 @@ int job_file_mask(const char *job_dir, const struct job_file *f, struct err *e);
 /* Read job.conf; the caller frees *out with job_file_free(). -EBADMSG: damaged; -EFBIG: too large
  */
 int job_file_decode(struct span text, struct job_file **out, struct err *e);
+/* Call fn with the text of the file jobs_dir/<id>/<name> of each job; jobs without this file are
+ * left out. fn returns 0, or -errno to end. Returns 0 or -errno. */
+int job_files_each(const char *jobs_dir, const char *name, int (*fn)(struct span text, void *arg),
+                   void *arg, struct err *e);
 void job_file_free(struct job_file *f);
 void job_file_freep(struct job_file **f);
 

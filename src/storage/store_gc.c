@@ -15,6 +15,7 @@
 #include "base/map.h"
 #include "base/str.h"
 #include "base/util.h"
+#include "storage/jobfile.h"
 #include "storage/store.h"
 #include "storage/store_int.h"
 
@@ -80,8 +81,9 @@ void temp_sweep(struct store *s)
 /* Add each "d-<digest>" and "f-<digest>" in the text of a job.conf to `used`. This is a plain text
  * search. If a text only looks like an entry's name, an entry may stay longer than necessary, which
  * does no harm. */
-static int add_used_entries(struct span text, struct map *used)
+static int add_used_entries(struct span text, void *arg)
 {
+    struct map *used = arg;
     for (size_t i = 0; i + ENTRY_MAX - 1 <= text.len; i++) {
         if (text.p[i + 1] != '-' || (text.p[i] != 'd' && text.p[i] != 'f'))
             continue;
@@ -90,33 +92,6 @@ static int add_used_entries(struct span text, struct map *used)
         name[ENTRY_MAX - 1] = '\0';
         if (entry_name_ok(name) && map_set(used, name, used, NULL) < 0)
             return -ENOMEM;
-    }
-    return 0;
-}
-
-/* Add the entries to which live jobs refer. If one job.conf cannot be read, store_gc() fails and
- * removes nothing: that job may need any entry. */
-static int live_entries(const char *jobs_dir, struct map *used, struct err *e)
-{
-    AUTO(dir_p) DIR *dir = open_dir(AT_FDCWD, jobs_dir);
-    if (!dir)
-        return err_set(e, errno, "cannot read directory '%s': %m", jobs_dir);
-    const struct dirent *d;
-    while ((d = readdir(dir))) {
-        if (d->d_name[0] == '.')
-            continue;
-        AUTO(free_p) char *path = str_printf("%s/job.conf", d->d_name);
-        AUTO(buf_done) struct buf text = { 0 };
-        int rc = path ? fs_read(dirfd(dir), path, &text, e) : -ENOMEM;
-        /* The job has just moved to history, or the entry is not a job. */
-        if (rc == -ENOENT || rc == -ENOTDIR)
-            continue;
-        if (rc == 0)
-            rc = add_used_entries(buf_span(&text), used);
-        if (rc == -ENOMEM)
-            return err_set(e, ENOMEM, "cannot read job.conf of job '%s': %m", d->d_name);
-        if (rc < 0)
-            return rc;
     }
     return 0;
 }
@@ -178,7 +153,8 @@ int store_gc(const char *store_dir, const char *jobs_dir, int64_t max_age_ms, in
         return errno == EWOULDBLOCK
                    ? 0
                    : err_set(e, errno, "cannot lock the store '%s': %m", store_dir);
-    rc = live_entries(jobs_dir, &used, e);
+    /* If one job.conf cannot be read, remove nothing: that job may need any entry. */
+    rc = job_files_each(jobs_dir, "job.conf", add_used_entries, &used, e);
     if (rc < 0)
         return rc;
     return remove_old(s, &used, MAX(max_age_ms, (int64_t)AGE_MIN_MS), now_wall_ms, e);

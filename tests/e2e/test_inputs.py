@@ -108,7 +108,7 @@ def test_warnings_are_printed(tony):
 def test_keys_of_the_machine_are_not_a_jobs(tony):
     r = tony.run("plan", "--executes", "true", "--conf", "tony.pool.memory=1g", "--conf", "tony.history.retention-sec=5")
     assert r.returncode == 0
-    assert r.stderr == "tony: without effect here: tony.history.retention-sec, tony.pool.memory (the pool reads it in the site's file)\n"
+    assert r.stderr == "tony: without effect here: tony.history.retention-sec, tony.pool.memory (it counts only in the site's file)\n"
 
 
 @pytest.mark.parametrize("args, hint", [(["--src_dir", "nowhere"], "current directory"), (["job.yaml"], "its own directory"),

@@ -376,7 +376,7 @@ static bool is_the_pools(const char *key)
 static const char *no_effect(const struct conf_key *row, const struct cluster_ops *on)
 {
     if (row && is_the_pools(row->name))
-        return "the pool reads it in the site's file";
+        return "it counts only in the site's file";
     if (!row || row->effect == CE_ACTS || (int)row->effect == on->keys_effect)
         return NULL;
     for (size_t i = 0; on->keys_also && on->keys_also[i]; i++)

@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -72,56 +71,24 @@ struct pool_start {
 
 static int spawn_pool(struct pool_start *s, struct err *e)
 {
-    AUTO(free_p) char *program = paths_program("tony-pool");
+    static const char *const args[] = { "--ready-fd", "3", NULL };
     int ready[2] = { -1, -1 }, complaint[2] = { -1, -1 };
-    if (!program) {
-        (void)err_set(e, ENOENT, "cannot find the program 'tony-pool' beside this one or on PATH");
-        return err_hint(e, "install tony again; tony doctor shows which programs are missing");
-    }
     if (pipe2(ready, O_CLOEXEC) == -1 || pipe2(complaint, O_CLOEXEC) == -1) {
         int rc = err_set(e, errno, "cannot start the pool: %m");
         close_p(&ready[0]);
         close_p(&ready[1]);
         return rc;
     }
-
-    enum { READY_FD = 3 };
-    posix_spawn_file_actions_t fa;
-    posix_spawnattr_t attr;
-    sigset_t all, none;
-    (void)sigfillset(&all);
-    (void)sigemptyset(&none);
-    /* These calls cannot fail in glibc; posix_spawn() reports every error. */
-    (void)posix_spawn_file_actions_init(&fa);
-    (void)posix_spawnattr_init(&attr);
-    (void)posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF |
-                                              POSIX_SPAWN_SETSIGMASK);
-    (void)posix_spawnattr_setsigdefault(&attr, &all);
-    (void)posix_spawnattr_setsigmask(&attr, &none);
-    (void)posix_spawn_file_actions_addopen(&fa, STDIN_FILENO, "/dev/null", O_RDWR, 0);
-    (void)posix_spawn_file_actions_addopen(&fa, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-    (void)posix_spawn_file_actions_adddup2(&fa, complaint[1], STDERR_FILENO);
-    /* dup2 clears close-on-exec, in glibc also if both numbers are equal. */
-    (void)posix_spawn_file_actions_adddup2(&fa, ready[1], READY_FD);
-    /* The pool lives longer than the client: it must not keep the client's directory busy. */
-    (void)posix_spawn_file_actions_addchdir_np(&fa, "/");
-
-    char fd_text[12];
-    (void)snprintf(fd_text, sizeof fd_text, "%d", READY_FD);
-    char ready_flag[] = "--ready-fd";
-    char *argv[] = { program, ready_flag, fd_text, NULL };
-    int rc = posix_spawn(&s->pid, program, &fa, &attr, argv, environ);
-    (void)posix_spawn_file_actions_destroy(&fa);
-    (void)posix_spawnattr_destroy(&attr);
+    int rc = host_spawn_pool(args, complaint[1], ready[1], &s->pid, e);
     close_p(&ready[1]);
     close_p(&complaint[1]);
     s->ready_fd = ready[0];
     s->complaint_fd = complaint[0];
-    if (rc == 0)
-        return 0;
-    close_p(&s->ready_fd);
-    close_p(&s->complaint_fd);
-    return err_set(e, rc, "cannot start the pool '%s': %m%s", program, err_fork_cause(rc));
+    if (rc < 0) {
+        close_p(&s->ready_fd);
+        close_p(&s->complaint_fd);
+    }
+    return rc;
 }
 
 /* Read one piece of the pool's standard error. false: there is no more. Text that exceeds the

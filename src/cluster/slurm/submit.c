@@ -18,13 +18,14 @@
 #include "cluster/slurm/slurm_int.h"
 #include "conf/conf.h"
 #include "storage/jobkey.h"
+#include "storage/programs.h"
 #include "storage/publish.h"
 #include "storage/secrets.h"
-#include "storage/tree.h"
 
 enum {
     SINFO_MS = 20000,
     SBATCH_MS = 60000,
+    TIDY_AGAIN_S = 24 * 3600,
 };
 
 static int no_memory(struct err *e)
@@ -272,51 +273,7 @@ int slurm_plan(struct cluster *k, struct cluster_job *j, struct cluster_plan *ou
     return rc < 0 ? no_memory(e) : 0;
 }
 
-/* ---- the programs ---- */
-
-static int copy_program(const char *from, const char *dir, const char *name, struct err *e)
-{
-    static const struct tree_copy_opts opts = { .read_only = true };
-    AUTO(close_p) int fd = open(from, O_RDONLY | O_CLOEXEC);
-    AUTO(close_p) int to = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    struct stat st;
-    if (fd == -1 || to == -1 || fstat(fd, &st) == -1)
-        return err_set(e, errno, "cannot copy '%s' to '%s': %m", from, dir);
-    return tree_copy_file(fd, &st, from, to, name, &opts, e);
-}
-
-/* Copy the two programs to programs/<version>-<size>-<time>/ of TONY_HOME, unless they are there.
- */
-static int put_programs(struct slurm_cluster *s, struct err *e)
-{
-    static const char *const names[] = { "tony-master", "tony-executor" };
-    struct cluster_host *h = s->head.cfg.host;
-    AUTO(free_p) char *master = paths_program(names[0]), *executor = paths_program(names[1]);
-    const char *const from[] = { master, executor };
-    struct stat st[2];
-    if (!master || !executor || stat(master, &st[0]) == -1 || stat(executor, &st[1]) == -1) {
-        (void)err_set(e, ENOENT, "cannot find the programs 'tony-master' and 'tony-executor'");
-        return err_hint(e, "install tony again; tony doctor shows which programs are missing");
-    }
-    char name[120];
-    (void)snprintf(name, sizeof name, "%s-%llx-%llx-%llx-%llx", h->version,
-                   (unsigned long long)st[0].st_size, (unsigned long long)st[0].st_mtime,
-                   (unsigned long long)st[1].st_size, (unsigned long long)st[1].st_mtime);
-    AUTO(free_p) char *all = fs_join(h->paths.home, "programs");
-    s->programs = all ? fs_join(all, name) : NULL;
-    AUTO(free_p) char *half = all ? str_printf("%s/.new-%d", all, (int)getpid()) : NULL;
-    int rc = s->programs && half ? fs_mkdirs(all, 0700, e)
-                                 : err_set(e, ENOMEM, "no memory to copy tony's programs");
-    if (rc == 0 && access(s->programs, X_OK) == -1) {
-        rc = fs_mkdirs(half, 0700, e);
-        for (size_t i = 0; rc == 0 && i < ARRAY_LEN(names); i++)
-            rc = copy_program(from[i], half, names[i], e);
-        if (rc == 0 && rename(half, s->programs) == -1 && access(s->programs, X_OK) == -1)
-            rc = err_set(e, errno, "cannot make directory '%s': %m", s->programs);
-        (void)fs_remove_tree(AT_FDCWD, half, NULL); /* it is there if another client was faster */
-    }
-    return rc;
-}
+/* ---- stage ---- */
 
 int slurm_stage(struct cluster *k, struct cluster_job *j, struct err *e)
 {
@@ -336,7 +293,7 @@ int slurm_stage(struct cluster *k, struct cluster_job *j, struct err *e)
         return -EXIT_CLUSTER;
     slurm_adopt_all(slurm_host(k));
     rc = ship_put(slurm_host(k), j, e);
-    if (rc == 0 && put_programs(s, e) < 0)
+    if (rc == 0 && programs_put(&slurm_host(k)->paths, slurm_host(k)->version, &s->programs, e) < 0)
         rc = -EXIT_CLUSTER;
     return rc;
 }
@@ -538,6 +495,24 @@ static void warn(const struct slurm_cluster *s)
         }
 }
 
+/* In a home that only Slurm uses, no pool removes old content and old history. Have them removed
+ * once a day. This may take minutes, so do not wait. */
+static void tidy(const struct cluster_host *h)
+{
+    static const char *const args[] = { "--tidy", NULL };
+    AUTO(free_p) char *stamp = fs_join(h->paths.pool, "tidied");
+    struct stat st;
+    struct err unused; /* the next client tries again */
+    pid_t pid;
+    int64_t age_s = stamp && stat(stamp, &st) == 0 ? clock_wall_ms() / 1000 - st.st_mtime : -1;
+    if (!stamp || (age_s >= 0 && age_s < TIDY_AGAIN_S))
+        return;
+    AUTO(close_p) int fd = open(stamp, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    if (fd >= 0)
+        (void)futimens(fd, NULL);
+    (void)host_spawn_pool(args, -1, -1, &pid, &unused);
+}
+
 int slurm_submit(struct cluster *k, struct cluster_job *j, bool owned,
                  struct cluster_submitted *out, struct err *e)
 {
@@ -570,5 +545,6 @@ int slurm_submit(struct cluster *k, struct cluster_job *j, bool owned,
                          "it has %u components, which Slurm starts together in a backfill cycle",
                          s->size.n);
     warn(s);
+    tidy(s->head.cfg.host);
     return 0;
 }
