@@ -30,7 +30,7 @@ def test_run_succeeds(tony):
     assert f"job {app} SUCCEEDED in" in r.stdout
     home = tony.in_history(app)
     assert f"logs      {home}/logs" in r.stdout and f"history   {home}" in r.stdout
-    assert re.search(r"^\d\d:\d\d:\d\d worker 2 succeeded$", r.stderr, re.M), r.stderr
+    assert re.search(r"^\d\d:\d\d:\d\d worker: 2 succeeded$", r.stderr, re.M), r.stderr
     for task in ("worker:0", "worker:1"):
         assert tony.log(app, task) == "out\n"
         assert tony.log(app, task, "stderr") == "err\n"

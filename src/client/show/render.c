@@ -33,7 +33,7 @@ struct render {
     struct client *c;
     char application_id[APP_ID_MAX];
     struct loop_timer *timer;
-    json_t *summary; /* the newest one, perhaps not shown yet */
+    json_t *summary; /* the newest status document, perhaps not shown yet */
     char state[24], waiting[256], said_state[24], said_waiting[256];
     bool said_tensorboard;
     VEC(struct role_seen) roles;
@@ -324,7 +324,7 @@ static void plain_roles(struct render *r, int64_t now, struct buf *out)
         if (steps)
             s->said_step_ms = now;
         render_steps(role, &text);
-        AUTO(free_p) char *line = str_printf("%s %s", s->name, buf_cstr(&text));
+        AUTO(free_p) char *line = str_printf("%s: %s", s->name, buf_cstr(&text));
         if (line && text.len)
             plain_line(out, line);
     }
@@ -434,7 +434,7 @@ static void note_rate(struct role_seen *s, int64_t step, int64_t now)
         double weight = MIN((double)(now - s->step_ms) / 5000, 1.0);
         s->rate = s->rate > 0 ? s->rate + weight * (rate - s->rate) : rate;
     } else {
-        return; /* no new step: slow steps do not make the rate jump */
+        return; /* no new step: keep the rate, so that it does not jump while a step takes long */
     }
     s->step = step;
     s->step_ms = now;
@@ -460,7 +460,8 @@ static void tty_show(struct render *r, int64_t now)
     AUTO(buf_done) struct buf out = { 0 };
     unsigned width, height;
     terminal_size(&width, &height);
-    /* lines that have scrolled away cannot be erased: fit the height */
+    /* The lines must fit the height of the terminal: a line that has scrolled away cannot be
+     * erased. */
     const char *board = doc_str(r->summary, "tensorboard");
     size_t shown = MIN((size_t)ROLES_SHOWN, (size_t)height - OTHER_LINES - (board[0] != 0));
     const json_t *roles = json_object_get(r->summary, "roles");

@@ -93,7 +93,7 @@ static int say_submitted(const struct cluster_host *h, const struct cluster_job 
     AUTO(buf_done) struct buf roles = { 0 };
     for (size_t i = 0; i < j->spec->n_roles; i++)
         if (j->spec->roles[i].instances)
-            (void)buf_addf(&roles, "%s%s %u", roles.len ? ", " : "", j->spec->roles[i].name,
+            (void)buf_addf(&roles, "%s%s=%u", roles.len ? ", " : "", j->spec->roles[i].name,
                            j->spec->roles[i].instances);
     return strv_pushf(&out->said, "submitted %s as %s (%s); logs in %s/logs", j->spec->name,
                       out->id, roles.len ? buf_cstr(&roles) : "a single command",
