@@ -22,10 +22,7 @@
 #include "pool/pool_int.h"
 #include "proto/tony.pb-c.h"
 
-enum {
-    FILE_MAX = 65536,
-    GPU_PAUSE_MS = 1000, /* as in keepers.c: if the pool of another user holds the devices */
-};
+enum { FILE_MAX = 65536 };
 
 /* ---- the file `admitted` ---- */
 
@@ -139,8 +136,7 @@ static void pause_for_gpus(struct pool_job *j, const Tony__KeeperState *s)
 {
     if (j->admit_number == 0 || s->n_gpus >= MIN(j->needs.gpus, s->wants_gpus))
         return;
-    j->not_before_ms = clock_mono_ms() + GPU_PAUSE_MS;
-    loop_timer_set(j->pool->gpu_retry, j->not_before_ms);
+    pool_retry_gpus_later(j);
 }
 
 /* Set j->needs to the limits that the keeper reports. true: they have changed. */

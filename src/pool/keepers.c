@@ -23,8 +23,7 @@ enum {
     RENEW_MS = 1000, /* pause between two requests to a keeper to make its socket again */
     LEFTOVERS_LIMIT_MS = 10000, /* longest time to kill the processes that a dead keeper has left */
     EXECUTORS_MS = 1000,        /* in which an executor without keeper ends its task and exits */
-    GPU_PAUSE_MS = 1000, /* if other pools use the devices of a job, try again after this time */
-    LAST_LINES = 20,     /* the end of a log in which the pool searches for an error */
+    LAST_LINES = 20,            /* the end of a log in which the pool searches for an error */
     LAST_BYTES = 4096,
     EXIT_MISUSE = 2, /* exit codes of a keeper; see executor/executor.h */
     EXIT_GPU_TAKEN = 3,
@@ -424,8 +423,7 @@ static void wait_for_gpus(struct pool_job *j)
     log_event(LOG_WARN, "job.gpus_taken", f_str("job", j->id), f_int("again_in_ms", GPU_PAUSE_MS));
     j->phase = PH_WAITING;
     j->gpus_known = false;
-    j->not_before_ms = clock_mono_ms() + GPU_PAUSE_MS;
-    loop_timer_set(j->pool->gpu_retry, j->not_before_ms);
+    pool_retry_gpus_later(j);
     pool_admit(j->pool);
 }
 

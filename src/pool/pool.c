@@ -10,7 +10,8 @@
 #include "pool/pool_int.h"
 #include "storage/gpulock.h"
 
-/* A job whose time in the queue is over has just been admitted: look again after this time. */
+/* If the time limit for waiting expires while the job's keeper starts, check again after this time:
+ * the job may go back to the queue. */
 enum { LIMIT_AGAIN_MS = 200 };
 
 /* ---- the list ---- */
@@ -180,6 +181,12 @@ void pool_choose_gpus(struct pool_job *j, uint32_t from)
     for (uint32_t i = 0; i < n_taken && n < needed; i++)
         j->gpus[n++] = taken[i];
     j->needs.gpus = needed;
+}
+
+void pool_retry_gpus_later(struct pool_job *j)
+{
+    j->not_before_ms = clock_mono_ms() + GPU_PAUSE_MS;
+    loop_timer_set(j->pool->gpu_retry, j->not_before_ms);
 }
 
 /* Set the place of a job or its extension in the queue. true: followers should be told. */

@@ -96,6 +96,8 @@ enum {
     /* The death of a keeper that was connected for at least this long is not counted: the retry
      * budgets of the job's tasks limit how often that can happen. */
     KEEPER_WORKED_MS = 1000,
+    /* If other pools use the GPUs of a job, the pool tries to get them again after this time. */
+    GPU_PAUSE_MS = 1000,
 };
 
 /* All that a resized job wants to hold, as its keeper reports it (extend.c). All fields are 0 if
@@ -125,9 +127,9 @@ struct pool_job {
     enum job_phase phase;
 
     /* While the job waits: */
-    bool owned;              /* the job ends if its client goes away */
-    int64_t not_before_ms;   /* other pools use its GPUs: try again at this time; 0 = at once */
-    char *held;              /* which of them, in words; NULL = unknown, or no other pool does */
+    bool owned;            /* the job ends if its client goes away */
+    int64_t not_before_ms; /* other pools use its GPUs: try again at this time; 0 = they do not */
+    char *held; /* a sentence about the process that uses one of its GPUs; NULL = unknown or none */
     struct loop_timer *away; /* fires when its client has been away for client_away_ms */
     int64_t allocation_ms;   /* the longest time that the job may wait; 0 = no limit */
     int64_t waited_ms;       /* how long it had waited when this pool took it over */
@@ -258,6 +260,8 @@ const char *pool_phase_name(enum job_phase phase);
 void pool_admit(struct pool *p); /* start all jobs that fit; tell the others their place */
 /* Choose the devices j->gpus[from] and further ones, j->needs.gpus in all: the lowest free ones. */
 void pool_choose_gpus(struct pool_job *j, uint32_t from);
+/* Other pools use GPUs of the job: it waits for them, and tries again after GPU_PAUSE_MS. */
+void pool_retry_gpus_later(struct pool_job *j);
 /* The job is in history/, or its submission failed: tell its followers, remove it, admit others. */
 void pool_job_over(struct pool_job *j);
 /* End a job of which no process is alive: write a verdict to its journal, and remove it from the
