@@ -39,15 +39,16 @@ struct claims_node {
 };
 
 /*
- * Decide. claims: their amounts are of the types above; the fixed part counts only of a job that
- * waits (that of a job that runs is in `taken`). limit: the most that all containers of the claims
+ * Decide. claims: their amounts are of the types above. claim.fixed is used only for waiting jobs;
+ * the fixed part of a running job is in `taken`. limit: the most that all containers of the claims
  * may hold; NULL = the capacity of the nodes.
  *
  * A running job that has more containers than its max, or fewer than its min, is pinned. If a node
  * is fuller than its capacity, nothing is free there.
  *
  * 0, -EINVAL (an amount is out of the range of partition.h, a job is on a node that is not in the
- * list, or the policy is las-elastic; e says which) or -ENOMEM. On success the caller ends *out with part_division_done().
+ * list, or the policy is las-elastic; e says which of these) or -ENOMEM. On success the caller ends
+ * *out with part_division_done().
  */
 int claims_decide(const struct part_policy *policy, const struct part_options *o,
                   const struct claims_node *nodes, size_t n_nodes, const struct part_amount *limit,

@@ -2,11 +2,11 @@
 /*
  * How long an arbiter lets one job hold up the others. No I/O, no clock.
  *
- * Some answers of a job make all others wait: it changes its size, or it still needs containers.
- * A master of another user may say so without end. So the arbiter waits for a limited time. Then
- * it leaves the job alone: it divides the queue as if the job kept what it has. The pauses double
- * with each further failure, up to PATIENCE_MOST times the limit, so a job that never does what it
- * says takes a small part of the time only.
+ * Some answers of a job make all others wait: it changes its size, or it still needs containers. A
+ * master of another user may repeat such an answer for ever. So the arbiter waits for a limited
+ * time. Then it leaves the job alone: it divides the queue as if the job kept what it has. The
+ * pauses double with each further failure, up to PATIENCE_MOST times the limit, so a job that never
+ * does what it says takes a small part of the time only.
  */
 #ifndef TONY_ARBITER_PATIENCE_H
 #define TONY_ARBITER_PATIENCE_H

@@ -124,7 +124,8 @@ int share_needs_read(const char *tag, struct share_needs *out, struct err *e)
 
 /* ---- state ---- */
 
-/* most: the instances of the role. Each container belongs to one of them. */
+/* most: the number of instances of the role, so also the most containers that the nodes may have.
+ */
 static int read_nodes(const json_t *nodes, uint32_t most,
                       int (*node)(const char *name, uint32_t n, void *arg), void *arg,
                       struct err *e)

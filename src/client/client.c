@@ -31,8 +31,8 @@ static int unknown_command(const char *name)
     return client_fail(EXIT_MISUSE, &e);
 }
 
-/* Was a program typed without the "--" in front of it, as torchrun and srun take it? Its first word
- * is then no job file. The hint of e says so. */
+/* Did the user type a program without the "--" before it, as torchrun and srun accept it? Then the
+ * first word is the program, and not a job file. If so, set the hint of e. */
 static bool lacks_dashes(const struct client *c, int argc, char *const *argv, struct err *e)
 {
     static const char *const files[] = { ".yaml", ".yml", ".xml", ".json" };

@@ -49,8 +49,9 @@ struct client {
     bool tty, color;         /* of stderr, where progress goes */
     bool drawn;              /* the progress of an upload is on the screen */
     bool out_color;          /* of stdout */
-    /* Of a command that makes its own job without roles: what the job runs unless the user names a
-     * command. The tony.xml of the current directory is not read then. */
+    /* For a command that makes its own job without roles (notebook): the command that the job runs
+     * unless the user names another one. If it is set, the tony.xml of the current directory is not
+     * read. */
     const char *default_am_command;
 };
 

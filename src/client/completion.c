@@ -136,7 +136,7 @@ bool usage_argument(const char *usage, size_t n, struct span *out)
         while (word.len > 0 && strchr("].,", word.p[word.len - 1]))
             word.len--;
         while (word.len > 0 && word.p[0] == '[' && !memchr(word.p, ']', word.len))
-            word = span_mem(word.p + 1, word.len - 1); /* not of [LOCAL:]PORT */
+            word = span_mem(word.p + 1, word.len - 1); /* but not "[LOCAL:]PORT" */
         if (more && word.len == 0)
             return found; /* "...": the argument before it again */
         if (word.len == 0 || word.p[0] == '-' || span_eqs(word, "options"))

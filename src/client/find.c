@@ -65,7 +65,8 @@ const struct cluster_ops *client_wanted(struct client *c)
 int client_open(struct client *c, const struct cluster_ops *ops, const struct conf *conf,
                 struct cluster **out, struct err *e)
 {
-    /* A damaged site file does not keep the user from the jobs of this machine. */
+    /* If the site file is damaged, the jobs of this machine can still be asked for: they need none
+     * of its settings. */
     if (!conf && !(conf = client_site(c, e)) && ops->remote)
         return e->num == ENOMEM ? -EXIT_CLUSTER : -EXIT_MISUSE;
     if (!conf)
@@ -97,8 +98,9 @@ static int check_place(const struct cluster *k, const char *id, const char *plac
     return -EXIT_MISUSE;
 }
 
-/* Look for the job in the record of what was submitted. With --cluster and an id, the user knows
- * better. *out_found: *out and id are set. */
+/* Look for the job in the record of what was submitted. If the user names the cluster (--cluster)
+ * and an id, the place of the record is not compared with the settings. *out_found: *out and id are
+ * set. */
 static int find_recorded(struct client *c, const char *option, const char *word,
                          struct cluster **out, char id[APP_ID_MAX], bool *out_found, struct err *e)
 {

@@ -278,7 +278,8 @@ struct cluster_resize_role {
 enum cluster_resized {
     CLUSTER_ASK_MASTER = 0, /* the cluster cannot do it: the job has a master, or will have one */
     CLUSTER_RESIZED,
-    CLUSTER_LEFT, /* left for the master, which is there now: ask it, too */
+    /* the request was left for the master; a master has started meanwhile, so ask it, too */
+    CLUSTER_LEFT,
 };
 enum { RESIZE_ROLES_MAX = 64 }; /* of one command line */
 struct cluster_resize {
@@ -407,19 +408,19 @@ struct cluster_ops {
      * NULL: by TLS, to the address of the report, with key(). */
     int (*dial)(struct cluster *k, const char *id, struct conn **out, struct err *e);
     /* The key with which a client of this user speaks to the master of a job (storage/jobkey.h). 0
-     * or -errno; -ENOENT: there is none (the job is over, or of another user). NULL if dial()
-     * is not. While a watch of the job exists, this function must not
-     * run the loop: it is called from inside on_report(). So watch() reads the key. */
+     * or -errno; -ENOENT: there is none (the job is over, or of another user). NULL if dial() is
+     * not NULL. While a watch of the job exists, this function must not run the loop, because it is
+     * called from inside on_report(). So watch() reads the key before. */
     int (*key)(struct cluster *k, const char *id, struct tls_key *out, struct err *e);
     /* The final status document of a finished job, as its master has written it (status.json). 0 or
-     * -errno; -ENOENT: there is none; -EINVAL: a newer tony wrote it. It is only believed if the
-     * user of the job wrote it. */
+     * -errno; -ENOENT: there is none; -EINVAL: a newer tony wrote it. A document that another user
+     * wrote is refused. */
     int (*history)(struct cluster *k, const char *id, json_t **out, struct err *e);
     /* Where the files of the job are, for people; over: of a finished job. The caller frees it;
      * NULL = nowhere. */
     char *(*place)(struct cluster *k, const char *id, bool over);
-    /* The whole status document (docs/json.md). Clusters with a remote master take
-     * remote_status(). */
+    /* The whole status document (docs/json.md). Clusters with a remote master use remote_status().
+     */
     int (*status)(struct cluster *k, const char *id, json_t **out, struct err *e);
     /* For remote_status(): add what the cluster can know of a job without a master, such as its
      * roles. NULL = nothing. */

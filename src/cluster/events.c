@@ -16,11 +16,13 @@
 #include "proto/tony.pb-c.h"
 
 enum {
-    LOOK_MS = 200,           /* between two questions to a master */
-    WAIT_MS = 1000,          /* between two questions to the cluster, while there is no master */
-    ANSWER_LIMIT_MS = 60000, /* a long journal, over a slow connection */
-    TEXT_MAX = 1 << 30,      /* bytes of a journal in memory: BUF_MAX_DEFAULT is too small */
-    HISTORY_TRIES = 100,     /* each WAIT_MS / 10: the history of a job that has just ended */
+    LOOK_MS = 200,  /* pause between two requests to a master */
+    WAIT_MS = 1000, /* pause between two requests to the cluster while there is no master */
+    /* time limit for an answer: a long journal may come over a slow connection */
+    ANSWER_LIMIT_MS = 60000,
+    TEXT_MAX = 1 << 30, /* bytes of a journal in memory: BUF_MAX_DEFAULT is too small */
+    /* how often to look for the history of a job that has just ended, WAIT_MS / 10 apart */
+    HISTORY_TRIES = 100,
 };
 
 struct reading {
@@ -28,7 +30,7 @@ struct reading {
     const char *id;
     struct conn *conn; /* to the master; NULL = none */
     struct history_events *events;
-    uint64_t segment, offset; /* of the journal, up to where it was read */
+    uint64_t segment, offset; /* the position in the journal up to which it was read */
     cluster_event_fn *fn;
     void *arg;
     struct err *e;
@@ -37,7 +39,8 @@ struct reading {
 static int feed(struct reading *r, struct span conf, struct span text, bool first)
 {
     const char *last = text.len ? memrchr(text.p, '\n', text.len) : NULL;
-    text.len = last ? (size_t)(last - text.p) + 1 : 0; /* without a line that is being written */
+    /* leave out the last line if it is incomplete: it is being written */
+    text.len = last ? (size_t)(last - text.p) + 1 : 0;
     int rc = r->events || !conf.len ? 0 : history_events_new(conf, &r->events, r->e);
     if (rc == 0 && !r->events)
         rc = err_set(r->e, EBADMSG, "the configuration of job '%s' is missing", r->id);
@@ -113,7 +116,8 @@ static int read_history(struct reading *r)
     return rc < 0 ? rc : feed(r, buf_span(&conf), buf_span(&journal), true);
 }
 
-/* The job is over. Its files may be on their way to the history. */
+/* Wait for the history of a job that is over: its files may be being moved to the history at this
+ * moment. */
 static int await_history(struct reading *r)
 {
     int rc = 0;
@@ -151,8 +155,8 @@ static bool is_done(const struct reading *r, bool follow)
     return !follow || (r->events && history_events_over(r->events));
 }
 
-/* Ask the cluster whether the job runs, then its master or the history. 1: all events were read; 0:
- * look again after *out_ms; or -errno. */
+/* Ask the cluster whether the job runs. Then read the events from its master, or from the history.
+ * 1: all events were read; 0: call again after *out_ms; or -errno. */
 static int look_anew(struct reading *r, bool follow, int64_t *out_ms)
 {
     struct cluster_report at = { 0 };

@@ -49,14 +49,15 @@ struct follow {
 
     struct cluster_watch_config cfg;
     struct cluster_watch *watch;
-    struct cluster_report report; /* the newest that was of use */
+    struct cluster_report report; /* the newest report that was used; it may name the master */
 
     struct cluster_report last; /* phase CLUSTER_OVER: the end, as the cluster tells it */
 
     struct conn *master;
     int32_t attempt; /* number of the master that was connected to last */
     int64_t dialled_ms;
-    int64_t unreached_ms; /* since then no connection to this master succeeded; 0 = the last did */
+    /* no connection to this master has succeeded since this time; 0 = the last one has */
+    int64_t unreached_ms;
     bool said_unreached;
     bool heard;  /* the master has answered on this connection */
     bool no_key; /* the master refuses this client, or there is no key: only reports are left */
@@ -184,7 +185,8 @@ static void on_answer(struct follow *f, const Tony__Answer *a)
     json_decref(doc);
     if (!f->stop_reason)
         return;
-    stop_by_cluster(f, CLUSTER_STOP_CONFIRMED); /* the answer comes once it is in the journal */
+    /* the master answers when the stop is in its journal */
+    stop_by_cluster(f, CLUSTER_STOP_CONFIRMED);
     on_stopping(f);
 }
 
@@ -354,7 +356,8 @@ static int set_verdict(struct follow *f)
     return rc;
 }
 
-/* The pool's own updates have a summary, which lacks what only a master knows. */
+/* Show that the job waits. Updates of the pool have a summary, but without the members that only a
+ * master knows. */
 static void show_waiting(struct follow *f, const struct cluster_report *r)
 {
     if (r->summary) {
@@ -430,7 +433,8 @@ static void on_timer(void *arg)
     struct follow *f = arg;
     if (f->stage == DIALLING)
         note_silent(f);
-    if (f->stage == VERDICT) /* do not wait longer: the master may be slow to end */
+    /* AFTER_MS is over: do not wait longer for the end of the connection */
+    if (f->stage == VERDICT)
         end(f, 0);
     else if (f->stage == LOOKING && f->report.phase == CLUSTER_RUNNING)
         dial(f);

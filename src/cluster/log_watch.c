@@ -9,7 +9,7 @@
 #include "loop/loop.h"
 #include "proto/tony.pb-c.h"
 
-enum { NUMBER = 1 }; /* a connection has one watch */
+enum { NUMBER = 1 }; /* the number of the watch: a connection has only one */
 
 bool cluster_log_wants(const struct cluster_log_choice *v, size_t n, const char *role,
                        int64_t index)
@@ -117,8 +117,9 @@ int log_watch_send(struct conn *master, const struct log_watch_wish *w,
     return rc;
 }
 
-/* Up to where the log of this piece was read: find the place, or add one. Remove the places of
- * earlier attempts of the task. NULL: no memory, or the piece is itself of an earlier attempt. */
+/* Find the place of this piece's log: the position up to which that log was read. If there is none,
+ * add it. Remove the places of earlier attempts of the task. NULL: no memory, or the piece belongs
+ * to an earlier attempt. */
 static struct log_place *place_of(struct log_places *places, const Tony__LogPiece *p)
 {
     struct log_place *found = NULL;
@@ -161,7 +162,8 @@ bool log_watch_take(struct log_places *places, const Tony__LogPiece *p,
         place->file = p->file;
         place->offset = 0;
     }
-    if (p->offset < place->offset && p->offset > 0) { /* 0: tony 0.1 does not count files */
+    /* offset 0 is no repetition: masters of tony 0.1 do not count files */
+    if (p->offset < place->offset && p->offset > 0) {
         if (p->offset + (int64_t)p->data.len <= place->offset)
             return false;
         skip = (size_t)(place->offset - p->offset);

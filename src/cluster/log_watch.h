@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Asks a master for what tasks write (proto/tony.proto, WatchLogs), and remembers how far the text
- * has come, so that another connection continues there.
+ * Asks a master for the output of tasks (proto/tony.proto, WatchLogs). It remembers the position up
+ * to which each log was received, so that the next connection continues there.
  */
 #ifndef TONY_CLUSTER_LOG_WATCH_H
 #define TONY_CLUSTER_LOG_WATCH_H
@@ -23,9 +23,9 @@ struct log_watch_wish {
     const struct cluster_log_choice *chosen; /* of CLUSTER_OUTPUT_CHOSEN */
     size_t n_chosen;
     bool want_stdout, want_stderr;
-    bool lossy;    /* text that comes faster than people read may be left out */
+    bool lossy;    /* the master may leave text out if a task writes faster than people read */
     int64_t rank;  /* -1 = all */
-    int64_t lines; /* of a log without a place: only the last lines; -1 = all */
+    int64_t lines; /* send only this many last lines of a log that has no place yet; -1 = all */
     int64_t since_ms;
 };
 

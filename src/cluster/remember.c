@@ -25,7 +25,7 @@ static int sync_record(void *arg)
 static void synced(void *arg, int rc)
 {
     struct record *r = arg;
-    (void)rc; /* after a power cut, `last` may mean an older job */
+    (void)rc; /* an error is ignored: after a power cut, `last` may then mean an older job */
     free(r->home);
     free(r);
 }
@@ -49,7 +49,7 @@ void cluster_remember(struct cluster *k, const char *id, bool later)
     }
     *r = (struct record){ .home = home, .is_new = rc == 1 };
     if (later && h->loop && !ops->remote)
-        loop_one_thread(h->loop); /* this is all that it needs a thread for */
+        loop_one_thread(h->loop); /* this client uses a thread for nothing else, so one is enough */
     if (!later || !h->loop || loop_work(h->loop, sync_record, synced, r) < 0)
         synced(r, sync_record(r));
 }
@@ -60,7 +60,8 @@ void cluster_remember_end(struct cluster *k, const char *id, const char *state)
     struct err unread = { 0 };
     /* Only clusters with other servers hear of the end later than this client. */
     if (cluster_head(k)->ops->remote && state[0] && host_open_paths(h, &unread) == 0)
-        (void)submitted_end(&h->paths, id, state, &unread); /* then `list` is late */
+        /* if this fails, `tony list` shows the end when the cluster knows it */
+        (void)submitted_end(&h->paths, id, state, &unread);
 }
 
 const struct cluster_ops *cluster_recorded(struct cluster_host *h, const char *option,

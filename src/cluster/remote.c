@@ -16,10 +16,12 @@
 #include "storage/jobkey.h"
 
 enum {
-    DIAL_MS = 10000,     /* for the connection to the master */
-    GONE_MS = 2000,      /* retry for this time: the history may follow soon, or the next master */
+    DIAL_MS = 10000, /* for the connection to the master */
+    /* if no master answers, retry for this time: the history or the next master may appear soon */
+    GONE_MS = 2000,
     GONE_PAUSE_MS = 100, /* between two tries */
-    SILENT_MS = 3000,    /* timeout for a connected master; then use the report */
+    /* time limit for the answer of a connected master; after it, the cluster's report is used */
+    SILENT_MS = 3000,
 };
 
 struct pause {
@@ -82,8 +84,8 @@ int cluster_dial(struct cluster *k, const struct cluster_report *r, const struct
 
 /* ---- the status document ---- */
 
-/* null if there is no text, or if it is not UTF-8. So a bad text does not cost the whole
- * document. */
+/* A JSON string, or null if there is no text or it is not UTF-8: one bad text must not make the
+ * whole document fail. */
 static json_t *text_or_null(const char *s)
 {
     json_t *text = s && *s ? json_string(s) : NULL;

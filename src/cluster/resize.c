@@ -16,7 +16,7 @@
 enum {
     MASTER_MS = 60000,   /* time for an accepted job on a remote cluster to get a master */
     ASK_MS = 30000,      /* limit for asking again while the master restarts */
-    PAUSE_MS = 200,      /* between two questions to a remote cluster */
+    PAUSE_MS = 200,      /* pause between two requests to a remote cluster */
     LOCAL_PAUSE_MS = 50, /* the same on this machine */
     /* The pool may refuse the size of a role that has not started within this time. */
     REFUSAL_MS = 2000,
@@ -139,10 +139,10 @@ struct asking {
     const struct cluster_resize *w;
     bool maybe_accepted; /* a master that has died since may have accepted the wish */
     bool said;           /* the user knows that the job has no master yet */
-    int64_t until;       /* give up then, if no master answers */
+    int64_t until;       /* if no master has answered until this time, give up */
 };
 
-/* One question to a master. 1: *out is the answer; 0: ask again later; or minus the exit code. */
+/* Ask the master once. 1: *out is the answer; 0: ask again later; or minus the exit code. */
 static int try_master(struct asking *a, const struct cluster_report *r, json_t **out, struct err *e)
 {
     AUTO(answer_done) struct answer answer = { 0 };
@@ -192,7 +192,7 @@ static int try_once(struct asking *a, json_t **out, struct err *e)
     } else if (r.phase == CLUSTER_RUNNING) {
         rc = try_master(a, &r, out, e);
     }
-    /* A pool knows better than its files whether there is a master. */
+    /* Ask the pool even if its files say that there is a master: the pool knows better. */
     if (rc == 0 && (r.phase < CLUSTER_RUNNING || !ops->remote) && !a->maybe_accepted)
         rc = try_waiting(a, out, e);
     if (rc == 0 && late) {

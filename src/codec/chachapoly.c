@@ -8,7 +8,8 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { KEY_WORD = 4, KEY_WORDS = 8 }; /* of the state of ChaCha20: RFC 8439, section 2.3 */
+/* the key is in words 4 to 11 of the state of ChaCha20: RFC 8439, section 2.3 */
+enum { KEY_WORD = 4, KEY_WORDS = 8 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool ready;

@@ -37,7 +37,8 @@ struct tls {
     enum step step;
     bool closing; /* tls_end(): this side sends nothing more */
     bool failed;  /* an error was reported; the session can only be freed */
-    /* What the first message has proved; number 0 = nothing. */
+    /* The claim that the client's first message has proved: the client has the key of its identity.
+     * number 0 = nothing is proved. */
     struct {
         uint64_t number;
         struct tls_key key;
@@ -91,7 +92,7 @@ static bool identity_valid(struct span id)
     return id.len > 0 && id.len < TLS_IDENTITY_MAX;
 }
 
-/* ---- the claim: who the client is, in its first message ---- */
+/* ---- the claim: the client's first message proves its identity ---- */
 
 /* "tony.<number>.<MAC>.<identity>", both in hex. */
 #define CLAIM_FORM "tony.%016llx.%s.%s"
@@ -167,7 +168,8 @@ static int read_claim(void *arg, mbedtls_ssl_context *ssl, const unsigned char *
     return 0;
 }
 
-/* The key of the identity, without key_of() for a peer with a claim: it may be another thread. */
+/* Find the key of t->identity. If the peer has proved a claim, take the key from the claim:
+ * tls_continue() may run on another thread, on which key_of() must not be called. */
 static bool key_for(struct tls *t, struct tls_key *out)
 {
     if (!t->claim.number)
@@ -266,7 +268,7 @@ static struct tls *tls_new(bool server, struct err *e)
     return t;
 }
 
-/* Takes t. key: the client's. */
+/* Takes t. key: the key of the client; a server passes NULL. */
 static struct tls *tls_setup(struct tls *t, const struct tls_key *key, struct err *e)
 {
     int rc = mbedtls_ssl_setup(&t->ssl, &t->conf);
@@ -370,7 +372,7 @@ bool tls_seen_add(struct tls_seen *s, uint64_t number)
 
 /* ---- data ---- */
 
-/* Read the peer's first message, and do no more. */
+/* Read the peer's first message, and stop there. */
 static int hear_first(struct tls *t)
 {
     int rc = 0;

@@ -22,7 +22,8 @@ struct conf {
     struct entry *v; /* in order of first appearance */
     size_t n, cap;
     struct map index; /* key -> position + 1 */
-    char *job_file; /* the path as the user gave it; errors that are about no single line name it */
+    /* the path as the user gave it; named by errors that do not concern one line of it */
+    char *job_file;
 };
 
 struct entry *conf_find(const struct conf *c, const char *key);

@@ -15,8 +15,8 @@
 
 #define MASK "***"
 
-/* Append the value with MASK in place of secrets: of the whole value if the name of its key is that
- * of a secret, else of the variables of an environment whose names are. */
+/* Append the value with MASK in place of secrets: If the key has the name of a secret, the whole
+ * value is masked. In an environment, the variables with such names are masked. */
 static int add_masked(struct buf *out, const struct entry *x)
 {
     bool secret = conf_key_is_secret(x->key) && *x->value;
@@ -139,9 +139,11 @@ static int decode_one(struct conf *c, json_t *j, size_t i, struct err *e)
 /* ---- the usual text, without a JSON parser ---- */
 
 /*
- * Pool and master read the configuration one after the other while a client waits, and a parser for
- * any JSON took half of that time. So this one reads what conf_encode() writes, if no string has an
- * escape sequence. For any other text it gives up.
+ * There are two readers for the same format, because a client waits while the pool reads the
+ * configuration and then the master reads it again. Parsing it with jansson took half of that time.
+ * So decode_plain() reads the exact text that conf_encode() writes, as long as no string has an
+ * escape sequence. For every other text (an escape sequence, other white space, an older version)
+ * it returns 0, and decode_any() parses the text with jansson.
  */
 
 static bool plain_char(char **p, char c)
@@ -152,7 +154,8 @@ static bool plain_char(char **p, char c)
     return true;
 }
 
-/* End the string in its place. NULL = it is not plain. */
+/* Read a string. Its closing quote is replaced by a NUL, so nothing is copied. NULL = the string
+ * has an escape sequence or is incomplete. */
 static const char *plain_string(char **p)
 {
     if (!plain_char(p, '"'))
@@ -193,7 +196,7 @@ static bool plain_entry(char **p, struct entry *out)
     return (out->final || plain_word(p, "false")) && plain_char(p, ']');
 }
 
-/* 1: done. 0: the text is not plain; c may have some entries. */
+/* 1: the text was read. 0: the text has another form; c may have some of its entries. */
 static int decode_plain(struct conf *c, char *text, size_t len, struct err *e)
 {
     struct entry x;

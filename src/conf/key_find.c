@@ -216,6 +216,6 @@ bool conf_key_is_secret(const char *key)
         if (has_word(key, anywhere[i], false))
             return true;
     }
-    /* only as the last word: TOKENIZERS_PARALLELISM is no secret */
+    /* only as the last word of the name: TOKENIZERS_PARALLELISM is no secret */
     return has_word(key, "token", true) || has_word(key, "tokens", true);
 }

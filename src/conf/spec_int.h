@@ -56,7 +56,7 @@ int build_fixed_size(struct build *b, struct role_spec *r, const char *why);
 unsigned build_choice(const struct build *b, const char *key, const char *const *names, unsigned n);
 int build_watch(struct build *b); /* progress and checkpoints */
 int build_secrets(struct build *b);
-int build_on_end(struct build *b); /* checks it; call build_secrets() before */
+int build_on_end(struct build *b); /* checks tony.application.on-end; call build_secrets() before */
 int build_resources(struct build *b, const char *key, struct resource_spec **out, size_t *out_n);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Builds what follows the end of a role's tasks.
+ * Reads the keys about the restart of a role's tasks.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -60,7 +60,7 @@ uint32_t role_spec_restarts(const struct role_spec *r)
 {
     if (r->restart == RESTART_NEVER || (r->restart == RESTART_UNSET && !r->retry_on.n))
         return 0;
-    /* fits: the key has a maximum. */
+    /* cannot be cut off: the key has a maximum that fits into 32 bits. */
     return r->max_restarts < 0 ? INT32_MAX : (uint32_t)r->max_restarts;
 }
 

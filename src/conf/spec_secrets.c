@@ -13,7 +13,7 @@
 
 static const char key[] = "tony.application.secrets";
 
-/* Letters, digits and '_', no digit first: what a shell can name. */
+/* Is this the name of a variable that a shell accepts: letters, digits and '_', no digit first? */
 static bool is_variable(struct span name)
 {
     for (size_t i = 0; i < name.len; i++) {
@@ -43,7 +43,7 @@ static int check(struct build *b, const char *ref)
     return err_hint(b->e, "do not write the value of a secret into a configuration");
 }
 
-/* A call at the end of the job may use secrets of the job. */
+/* Check that the call at the end of the job names only secrets that the job has. */
 static int check_use(struct build *b, const char *of, const char *name)
 {
     if (strv_env_get(&b->s->secrets, name))

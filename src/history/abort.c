@@ -37,7 +37,7 @@ static int add_event(struct history_job *h, struct journal *j, const struct job_
     return rc < 0 ? err_set(e, -rc, "cannot add to the journal: %m") : 0;
 }
 
-/* The reason for the end in ev. */
+/* The reason that ev gives for the end of the job. */
 static const char *reason_in(const struct job_event *ev)
 {
     const char *why = ev->type == EV_STOP                ? ev->stop.why

@@ -21,7 +21,7 @@ enum {
     SCAN_RECORDS = 64,
 };
 
-struct seen { /* of a slot, when it was compared last */
+struct seen { /* the state of a slot at the last comparison */
     enum slot_state state;
     enum slot_result result;
     uint32_t attempt, generation;
@@ -36,8 +36,8 @@ struct history_events {
     struct job_actions scratch;
     uint32_t format;
     uint64_t next_n; /* the record with which the next text begins */
-    uint64_t last_n; /* of the records whose changes were told; 0 = none */
-    /* What was told last. */
+    uint64_t last_n; /* the last record whose changes were told; 0 = none */
+    /* The state that the caller knows from the events so far. */
     struct seen *slots;
     uint32_t n_slots;
     uint32_t *sizes; /* by role */
@@ -46,7 +46,7 @@ struct history_events {
     char *checkpoint;
     enum job_state state;
     bool over;
-    /* Of the present call. */
+    /* For the duration of one history_events_feed(): */
     uint64_t n;
     history_event_fn *fn;
     void *arg;
@@ -92,7 +92,8 @@ bool history_events_over(const struct history_events *h)
 
 /* ---- telling ---- */
 
-/* Tell an event. more: further members; taken, NULL = no memory. */
+/* Pass an event to the caller. more: its members beside the common ones. Takes a reference to
+ * `more`; NULL means that there was no memory for it. */
 static int tell(struct history_events *h, const char *name, json_t *more)
 {
     AUTO(json_freep) json_t *rest = more;

@@ -86,8 +86,9 @@ int history_read_status(const char *dir, json_t **out, struct err *e)
     return read_status(dir, true, out, e);
 }
 
-/* Add the containers that podman or docker has not removed (engine_left.h): files with the name of
- * the container, which hold the path of the engine. Without memory, they are missing. */
+/* Add the containers that podman or docker did not remove (engine_left.h). Each has a file with its
+ * name in engines/; the file contains the path of podman or docker. Without memory, the list is
+ * left out. */
 static void add_left(const char *dir, json_t *doc)
 {
     AUTO(free_p) char *engines = fs_join(dir, "engines");
@@ -97,7 +98,7 @@ static void add_left(const char *dir, json_t *doc)
         AUTO(free_p) char *path = fs_join(engines, x->d_name);
         AUTO(buf_done) struct buf text = { .max = PATH_MAX };
         if (strchr(x->d_name, '.') || !path || fs_read(AT_FDCWD, path, &text, NULL) < 0)
-            continue; /* with a dot: a file that is being written */
+            continue; /* a name with a dot is a file that is being written */
         struct span engine = span_trim(buf_span(&text));
         (void)json_array_append_new(list, json_pack("{s:s, s:s%}", "name", x->d_name, "engine",
                                                     engine.p ? engine.p : "", engine.len));

@@ -17,8 +17,8 @@ struct merged_family {
 
 struct metrics_merge {
     VEC(struct merged_family) families; /* in the order of their first use */
-    VEC(char *) names;                  /* of programs */
-    size_t n_bytes;                     /* of all texts */
+    VEC(char *) names;                  /* of the metrics that programs report themselves */
+    size_t n_bytes;                     /* length of all texts together */
 };
 
 struct metrics_merge *metrics_merge_new(void)
@@ -83,9 +83,9 @@ static int bad_form(struct span line, struct err *e)
                    (int)MIN(line.len, (size_t)80), line.p ? line.p : "");
 }
 
-/* The position of text_walk() in a metrics text: the present family and the present sample. */
+/* The position of text_walk() in a metrics text: the current family and the current sample. */
 struct walk {
-    struct span name, type, help; /* of the present family */
+    struct span name, type, help; /* of the current family */
     struct span sample;           /* len 0: the family begins */
 };
 
@@ -134,7 +134,7 @@ static int text_walk(struct span text, int (*fn)(void *arg, const struct walk *w
         if (rc < 0)
             return err_set(e, -rc, "cannot merge metrics: %m");
     }
-    return bad_form(line, e); /* the text has no end */
+    return bad_form(line, e); /* the text lacks its last line, "# EOF" */
 }
 
 /* ---- adding ---- */
@@ -161,7 +161,8 @@ static int add_family(struct metrics_merge *m, const struct walk *w)
     return rc;
 }
 
-/* Checks the form, and makes the families. An error leaves families without samples. */
+/* First pass: check the text, and make the families that are new. If the text is refused, new
+ * families stay without samples. */
 static int on_check(void *arg, const struct walk *w)
 {
     struct metrics_merge *m = arg;
@@ -171,7 +172,8 @@ static int on_check(void *arg, const struct walk *w)
     return m->families.n < METRICS_FAMILIES_MAX ? add_family(m, w) : -EBADMSG;
 }
 
-/* May this name of a program be shown? */
+/* May the text have samples of this metric, which a program reports itself? The number of names is
+ * limited. */
 static int admit_name(struct metrics_merge *m, struct span sample, bool *out)
 {
     static const char label[] = ",name=\"";

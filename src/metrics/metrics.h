@@ -41,7 +41,8 @@ enum {
  * keeps the mean of GAUGE and PAGES, and the last value of COUNTER and PEAK. */
 enum metric_kind { METRIC_NONE = 0, METRIC_GAUGE, METRIC_COUNTER, METRIC_PAGES, METRIC_PEAK };
 
-/* What tony measures itself. The number is also the id in the message Beat. */
+/* The metrics that tony measures itself. The number of a metric is also its id in the message Beat
+ * (proto/tony.proto). */
 #define METRICS_BUILT_IN(X)                                                                        \
     X(MEMORY, "memory_bytes", METRIC_PAGES, "resident memory of all processes")                    \
     X(MEMORY_PEAK, "memory_peak_bytes", METRIC_PEAK, "the largest memory_bytes so far")            \
@@ -57,7 +58,8 @@ enum metric_id {
         METRIC_BUILT_IN_COUNT,
 };
 
-/* Of each GPU: gpu<N>_<name>, N is the number of the device on its machine. */
+/* The metrics of each GPU. Their names are gpu<N>_<name>; N is the number of the device on its
+ * machine. */
 #define METRICS_GPU(X)                                                                             \
     X(PERCENT, "percent", METRIC_GAUGE, "share of the time in which a kernel ran")                 \
     X(MEMORY, "memory_bytes", METRIC_PAGES, "memory in use")                                       \
@@ -85,8 +87,8 @@ void metric_gpu_name(unsigned gpu, enum metric_gpu which, char out[METRIC_NAME_M
 bool metric_is_gpu(struct span name, unsigned *out_gpu, enum metric_gpu *out_which);
 /* A letter or '_', then letters, digits and any of _ . : / - ; at most METRIC_NAME_MAX bytes. */
 bool metric_name_ok(struct span name);
-/* 0, or -EINVAL with a sentence for the author of a program: the name is not well-formed, or it is
- * one that tony or the original TonY uses itself. */
+/* Check a name that a program reports. -EINVAL, with a sentence for the author of the program: the
+ * name is not well-formed, or tony or the original TonY uses it itself. */
 int metric_name_check(struct span name, struct err *e);
 enum metric_kind metric_kind_of(struct span name); /* GAUGE for a name of a program */
 
@@ -95,7 +97,7 @@ enum metric_kind metric_kind_of(struct span name); /* GAUGE for a name of a prog
 struct metrics;
 struct metrics *metrics_new(void); /* NULL = no memory */
 void metrics_free(struct metrics *m);
-/* The number of a task or a name, which is added if it is new. -ENOMEM; -ENOSPC: too many. */
+/* Get the number of a task or of a name. A new one is added. -ENOMEM; -ENOSPC: too many. */
 int metrics_task(struct metrics *m, struct span label, uint32_t *out);
 int metrics_name(struct metrics *m, struct span name, uint32_t *out);
 uint32_t metrics_n_tasks(const struct metrics *m);
@@ -104,11 +106,11 @@ const char *metrics_task_label(const struct metrics *m, uint32_t task);
 const char *metrics_name_text(const struct metrics *m, uint32_t name);
 enum metric_kind metrics_name_kind(const struct metrics *m, uint32_t name);
 
-/* A new value. NaN and infinity are refused with -EINVAL. -ENOMEM, -ENOSPC. */
+/* Set the value of a metric of a task. -EINVAL: it is NaN or infinite. -ENOMEM, -ENOSPC. */
 int metrics_set(struct metrics *m, uint32_t task, uint32_t name, double value);
-/* The task does not report any more: its series end. The latest values can still be read. */
+/* The task has ended, so its series end. Its latest values can still be read. */
 void metrics_gone(struct metrics *m, uint32_t task);
-/* The values of the series that have ended are no longer the latest ones: another attempt begins.
+/* The next attempt of the task begins: mark the values of ended series as past.
  */
 void metrics_forget(struct metrics *m, uint32_t task);
 
@@ -119,7 +121,8 @@ struct metrics_cell {
     bool dirty; /* not written since it was set */
     bool past;  /* metrics_forget(): the value is of an earlier attempt */
     double value;
-    /* the last number in the present block, m * 10^e, and the step to it from the one before */
+    /* the last number that was written in this block is m * 10^e; d is its difference to the number
+     * before it */
     int64_t m, d;
     int e;
 };
@@ -132,13 +135,14 @@ typedef int metrics_put_fn(void *arg, struct span record);
 enum { METRICS_RECORD_MAX = 128 << 10 };
 
 bool metrics_is_dirty(const struct metrics *m);
-/* Put records with all changes since the last call; they happened at t_ms (wall time). Without a
- * change nothing is put. After an error (-ENOMEM, or what put() returned) the next call repeats all
- * values. */
+/* Pass records with all changes since the last call to put(). Their time is t_ms (wall time).
+ * Without a change, put() is not called. After an error (-ENOMEM, or the result of put()) the next
+ * call writes all values again. */
 int metrics_encode(struct metrics *m, int64_t t_ms, metrics_put_fn *put, void *arg);
 /* The next record begins a block: it can be read without the records before it, and repeats all
- * values. gap: a new writer continues a series whose values metrics_set() has restored: all series
- * have ended at its last record, and nothing of it is written again. */
+ * values. gap: for a new writer that continues a series after its values were restored with
+ * metrics_set(). Then all series count as ended at the last record, and the restored values are not
+ * written again. */
 void metrics_begin_block(struct metrics *m, bool gap);
 
 /* ---- the reader ---- */
@@ -147,7 +151,8 @@ struct metrics_sink {
     /* name and task are numbers of the reader (metrics_reader_label(), ..._name()). */
     int (*value)(void *arg, uint32_t task, uint32_t name, int64_t t_ms, double value);
     int (*gone)(void *arg, uint32_t task, int64_t t_ms);
-    int (*gap)(void *arg, int64_t t_ms); /* all tasks are gone; the next records say who is there */
+    /* all tasks have ended; the next records name those that still run */
+    int (*gap)(void *arg, int64_t t_ms);
     void *arg;
 }; /* each function may be NULL; a result below 0 ends the reading */
 
@@ -166,15 +171,15 @@ int64_t metrics_reader_time(const struct metrics_reader *r); /* of the last reco
 
 /* ---- thinning ---- */
 
-/* How much is kept: level 0 keeps most. Each further level needs about half of the bytes of the one
- * before. */
+/* The level says how many values are kept. Level 0 keeps the most. Each higher level needs about
+ * half of the bytes of the level before it. */
 enum { METRICS_LEVEL_MAX = 24 };
-/* The interval of values of this age; 0 = every value. */
+/* Values of this age are averaged over this interval; 0 = every value is kept. */
 int64_t metrics_interval(int level, int64_t age_ms);
 
 struct metrics_thin;
-/* Values are given by metrics_thin_add() in the order of the series. put() gets each record of the
- * thinner series. now_ms: from which the ages count. NULL = no memory. */
+/* Pass the records of a series to metrics_thin_add(), in their order. put() gets the records of the
+ * thinner series. now_ms: the time at which a value has age 0. NULL = no memory. */
 struct metrics_thin *metrics_thin_new(int level, int64_t now_ms, metrics_put_fn *put, void *arg);
 int metrics_thin_add(struct metrics_thin *t, struct span record, struct err *e);
 int metrics_thin_end(struct metrics_thin *t, struct err *e); /* puts the last records */
@@ -199,7 +204,7 @@ enum metrics_summary_id {
 };
 extern const char *const metrics_summary_names[METRICS_SUMMARY_COUNT];
 
-/* Of one task. Zeros are a summary without values. */
+/* The summary of one task. If all bytes are 0, it has no values yet. */
 struct metrics_summary {
     struct metrics_mean *v;
     size_t n, cap;
@@ -209,7 +214,7 @@ void metrics_summary_done(struct metrics_summary *s);
 int metrics_summary_add(struct metrics_summary *s, struct span name, int64_t t_ms, double value);
 /* The task has ended, or starts again later: the time until then does not count. */
 void metrics_summary_pause(struct metrics_summary *s, int64_t t_ms);
-/* As of t_ms. -1 = not known, as in the original. */
+/* Get the summary at the time t_ms. -1 = unknown, as in the original TonY. */
 void metrics_summary_get(const struct metrics_summary *s, int64_t t_ms,
                          double out[METRICS_SUMMARY_COUNT]);
 
@@ -220,12 +225,14 @@ void metrics_summary_get(const struct metrics_summary *s, int64_t t_ms,
  * in the last line.
  */
 
-enum { METRICS_TEXT_NAMES_MAX = 64 }; /* names of programs on one page: labels must be bounded */
+/* The most names of metrics that programs report themselves, on one page: labels must be bounded.
+ */
+enum { METRICS_TEXT_NAMES_MAX = 64 };
 
 bool metrics_text_is_open(struct span accept); /* accept: the header; is OpenMetrics wanted? */
 const char *metrics_text_type(bool open);      /* the header Content-Type of the answer */
-/* The lines before the samples of a family. The samples of a counter are named <name>_total. type:
- * "gauge" or "counter". */
+/* Append the lines that come before the samples of a family. The samples of a counter are named
+ * <name>_total. type: "gauge" or "counter". */
 int metrics_text_family(struct buf *out, bool open, const char *name, const char *type,
                         const char *help);
 int metrics_text_end(struct buf *out, bool open); /* the last line, if there is one */
@@ -235,13 +242,14 @@ int metrics_text_end(struct buf *out, bool open); /* the last line, if there is 
 struct metrics_merge;
 struct metrics_merge *metrics_merge_new(void); /* NULL = no memory */
 void metrics_merge_free(struct metrics_merge *m);
-/* Add an OpenMetrics text of the form that the functions above make. The samples of
- * METRICS_TEXT_VALUE with further names are left out if there are METRICS_TEXT_NAMES_MAX names.
- * -EBADMSG: it has another form; -EFBIG: all texts would have more than METRICS_MERGE_MAX bytes;
- * no sample of it is added then. -ENOMEM. */
+/* Add an OpenMetrics text of the form that the functions above make. Once METRICS_TEXT_VALUE has
+ * samples of METRICS_TEXT_NAMES_MAX names, samples with other names are left out. -EBADMSG: it has
+ * another form; -EFBIG: all texts would have more than METRICS_MERGE_MAX bytes; no sample of it is
+ * added then. -ENOMEM. */
 int metrics_merge_add(struct metrics_merge *m, struct span text, struct err *e);
 enum { METRICS_MERGE_MAX = 64 << 20, METRICS_FAMILIES_MAX = 64 };
-#define METRICS_TEXT_VALUE "tony_task_value" /* the family of the numbers of programs */
+/* The family of the metrics that programs report themselves. */
+#define METRICS_TEXT_VALUE "tony_task_value"
 int metrics_merge_text(const struct metrics_merge *m, bool open, struct buf *out);
 
 #endif

@@ -26,7 +26,7 @@ enum metrics_op {
     OP_TASK = 3,    /* length, label */
     OP_TIME = 4,    /* milliseconds since the last OP_TIME, signed */
     OP_GONE = 5,    /* task */
-    OP_GAP = 6,     /* all tasks are gone */
+    OP_GAP = 6,     /* all tasks have ended */
     OP_SAMPLE = 16, /* OP_SAMPLE + n - 1: n values of one task; up to OP 255 */
     SAMPLE_VALUES_MAX = 255 - OP_SAMPLE + 1,
 };
@@ -34,7 +34,7 @@ enum metrics_op {
 #define NUMBER_MAX (INT64_C(1) << 53)
 enum { EXPONENT_MAX = 400, PAGE_BYTES = 4096 };
 
-/* A number as m * 10^e, e = 0 if it is a whole one. */
+/* Write a number as m * 10^e. e is 0 for a whole number. */
 void number_of(double v, enum metric_kind kind, int64_t *out_m, int *out_e);
 double number_value(int64_t m, int e, enum metric_kind kind);
 
@@ -47,7 +47,8 @@ static inline int64_t unzigzag(uint64_t v)
     return (int64_t)(v >> 1) ^ -(int64_t)(v & 1);
 }
 
-/* Which number a writer and a reader expect next: a counter probably grows as it did before. */
+/* The number that both writer and reader expect next, so that only the difference is stored: a
+ * counter probably grows by the same step again. */
 static inline int64_t predict(enum metric_kind kind, int64_t m, int64_t d)
 {
     return kind == METRIC_COUNTER ? m + d : m;
@@ -58,12 +59,13 @@ static inline bool in_pages(enum metric_kind kind)
     return kind == METRIC_PAGES || kind == METRIC_PEAK;
 }
 
-/* v: n structs of `size` bytes that begin with the number of a name, ascending. The position of the
- * one with this name, or where it belongs. */
+/* Find the struct of this name in v: n structs of `size` bytes, each of which begins with the
+ * number of its name, in ascending order. Returns its index; if it is missing, the index at which
+ * to insert it. */
 size_t name_at(const void *v, size_t n, size_t size, uint32_t name);
 
 int put_varint(struct buf *b, uint64_t v);
-/* false: it is not complete, or too long. */
+/* false: the number is incomplete, or has more than 64 bits. */
 bool get_varint(struct span *in, uint64_t *out);
 
 #endif

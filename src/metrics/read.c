@@ -9,7 +9,7 @@
 #include "base/vec.h"
 #include "metrics/metrics_int.h"
 
-struct number { /* the last number of a task and a name in this block */
+struct number { /* the last number of one task and one name in this block */
     uint32_t name;
     int e;
     int64_t m, d;
@@ -17,7 +17,7 @@ struct number { /* the last number of a task and a name in this block */
 
 struct block_task {
     uint32_t task;
-    VEC(struct number) numbers; /* by ascending name (that of the block) */
+    VEC(struct number) numbers; /* by the number of the name in this block, ascending */
 };
 
 struct metrics_reader {
@@ -26,7 +26,7 @@ struct metrics_reader {
     VEC(uint32_t) names;
     size_t n_numbers;
     int64_t t_ms;    /* of the last OP_TIME in this block; 0 = none */
-    int64_t last_ms; /* of the last one in any block */
+    int64_t last_ms; /* of the last OP_TIME in any block */
     bool begun;      /* an OP_RESET has come */
 };
 
@@ -161,7 +161,8 @@ static int read_gone(struct reading *x)
     return x->sink->gone ? x->sink->gone(x->sink->arg, x->r->tasks.v[task].task, x->r->t_ms) : 0;
 }
 
-/* The number of this name; a new one is 0. NULL = no memory, or too many. */
+/* Get the number of this name. If it is missing, add it with the value 0. NULL = no memory, or too
+ * many names. */
 static struct number *number_at(struct metrics_reader *r, struct block_task *t, uint32_t name)
 {
     size_t low = name_at(t->numbers.v, t->numbers.n, sizeof *t->numbers.v, name);

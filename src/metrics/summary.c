@@ -11,7 +11,7 @@
 /* Pairs of the largest value and the mean: memory, and three of the GPUs. */
 enum what { OF_MEMORY, OF_GPU_PERCENT, OF_GPU_MEMORY, OF_GPU_BAR1, OF_COUNT };
 
-struct metrics_mean { /* of one name */
+struct metrics_mean { /* the largest value and the mean of one metric */
     enum what what;
     unsigned gpu;
     bool live;

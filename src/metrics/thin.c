@@ -49,19 +49,19 @@ int64_t metrics_interval(int level, int64_t age_ms)
 /* ---- state ---- */
 
 struct cell {
-    uint32_t name; /* of the reader */
+    uint32_t name; /* its number in the series that is read */
     bool live;
-    double value;    /* the last one */
-    int64_t from_ms; /* it counts in `area` up to this time */
+    double value;    /* the last value that was read */
+    int64_t from_ms; /* `area` includes this value up to this time */
     double area;     /* sum of value * ms in this interval */
     int64_t weight;  /* ms */
-    bool due;        /* it has had a value in this interval */
+    bool due;        /* a value was read in this interval */
 };
 
 struct thin_task {
     VEC(struct cell) cells;
-    uint32_t out; /* number in t->out; UINT32_MAX = none yet */
-    bool gone;    /* it ended in this interval */
+    uint32_t out; /* the task's number in t->out; UINT32_MAX = not added yet */
+    bool gone;    /* the task ended in this interval */
 };
 
 struct metrics_thin {
@@ -71,10 +71,10 @@ struct metrics_thin {
     void *arg;
     struct metrics_reader *reader;
     struct metrics *out;
-    VEC(struct thin_task) tasks; /* by the number of the reader */
-    VEC(uint32_t) names;         /* number in out, by the number of the reader */
-    int64_t interval, bucket;    /* the present one; interval -1 = none yet */
-    int64_t t_ms, before_ms;     /* of the present record, and of the one before */
+    VEC(struct thin_task) tasks; /* by the task's number in the series that is read */
+    VEC(uint32_t) names;         /* numbers in t->out, by the number in the series that is read */
+    int64_t interval, bucket;    /* of the current interval; interval -1 = none has begun */
+    int64_t t_ms, before_ms;     /* of the current record, and of the record before it */
 };
 
 struct metrics_thin *metrics_thin_new(int level, int64_t now_ms, metrics_put_fn *put, void *arg)
@@ -181,7 +181,7 @@ static int end_interval(struct metrics_thin *t)
     return rc;
 }
 
-/* A record of this time begins. */
+/* A record with this time begins: end the intervals before it. */
 static int move_to(struct metrics_thin *t, int64_t t_ms)
 {
     if (t->interval >= 0 && t_ms == t->t_ms)
@@ -233,7 +233,7 @@ static int on_value(void *arg, uint32_t task, uint32_t name, int64_t t_ms, doubl
     else
         c->from_ms = since;
     count(c, value, t_ms);
-    c->from_ms = t_ms; /* also if the clock was set back */
+    c->from_ms = t_ms; /* even if it is earlier than before: the clock may have been set back */
     c->value = value;
     c->live = c->due = true;
     t->tasks.v[task].gone = false;

@@ -15,10 +15,10 @@ enum { RECORD_SOFT = 64 << 10 }; /* a record ends with the task that makes it la
 struct task {
     char *label;
     VEC(struct metrics_cell) cells; /* by ascending name */
-    bool listed;                    /* the present block has its label */
-    bool dirty;                     /* one of its cells is dirty, or gone_due */
-    bool gone_due;                  /* its end was not written yet */
-    uint32_t number;                /* in the present block */
+    bool listed;                    /* the label of the task is in the current block */
+    bool dirty;                     /* a cell of the task is dirty, or gone_due is set */
+    bool gone_due;                  /* the end of the task is not written yet */
+    uint32_t number;                /* of the task in the current block */
 };
 
 struct name {
@@ -37,7 +37,7 @@ struct metrics {
     uint32_t n_listed_tasks, n_listed_names;
     int64_t t_ms;       /* of the last OP_TIME in this block */
     struct buf record;  /* the record that is being made */
-    uint32_t last_task; /* of the last sample in it */
+    uint32_t last_task; /* the task of the last sample in `record` */
 };
 
 struct metrics *metrics_new(void)
@@ -251,7 +251,7 @@ void metrics_begin_block(struct metrics *m, bool gap)
     m->gap_due |= gap;
 }
 
-/* Forget what the last block has. All values that are live are written again. */
+/* Begin a block: forget what the last one contains, and mark all live values as not written. */
 static void reset(struct metrics *m)
 {
     (void)buf_addc(&m->record, OP_RESET);
@@ -325,7 +325,8 @@ static void put_value(struct metrics *m, struct metrics_cell *c)
     c->dirty = false;
 }
 
-/* live: the changed values of series that continue; false: those of series that have ended since.
+/* Write the changed values of a task. live: those of series that continue; otherwise those of
+ * series that have ended since the last record.
  */
 static void put_sample(struct metrics *m, struct task *t, bool live)
 {

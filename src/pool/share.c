@@ -42,7 +42,8 @@ bool share_count(const struct admission_amount *fixed, const struct admission_am
 
 static int64_t cap(uint64_t v)
 {
-    return (int64_t)MIN(v, (uint64_t)PART_AMOUNT_MAX + 1); /* part_decide() refuses the last one */
+    uint64_t refused = (uint64_t)PART_AMOUNT_MAX + 1; /* part_divide() returns -EINVAL for it */
+    return (int64_t)MIN(v, refused);
 }
 
 static struct part_amount to_part(const struct admission_amount *a)

@@ -200,8 +200,8 @@ struct child *standby_take(struct pool_job *j, const struct standby_job *x,
     struct standby *s = &j->pool->standby;
     if (!fits(j))
         return NULL;
-    /* The master begins while the pool makes lock and socket. If it is dead, nothing has happened
-     * yet. */
+    /* The master begins while the pool makes lock and socket. If the master is dead, the job has
+     * not been started yet, and the pool starts a keeper in the usual way. */
     if (standby_send(s->master_fd, x->master_log, x->master_argv, NULL, 0) < 0) {
         drop(s);
         return NULL;

@@ -405,7 +405,8 @@ static void on_hangup(int signo, void *arg)
         renew_job(p->jobs.v[i]);
 }
 
-/* Go where control groups can be made. If that fails, memory is sampled. */
+/* Move the pool to a control group in which it can make groups for tasks. If this fails, executors
+ * measure the memory of their tasks at intervals, instead of letting the kernel limit it. */
 static void place_enter_or_log(void)
 {
     struct place place;

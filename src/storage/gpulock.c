@@ -98,8 +98,8 @@ struct claim {
     int64_t pid; /* 0 = unknown */
 };
 
-/* Is this file a claim that a process holds? If it is a file of this user that no process holds, it
- * is removed. */
+/* Does a process hold this claim? If the file belongs to this user and no process holds it, remove
+ * it. */
 static bool is_held(int dir, const char *name, struct claim *out)
 {
     struct stat st;

@@ -11,7 +11,8 @@
  * Two processes may claim a device at the same time. Each first makes its own claim, and then looks
  * for others. So at least one of them sees the other, withdraws and tries again a little later.
  *
- * The directory is /tmp, or that of TONY_GPU_LOCKS. Whoever may make files in it can claim devices.
+ * The directory is /tmp, or that of TONY_GPU_LOCKS. Every user who may make files in it can claim
+ * devices.
  */
 #ifndef TONY_STORAGE_GPULOCK_H
 #define TONY_STORAGE_GPULOCK_H
@@ -24,13 +25,14 @@ struct err;
 /* TONY_GPU_LOCKS of the environment, or "/tmp". */
 const char *gpulock_dir(void);
 /* Claim a device. Returns a descriptor, which holds the claim as long as it, or a copy of it that a
- * child has inherited, is open. -EWOULDBLOCK: a process claims the device; e says whose. */
+ * child has inherited, is open. -EWOULDBLOCK: another process claims the device; e names its user
+ * and pid. */
 int gpulock_take(const char *dir, uint32_t index, struct err *e);
 /* Withdraw the claim, also if children have inherited the descriptor, and set *fd to -1. */
 void gpulock_release(int *fd);
 /* Does any process claim the device? */
 bool gpulock_is_held(const char *dir, uint32_t index);
-/* The same; if so, e says whose claim it is, with the words of gpulock_take(). */
+/* The same. If a process claims it, e has the sentence of gpulock_take(). */
 bool gpulock_holder(const char *dir, uint32_t index, struct err *e);
 /* Set the times of all claims of this user to now: programs that clean /tmp remove old files. */
 void gpulock_refresh(const char *dir);

@@ -85,7 +85,7 @@ static void sync_dir(const char *path)
         (void)fsync(fd); /* if this fails, a power cut may lose the request */
 }
 
-/* The request appears under its name when it is whole. */
+/* Write the request under a temporary name, and rename it when it is complete. */
 static int put(const char *parent, const struct hook_end *h, const char *target, const char *key,
                struct err *e)
 {
@@ -98,7 +98,7 @@ static int put(const char *parent, const struct hook_end *h, const char *target,
         return 1;
     int rc = fs_mkdirs(parent, 0700, e);
     if (rc == 0)
-        rc = fs_remove_tree(AT_FDCWD, half, e); /* of a master that was killed here */
+        rc = fs_remove_tree(AT_FDCWD, half, e); /* left by a master that was killed at this point */
     if (rc == 0)
         rc = fs_mkdirs(half, 0700, e);
     if (rc == 0)
@@ -116,7 +116,8 @@ int hook_leave(const char *parent, const struct hook_end *h, struct err *e)
 {
     const char *target = h->spec->on_end;
     struct strv values = { 0 };
-    if (!target || str_eq(target, "***")) /* masked: a master has left the request already */
+    /* "***" means that job.conf is masked already: a master has left the request before */
+    if (!target || str_eq(target, "***"))
         return 1;
     int rc = secrets_add_to(h->secrets, &values);
     if (rc == 0 && str_starts(target, from_secret))

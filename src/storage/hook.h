@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the user wants to be called at the end of a job (tony.application.on-end): a command, which
- * gets the status document on standard input, or a URL, to which it is posted.
+ * The call at the end of a job (tony.application.on-end). The user names a command, which gets the
+ * status document on standard input, or a URL, to which tony posts the document.
  *
  * 1. When the job has its verdict, hook_leave() leaves a *request* on disk. A master does so before
  *    it tells its scheduler that the job is over: if it is killed earlier, the next master reaches
  *    the same verdict and does it.
  * 2. Another process calls hook_run(), which makes the call and repeats it with growing pauses
- * until it succeeds. Then it removes the request. If the process is killed, the request stays, and
- * a later process makes the call again.
+ *    until it succeeds. Then it removes the request. If the process is killed, the request stays,
+ *    and a later process makes the call again.
  *
  * So the call is made at least once. The document has a member `delivery`, which is the same in
  * each repetition. No job waits for its call.
  *
  * A request is a directory <parent>/<application id>, mode 0700:
- *   body     what is sent
- *   request  JSON:
- * {"format":1,"application_id","delivery","target","signature","state","exit_code"}
+ *   body     the document that is sent
+ *   request  JSON: {"format":1,"application_id","delivery","target","signature","state",
+ *            "exit_code"}
  *
  * On one machine and on Slurm the parent is pool/on-end of TONY_HOME. If the processes on Slurm
  * could not deliver a request, the next pool takes it. On YARN the parent is in the master's
@@ -37,11 +37,12 @@ struct job_spec;
 #define HOOK_LOG "on-end.log"
 
 enum {
-    HOOK_BODY_MAX = 1 << 20,            /* bytes of a document with all tasks; else without them */
+    HOOK_BODY_MAX = 1 << 20,            /* a longer document is sent without its list of tasks */
     HOOK_LIMIT_MS = 24 * 3600 * 1000,   /* on one machine: a request that is older is given up */
-    HOOK_SLURM_LIMIT_MS = 30 * 1000,    /* the allocation is held meanwhile */
+    HOOK_SLURM_LIMIT_MS = 30 * 1000,    /* the job keeps its allocation meanwhile */
     HOOK_YARN_LIMIT_MS = 5 * 60 * 1000, /* YARN kills a master ten minutes after its report */
-    HOOK_YARN_BEFORE_MS = 10 * 1000,    /* of these, before the master reports to YARN */
+    /* the part of this time before the master reports its end to YARN */
+    HOOK_YARN_BEFORE_MS = 10 * 1000,
 };
 
 struct hook_end {

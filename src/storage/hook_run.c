@@ -36,8 +36,8 @@ enum {
     PAUSE_MAX_MS = 600 * 1000,
     URL_S = 30,        /* for one call of a URL */
     COMMAND_S = 600,   /* for one run of a command; then it is killed */
-    STEP_MS = 20,      /* between two looks at a process */
-    LOOK_MS = 1000,    /* between two looks at the request */
+    STEP_MS = 20,      /* between two checks whether the process has ended */
+    LOOK_MS = 1000,    /* between two checks whether the request still exists */
     OUTPUT_MAX = 4000, /* bytes of the output of a command that are kept for the log */
 };
 
@@ -49,7 +49,7 @@ struct call {
     unsigned attempt;
 };
 
-static volatile sig_atomic_t stop_asked; /* by a signal */
+static volatile sig_atomic_t stop_asked; /* set by a signal handler */
 
 static void on_stop(int signo)
 {
@@ -106,9 +106,9 @@ static int memory_file(const char *name, struct span text)
     return fd;
 }
 
-/* Where a program starts: in the home directory of the user. The processes of a pool have the
- * directory "/", in which an ordinary user cannot write. On YARN, the container's directory stays.
- * NULL: the present directory. */
+/* The directory in which the called program starts: the home directory of the user. The processes
+ * of a pool have the directory "/", in which an ordinary user cannot write. On YARN, the
+ * container's directory stays. NULL: the present directory. */
 static const char *start_dir(void)
 {
     char here[8]; /* longer names do not fit, and are not "/" */
@@ -154,8 +154,8 @@ static void pause_ms(int64_t ms)
     (void)poll(NULL, 0, (int)MIN(ms, (int64_t)INT32_MAX));
 }
 
-/* Wait for the process. Its group is killed after limit_s, and if this process shall end. Returns
- * the wait status. */
+/* Wait for the process. Kill its process group after limit_s seconds, or when this process has to
+ * end. Returns the wait status. */
 static int await(pid_t pid, int limit_s)
 {
     int64_t until = clock_mono_ms() + limit_s * (int64_t)1000;
@@ -321,7 +321,7 @@ static bool call_once(const struct call *c, struct buf *why)
     return url ? call_url(c, why) : call_command(c, why);
 }
 
-/* How long ago the request was left. */
+/* The age of the request. */
 static int64_t age_ms(int fd)
 {
     struct stat st;
@@ -330,7 +330,7 @@ static int64_t age_ms(int fd)
     return MAX(clock_wall_ms() - (int64_t)st.st_mtime * 1000, (int64_t)0);
 }
 
-/* Wait before the next attempt. false: this process shall end, or the request was removed. */
+/* Wait before the next attempt. false: this process has to end, or the request was removed. */
 static bool wait_for_next(const struct call *c, int64_t ms)
 {
     int64_t until = clock_mono_ms() + ms;

@@ -46,7 +46,7 @@ int job_file_encode(const struct job_file *f, struct buf *out, struct err *e);
 /* The same, with the secrets masked as by conf_encode_masked(). */
 int job_file_encode_masked(const struct job_file *f, struct buf *out, struct err *e);
 /* Mask the secrets in job.conf of a job that is over and goes to the history: replace the file,
- * unless there is nothing to mask. f: what the file has; NULL = read it. */
+ * unless there is nothing to mask. f: the content of the file; NULL = read it. */
 int job_file_mask(const char *job_dir, const struct job_file *f, struct err *e);
 /* Read job.conf; the caller frees *out with job_file_free(). -EBADMSG: damaged; -EFBIG: too large
  */

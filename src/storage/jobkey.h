@@ -63,9 +63,9 @@ void job_key_secrets(const struct job_key *k, struct tls_key *out);
 
 /* The ports at which a container's executor listens for a new master, in the order in which it
  * tries to bind them. The executor and the master both compute them from the container's key, so no
- * file has to record them. among: the range of tony.port-range; first 0 = not set. The default
- * range lies below the ports that kernels assign when a program asks for any free port (from 32768
- * on). */
+ * file has to record them. among: the range of tony.port-range. If first is 0, the key is not set.
+ * The default range lies below the ports that kernels assign when a program asks for any free port
+ * (from 32768 on). */
 struct job_ports {
     uint16_t first, last;
 };

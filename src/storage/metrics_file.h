@@ -68,7 +68,8 @@ int metrics_file_put(void *buf, struct span record);
 int metrics_file_write(struct metrics_file *f, struct span records, struct err *e);
 void metrics_file_close(struct metrics_file *f);
 
-/* A thinner file, made on a thread. The bytes up to `size` must not change meanwhile. */
+/* The input and the result of metrics_file_thin(), which a thread runs. The bytes up to `size` must
+ * not change meanwhile. */
 struct metrics_thinning {
     const char *path; /* borrowed */
     int64_t size;     /* the first bytes of the file; a new block begins behind them */

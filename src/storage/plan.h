@@ -37,7 +37,8 @@ void plan_ask(struct plan *p, const char *role, uint32_t n, uint64_t memory_mib,
               uint32_t gpus, uint32_t ranks);
 /* value: NULL and "" are left out. */
 void plan_run(struct plan *p, const char *role, const char *name, const char *value);
-/* entry: the content: a digest, or the path of an entry of the store, whose name ends with it. */
+/* entry: the digest of the content, or the path of its entry in the store, which ends with the
+ * digest. */
 void plan_ship(struct plan *p, const char *role, const char *name, const char *entry);
 /* Sorts the lines. 0 or -errno. */
 int plan_digest(struct plan *p, char out[DIGEST_HEX]);
@@ -45,7 +46,7 @@ void plan_done(struct plan *p);
 
 bool plan_is_secret(const struct job_spec *s, const char *variable);
 
-/* The digest of a job that has not run yet. The items have digests. */
+/* Compute the digest of a job that has not run yet. The caller has set the digests of the items. */
 int plan_of_job(const struct job_spec *s, const struct ship_item *items, size_t n_items,
                 char out[DIGEST_HEX]);
 

@@ -34,7 +34,7 @@ const char *publish_place(const char *value)
  */
 typedef int entry_fn(int fd, const char *name, const struct stat *st, void *arg);
 
-/* Ends fd. */
+/* Closes fd, also on failure. */
 static int each_entry(int fd, unsigned depth, entry_fn *fn, void *arg)
 {
     DIR *d = fdopendir(fd);

@@ -91,8 +91,8 @@ static int rewrite_script(int bin, struct span text, struct buf *out)
         if (!end)
             return 0;
         command.len = (size_t)(end - command.p);
-        (void)span_split(&rest, '\n', &line); /* drop the exec line, */
-        (void)span_split(&rest, '\n', &line); /* and the line that ends the string */
+        (void)span_split(&rest, '\n', &line); /* drop the line with exec */
+        (void)span_split(&rest, '\n', &line); /* drop the line that ends the string */
     } else {
         command = span_trim(span_mem(line.p + 2, line.len - 2));
     }

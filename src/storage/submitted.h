@@ -9,12 +9,12 @@
  *
  * <host> is the machine of the client: several machines may share a home. <place> says which
  * cluster of this kind it is, such as the address of the ResourceManager; "-" = there is only one.
- * The second line is written by a client that has heard the verdict of the job's master, which is
- * before the cluster knows it.
+ * A client writes the second line when the master tells it the verdict, because the cluster learns
+ * of the end later.
  *
  * Writers hold the lock `submitted.lock`. A crash may leave a line without an end; readers pass
- * over lines that they do not understand. If the file has SUBMITTED_MAX bytes, the older half of
- * its lines is removed.
+ * over lines that they do not understand. When the file reaches SUBMITTED_MAX bytes, the older half
+ * of its lines is removed.
  */
 #ifndef TONY_STORAGE_SUBMITTED_H
 #define TONY_STORAGE_SUBMITTED_H

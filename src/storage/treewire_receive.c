@@ -24,7 +24,7 @@ struct tree_receive {
     char *place;   /* for messages */
     int parent_fd; /* the directory of the root */
     char *name;    /* of the root in it; NULL = the content of the root goes into parent_fd */
-    int root_fd;   /* the root, once it is there and a directory; -1 = it is not */
+    int root_fd;   /* the root, if it is a directory and exists already; otherwise -1 */
     bool begun;    /* the root's entry has come */
     bool failed;
     void (*note)(const char *text, void *arg);
@@ -111,7 +111,7 @@ int tree_receive_open(int dirfd, const char *path, const char *name,
 static void drop_file(struct tree_receive *r)
 {
     if (r->fd >= 0)
-        (void)unlinkat(r->dir_fd, r->temp, 0); /* it may be gone with its directory */
+        (void)unlinkat(r->dir_fd, r->temp, 0); /* fails if its directory was removed meanwhile */
     close_p(&r->fd);
     close_p(&r->dir_fd);
     r->fd = r->dir_fd = -1;
@@ -220,7 +220,7 @@ static int check_no_special(int dir_fd, const char *name, struct err *e)
 {
     struct stat st;
     if (fstatat(dir_fd, name, &st, 0) == -1 || S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))
-        return 0; /* what else is wrong with the name, the rename reports */
+        return 0; /* every other error about the name is reported by the rename */
     return err_set(e, EEXIST, "cannot write '%s': it is %s, which a copy does not replace", name,
                    tree_special_type(st.st_mode));
 }

@@ -16,13 +16,14 @@
 #include "client/job/jobconf.h"
 #include "conf/conf.h"
 
-#define IN_TASK "tony-arbiter"  /* the name of the program `tony` there, for ps(1) */
+/* The name under which the task runs the program `tony`, for ps(1). */
+#define IN_TASK "tony-arbiter"
 #define CONF_DIR "arbiter-conf" /* in the working directory of the task */
 
 enum {
     EXIT_NONE = 1,         /* exit code of `status` and `stop` if the queue has no arbiter */
-    STOP_LIMIT_MS = 60000, /* `stop` waits at most this time for its end */
-    STOP_PAUSE_MS = 100,   /* between two looks */
+    STOP_LIMIT_MS = 60000, /* `stop` waits at most this time for the end of the arbiter */
+    STOP_PAUSE_MS = 100,   /* between two checks whether it has ended */
 };
 
 /* ---- the files that are shipped ---- */

@@ -70,7 +70,8 @@ static void subtract(struct part_amount *from, const struct part_amount *each, u
 
 /* Set the amounts that no decision can free: all that is used, without the containers of the
  * claims. A waiting job may hold some of its containers already; these do not count as used,
- * because the job can use them. Nodes that a job has, and does not use, are on their way back. */
+ * because the job can use them. Nodes that a job has but does not use do not count as taken either,
+ * because the job is returning them. */
 static void set_taken(struct arbiter *a)
 {
     for (size_t i = 0; i < a->nodes.n; i++)
@@ -296,7 +297,7 @@ static json_t *nodes_json(const struct arbiter *a, const struct part_target *t)
     return nodes;
 }
 
-/* In instances; 0 = the job waits. */
+/* The job's target, in instances; 0 = the job waits. */
 static json_int_t target_of(const struct round *r, size_t i)
 {
     uint32_t n = r->decision.jobs[i].n;
@@ -359,8 +360,8 @@ static bool some_job_lacks(struct arbiter *a)
     return lacks;
 }
 
-/* After the requests of a round: if no job was asked to make room, the room for the jobs that
- * should start is there. */
+/* Called after the requests of a round. If no job was asked to make room, the jobs that should
+ * start have the room that they need. */
 static void await_starts(const struct arbiter *a, struct round *r, bool some_job_was_asked)
 {
     for (size_t i = 0; i < r->n; i++) {
@@ -373,8 +374,9 @@ static void await_starts(const struct arbiter *a, struct round *r, bool some_job
     }
 }
 
-/* The places that the job has now and has in the target, too. Both lists are in the order of the
- * nodes. out: room for t->n_at places. Returns the number of containers. */
+/* Write the containers that stay on their nodes to out: for each node, the smaller of the numbers
+ * that the job has now and in the target. Both lists are in the order of the nodes. out has room
+ * for t->n_at places. Returns the number of these containers. */
 static uint32_t find_common(const struct arbiter_job *j, const struct part_target *t,
                             struct part_place *out, uint32_t *n_out)
 {
@@ -461,7 +463,7 @@ static void carry_out(struct arbiter *a, struct round *r)
             continue;
         if (starts && ask_to_leave(a, j, t))
             asked = true;
-        else if (!patience_is_over(&j->follows, now) && /* it has not refused just now */
+        else if (!patience_is_over(&j->follows, now) && /* and it has not refused recently */
                  (t->n != j->n || needs_places(j, t)) && (!grows || (!room_is_kept && j->runs)))
             asked |= ask_job(a, j, t) && j->runs;
     }
@@ -564,8 +566,8 @@ static int read_key(struct arbiter *a, struct err *e)
     return rc;
 }
 
-/* The pause after a round. Where a look costs the cluster something, it doubles while nothing
- * changes, and while the cluster does not answer. */
+/* The pause after a round. If the cluster says that each request is costly, the pause doubles while
+ * nothing changes. It also doubles while the cluster does not answer. */
 static int64_t pause_after(const struct arbiter *a, bool failed, int64_t last_ms)
 {
     int64_t least_ms = MAX(a->settings.interval_ms, a->ops->pause_ms);

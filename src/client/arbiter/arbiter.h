@@ -17,12 +17,13 @@
  *           would give the free resources to the first job that asks.
  * Retries   If a job refuses, or does not follow within tony.pool.policy.resize-limit, the arbiter
  *           does not ask it again during another resize-limit. After each further failure the
- * arbiter waits twice as long (arbiter/patience.h). Others    An application that the arbiter
- * cannot resize may wait for room. No job grows into the room that is free for it, and no job
- * shrinks for it. Patience  A job of another user may say without end that it needs containers. The
- * arbiter keeps free room for a job for at most resize-limit. Then it treats the job as one that
- * keeps what it has. Rounds    While a job that was asked is still changing, the arbiter decides
- * nothing.
+ *           arbiter waits twice as long (arbiter/patience.h).
+ * Others    An application that the arbiter cannot resize may wait for room. No job grows into the
+ *           room that is free for it, and no job shrinks for it.
+ * Patience  A job of another user may claim for ever that it needs containers. The arbiter keeps
+ *           room free for a job for at most resize-limit. Then it treats the job as one that keeps
+ *           what it has.
+ * Rounds    While a job that was asked is still changing, the arbiter decides nothing.
  */
 #ifndef TONY_CLIENT_ARBITER_ARBITER_H
 #define TONY_CLIENT_ARBITER_ARBITER_H

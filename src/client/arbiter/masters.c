@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The questions of the arbiter to the masters of the jobs. A master of another user may be hostile,
- * so its answers are limited in time and bytes.
+ * Sends the requests of the arbiter to the masters of jobs: for the state of the job, or for
+ * another size (a "wish"). A master of another user may be hostile, so its answers are limited in
+ * time and bytes.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -12,16 +13,19 @@
 #include "storage/jobkey.h"
 
 enum {
-    /* for the answer about the state; also for connecting to a master of another user */
+    /* to wait for the state of a job; also to connect to a master of another user */
     SHARE_MS = 3000,
-    /* for the answer to a wish: the master writes its journal before it answers */
+    /* to wait for the answer to a wish: the master writes its journal before it answers */
     WISH_MS = 10000,
-    SHARE_MAX = 2 << 20,    /* bytes of an answer: 10,000 nodes need 0.4 MiB */
-    SLOW_MS = 1000,         /* if a request took this long to fail, */
-    SILENT_PAUSE_MS = 30000 /* do not ask a master of another user again for this time */
+    SHARE_MAX = 2 << 20, /* bytes of an answer: 10,000 nodes need 0.4 MiB */
+    /* If a request to a master of another user fails after more than SLOW_MS, the arbiter does not
+     * ask this master again for SILENT_PAUSE_MS. */
+    SLOW_MS = 1000,
+    SILENT_PAUSE_MS = 30000
 };
 
-/* A job of this user is asked with the client's key, which is read once. */
+/* Set the key for requests to the master. For a job of this user that is the client's key, which is
+ * read once. */
 static int find_key(struct arbiter *a, struct arbiter_job *j, struct err *e)
 {
     return j->key.len ? 0 : cluster_ops_of(a->k)->key(a->k, j->id, &j->key, e);
@@ -46,7 +50,7 @@ static int ask(struct arbiter *a, struct arbiter_job *j, const Tony__ClientAsk *
                                        .answer_max = SHARE_MAX };
     rc = cluster_ask_master(a->host, &q, question, out, e);
     if (rc < 0 && !j->registered)
-        j->key.len = 0; /* the file may have another key by now */
+        j->key.len = 0; /* perhaps the key was replaced: read it again next time */
     if (rc < 0 && j->registered && clock_mono_ms() - start_ms > SLOW_MS)
         j->silent_until_ms = clock_mono_ms() + SILENT_PAUSE_MS;
     return rc;
@@ -63,7 +67,8 @@ int arbiter_ask_share(struct arbiter *a, struct arbiter_job *j, struct buf *out,
     return ask(a, j, &question, SHARE_MS, out, e);
 }
 
-/* The message for the nodes of a wish. One allocation; the caller frees it. */
+/* The nodes of a wish, as the message wants them. `list` is one allocation, which the caller frees.
+ */
 struct node_wishes {
     size_t n;
     Tony__NodeWish **list;

@@ -10,7 +10,7 @@
 #include "client/arbiter/arbiter.h"
 #include "client/client_int.h"
 
-enum { KEPT_PIECES_MAX = 10000 }; /* of an application; each costs a look at all nodes */
+enum { KEPT_PIECES_MAX = 10000 }; /* of one application: for each piece, all nodes are searched */
 
 /* ---- the list of jobs ---- */
 
@@ -201,7 +201,7 @@ static void leave_alone(struct arbiter_job *j)
     j->changing = true;
 }
 
-/* The containers of a job on a cluster that gives nodes become nodes. 0 or -ENOMEM. */
+/* On a cluster that gives nodes: convert the containers of the job to nodes. 0 or -ENOMEM. */
 static int take_nodes_of(struct arbiter_job *j, const struct share_state *s, bool *lost)
 {
     j->runs = s->runs && j->n_containers == s->n;
@@ -219,7 +219,8 @@ static void take_containers(struct arbiter_job *j, const struct share_state *s)
     j->lacks = s->changing && share_lacks(&j->needs, s->n, (uint64_t)j->used.v[CLAIM_MEMORY_MIB]);
 }
 
-/* resize_limit_ms: no resize costs more, since the arbiter waits no longer for one. 0 or -ENOMEM.
+/* resize_limit_ms: the most that a resize counts as costing, since the arbiter waits no longer for
+ * one. 0 or -ENOMEM.
  */
 static int take_state(struct arbiter_job *j, const struct share_state *s, bool lost,
                       bool gives_nodes, int64_t resize_limit_ms)
@@ -285,7 +286,7 @@ static bool is_claim(struct arbiter *a, const struct queue_wanted *w)
         return j->is_elastic;
     for (size_t i = 0; w->of_all && i < a->jobs.n; i++)
         if (a->jobs.v[i].is_elastic && (!a->jobs.v[i].runs || a->jobs.v[i].changing))
-            return true; /* it waits, too, or changes: then no job grows anyway */
+            return true; /* the job waits or changes, so no job grows in this round anyway */
     return false;
 }
 
@@ -300,7 +301,7 @@ static double fit(const struct arbiter *a, size_t node, const struct part_amount
     double least = 1;
     for (int t = 0; t < CLAIM_TYPES; t++) {
         if (each->v[t] > a->nodes.v[node].capacity.v[t])
-            return 0; /* it will never be there */
+            return 0; /* the node is smaller than the piece */
         if (each->v[t] > 0)
             least = fmin(least, (double)free_of(a, node, t) / (double)each->v[t]);
     }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * azkaban: the command of a job of Azkaban (type=command). It takes the properties that Azkaban has
- * written into the file that JOB_PROP_FILE names, makes the options of `tony run` of them, as
- * TonY's own job type does, and runs the job. Azkaban kills its process with the flow; like every
- * `tony run` it then stops the job.
+ * azkaban: the command of a job of Azkaban (type=command). It reads the properties that Azkaban has
+ * written into the file $JOB_PROP_FILE, turns them into options of `tony run`, as TonY's own job
+ * type does, and runs the job. If the flow is killed, Azkaban kills this process; like every `tony
+ * run` it then stops the job.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -87,7 +87,7 @@ static int take(const char *key, const char *value, void *arg)
             return add_tag(t, key, value);
     bool is_env = str_starts(key, env);
     if (!is_env && !str_starts(key, conf))
-        return 0; /* of Azkaban, or of another job type */
+        return 0; /* a property of Azkaban or of another job type */
     AUTO(free_p) char *pair = str_printf("%s=%s", is_env ? key + sizeof env - 1 : key, value);
     return pair ? add(t, is_env ? "--shell_env" : "--conf", pair) : -ENOMEM;
 }
@@ -130,7 +130,7 @@ int cmd_azkaban(struct client *c)
         return client_fail(EXIT_MISUSE, &e);
     }
     int rc = read_file(path, &t, &e);
-    /* The options of this command line come last, and win. */
+    /* The options of this command line come last, so they override those from the properties. */
     struct options mine = c->o;
     c->o = (struct options){ 0 };
     for (size_t i = 0; rc == 0 && i < mine.n; i++) {

@@ -12,7 +12,7 @@
 #include "client/job/init.h"
 
 enum {
-    SCRIPT_MAX = 256 << 10, /* bytes; a larger file is no program of a person */
+    SCRIPT_MAX = 256 << 10, /* bytes; a larger file was hardly written by a person */
     SCRIPTS_MAX = 200,      /* scripts of the directory that are read */
 };
 
@@ -33,35 +33,36 @@ static const char *framework_of(struct span text, const char **out_why)
 {
     static const struct {
         const char *import, *framework;
-    } rows[] = { /* the first that matches counts: Horovod programs import others, too */
-                 { "import horovod", "horovod" },
-                 { "from horovod", "horovod" },
-                 { "import torch", "pytorch" },
-                 { "from torch", "pytorch" },
-                 { "import lightning", "pytorch" },
-                 { "from lightning", "pytorch" },
-                 { "import pytorch_lightning", "pytorch" },
-                 { "from pytorch_lightning", "pytorch" },
-                 { "import deepspeed", "pytorch" },
-                 { "from accelerate", "pytorch" },
-                 { "import tensorflow", "tensorflow" },
-                 { "from tensorflow", "tensorflow" },
-                 { "import keras", "tensorflow" },
-                 { "import jax", "jax" },
-                 { "from jax", "jax" },
-                 { "import xgboost", "xgboost" },
-                 { "from xgboost", "xgboost" },
-                 { "import lightgbm", "lightgbm" },
-                 { "from lightgbm", "lightgbm" },
-                 { "import ray", "ray" },
-                 { "from ray", "ray" },
-                 { "import dask", "dask" },
-                 { "from dask", "dask" },
-                 { "import mxnet", "mxnet" },
-                 { "from mxnet", "mxnet" },
-                 /* last: it runs on several of them, and most on torch */
-                 { "from transformers", "pytorch" },
-                 { "from mpi4py", "mpi" }
+    } rows[] = {
+        /* the first row that matches counts: programs for Horovod also import other frameworks */
+        { "import horovod", "horovod" },
+        { "from horovod", "horovod" },
+        { "import torch", "pytorch" },
+        { "from torch", "pytorch" },
+        { "import lightning", "pytorch" },
+        { "from lightning", "pytorch" },
+        { "import pytorch_lightning", "pytorch" },
+        { "from pytorch_lightning", "pytorch" },
+        { "import deepspeed", "pytorch" },
+        { "from accelerate", "pytorch" },
+        { "import tensorflow", "tensorflow" },
+        { "from tensorflow", "tensorflow" },
+        { "import keras", "tensorflow" },
+        { "import jax", "jax" },
+        { "from jax", "jax" },
+        { "import xgboost", "xgboost" },
+        { "from xgboost", "xgboost" },
+        { "import lightgbm", "lightgbm" },
+        { "from lightgbm", "lightgbm" },
+        { "import ray", "ray" },
+        { "from ray", "ray" },
+        { "import dask", "dask" },
+        { "from dask", "dask" },
+        { "import mxnet", "mxnet" },
+        { "from mxnet", "mxnet" },
+        /* last: transformers runs on several frameworks, mostly on torch */
+        { "from transformers", "pytorch" },
+        { "from mpi4py", "mpi" }
     };
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
         if (span_has(text, rows[i].import)) {
@@ -71,7 +72,8 @@ static const char *framework_of(struct span text, const char **out_why)
     return NULL;
 }
 
-/* The better the name or the content tells that this is the program to start. */
+/* A score for the script: the higher it is, the more the name and the content look like the program
+ * to start. */
 static int score(const char *name, struct span text)
 {
     static const char *const names[] = { "train.py", "main.py", "run.py" };
@@ -126,7 +128,7 @@ static int look_around(struct init_plan *p, struct err *e)
 
 static void add_text(struct buf *out, const char *text)
 {
-    (void)buf_addc(out, '"'); /* a failure is seen at the end */
+    (void)buf_addc(out, '"'); /* the caller checks out->failed at the end */
     for (const char *p = text; *p; p++)
         if ((unsigned char)*p < ' ')
             (void)buf_addf(out, "\\x%02x", (unsigned char)*p);
@@ -140,7 +142,7 @@ const char *init_python(const struct init_plan *p)
     return p->venv ? "venv/bin/python" : "python3";
 }
 
-/* One number of the role. 0: the line is left out. */
+/* Append a line with one number of the role, unless n is 0. */
 static void add_number(struct buf *out, const char *name, int64_t n, const char *remark)
 {
     if (n)

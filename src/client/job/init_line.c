@@ -3,7 +3,7 @@
  * Translates a line of torchrun, accelerate, deepspeed, horovodrun, mpiexec, mpirun or srun into a
  * job file.
  *
- * An option with a value must stand in a table below, also if job files have nothing like it:
+ * Each option that takes a value must be in a table below, even if job files have no counterpart:
  * otherwise its value would be taken for the program.
  */
 #include "client/job/init.h"
@@ -18,8 +18,8 @@ enum {
     NUMBER_MAX = 100000,
 };
 
-/* Where the shell's part of a line begins that has a pipe, a redirection or a further command at
- * `at`: "2>&1" begins with its digit. */
+/* `at` is the first character of a pipe, a redirection or a further command. Returns where the part
+ * of the line begins that belongs to the shell: for "2>&1" at the digit. */
 static const char *shell_part(const char *at, struct buf *word, bool *in_word)
 {
     const char *digits = buf_cstr(word);
@@ -91,8 +91,8 @@ enum number {
     ENV_TWO,      /* NAME VALUE */
     MODULE,       /* a switch: the program is a Python module */
     NO_PYTHON,    /* a switch: the program is not a Python script */
-    SKIP,         /* its value has no counterpart */
-    SKIP_TWO,     /* two values */
+    SKIP,         /* one value, for which job files have no counterpart */
+    SKIP_TWO,     /* the same with two values */
 };
 
 struct flag {
@@ -125,7 +125,7 @@ static const struct flag torchrun_flags[] = {
     { "--local-ranks-filter", SKIP },
     { "--logs-specs", SKIP },
 };
-/* Of MPICH and Open MPI. */
+/* Options of the mpiexec of MPICH and of Open MPI. */
 static const struct flag mpiexec_flags[] = {
     { "-n", INSTANCES },      { "-np", INSTANCES },  { "-c", INSTANCES },   { "--n", INSTANCES },
     { "--np", INSTANCES },    { "-x", ENV },         { "-hostfile", SKIP }, { "--hostfile", SKIP },
@@ -277,12 +277,13 @@ static const struct launcher {
     { "horovodrun", "horovod", horovodrun_flags, ARRAY_LEN(horovodrun_flags), false },
 };
 
-/* Facts of a line for which the plan has no member. */
+/* What is known of a line beside the plan. */
 struct line {
     const struct launcher *l;
     int64_t nodes, per_node;
     bool module, no_python;
-    struct late { /* options whose meaning depends on others; the last one of each kind counts */
+    /* options whose meaning depends on other options; of each kind, the last one counts */
+    struct late {
         char *value, *typed;
     } late[ENV];
 };
@@ -334,7 +335,7 @@ static bool is_count_word(struct init_plan *p, const char *value)
     return p->ranks_of != NULL;
 }
 
-/* 0: the plan has it now; -EINVAL: it has not. */
+/* Set the member of the plan. -EINVAL: the value is not valid. */
 static int set_value(struct init_plan *p, struct line *x, enum number what, const char *value)
 {
     int64_t *const to[] = {
@@ -447,7 +448,8 @@ static int read_mib(const char *value, int64_t *out)
     return 0;
 }
 
-/* Memory of each task: `value` for each of `times` things, of which `tasks` tasks share one. */
+/* Set the memory of each task: times * value / tasks. For example, with `value` for each GPU, times
+ * is the number of GPUs of a task, and tasks is 1. */
 static int set_memory(struct init_plan *p, const char *value, int64_t times, int64_t tasks)
 {
     int64_t mib = 0;
@@ -459,7 +461,7 @@ static int set_memory(struct init_plan *p, const char *value, int64_t times, int
     return p->memory ? 0 : -ENOMEM;
 }
 
-/* "4", "a100:4", "gpu:4" or "gpu:a100:4", which `tasks` tasks share in equal parts. */
+/* "4", "a100:4", "gpu:4" or "gpu:a100:4", the GPUs that `tasks` tasks share in equal parts. */
 static int set_gpus(struct init_plan *p, const char *value, int64_t tasks, bool gres)
 {
     const char *colon = strrchr(value, ':'), *number = colon ? colon + 1 : value;
@@ -484,8 +486,8 @@ static int set_ranks(struct init_plan *p, const char *value)
     return 0;
 }
 
-/* The memory of a node, which `tasks` tasks share. If their number is not known (0), each task gets
- * the memory of a whole node: that is enough. */
+/* The memory of a node, which `tasks` tasks share. If their number is unknown (0), each task gets
+ * the memory of a whole node, which is certainly enough. */
 static int set_memory_of_node(struct init_plan *p, const char *value, int64_t tasks)
 {
     int64_t mib = 0;
@@ -537,8 +539,9 @@ static int late_flags(struct init_plan *p, struct line *x)
 
 /* ---- the line ---- */
 
-/* The variables before the launcher: "OMP_NUM_THREADS=4 torchrun ...". tony itself sets those that
- * say where a task is. *i: the first word that is none. */
+/* The variables before the launcher: "OMP_NUM_THREADS=4 torchrun ...". Leave out those that give a
+ * task its rank and address: tony sets them. *i becomes the index of the first word that is no
+ * variable. */
 static int take_env(struct init_plan *p, const struct strv *words, size_t *i)
 {
     static const char *const ours[] = { "CUDA_VISIBLE_DEVICES=",
@@ -578,7 +581,8 @@ static const struct launcher *find_launcher(const struct strv *words, size_t *i)
     size_t n = words->n - *i;
     for (size_t k = 0; k < ARRAY_LEN(launchers) && n; k++)
         if (is_program(w[0], launchers[k].program)) {
-            bool launch = str_eq(launchers[k].program, "accelerate"); /* it has other commands */
+            /* accelerate has other subcommands */
+            bool launch = str_eq(launchers[k].program, "accelerate");
             if (launch && (n < 2 || !str_eq(w[1], "launch")))
                 return NULL;
             *i += launch ? 2 : 1;

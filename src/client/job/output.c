@@ -13,10 +13,12 @@
 #include "loop/loop.h"
 
 enum {
-    TICK_MS = 1000,        /* between two calls of on_timer() */
-    AUTO_TASKS = 4,        /* as in the master's log_watch.c */
-    REST_MAX = 16 << 10,   /* output_rest(): bytes of each log */
-    REST_TASKS_MAX = 1000, /* output_rest(): for more tasks, tony logs has it */
+    TICK_MS = 1000, /* between two calls of on_timer() */
+    /* as in src/master/log_watch.c: with more tasks, `auto` shows only the chief's output */
+    AUTO_TASKS = 4,
+    REST_MAX = 16 << 10, /* output_rest() shows at most this many bytes of each log */
+    /* of jobs with more tasks, output_rest() shows nothing: `tony logs` does */
+    REST_TASKS_MAX = 1000,
 };
 
 /* ---- the options ---- */
@@ -258,8 +260,8 @@ static void rest_of_tasks(struct output *o, struct cluster *k, const char *id,
     free(rest);
 }
 
-/* Has all text of the wished tasks come? Then the list of tasks, which may be long, need not be
- * read. false: probably not. */
+/* Has the text of all chosen tasks arrived? Then the list of tasks, which may be long, need not be
+ * read. false: perhaps not. */
 static bool is_complete(const struct output *o, const struct output_wish *w, const json_t *doc)
 {
     int64_t n_tasks = 0, n_ended = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `tony run` shows what the tasks write: --output and -q, the lines, and where they go. What tasks
- * write to their standard output goes to standard output, the rest to standard error.
+ * The part of `tony run` that shows the output of tasks (options --output and -q). Standard output
+ * of the tasks goes to standard output; everything else goes to standard error.
  */
 #ifndef TONY_CLIENT_JOB_OUTPUT_H
 #define TONY_CLIENT_JOB_OUTPUT_H
@@ -16,7 +16,7 @@ struct loop_timer;
 struct render;
 struct sink;
 
-enum { OUTPUT_TASKS_MAX = 64 }; /* named by --output */
+enum { OUTPUT_TASKS_MAX = 64 }; /* the most tasks that --output may name */
 
 struct output_wish {
     enum cluster_output which;
@@ -31,7 +31,7 @@ int output_wish(const struct client *c, struct output_wish *out, struct err *e);
  * could add is told as a note. */
 int output_check(const struct output_wish *w, const struct job_spec *s, struct err *e);
 
-struct shown_log { /* a log of which text was shown */
+struct shown_log { /* a log whose text was shown */
     char *task;
     const char *stream;
     uint32_t rank, attempt;
@@ -50,9 +50,9 @@ struct output {
 /* Without memory, nothing is shown. */
 void output_open(struct output *o, struct client *c, struct render *render);
 void output_add(struct output *o, const struct cluster_log_text *t);
-/* The job is over. Show the end of what the wished tasks have written, if it has not come from the
- * master: the tasks have ended before this client was connected to it, or an executor was killed.
- * doc: a status document, which may have no tasks; may be NULL. */
+/* The job is over. Show the end of the logs of the chosen tasks, if the master has not sent it.
+ * That happens if the tasks ended before this client connected to the master, or if an executor was
+ * killed. doc: a status document, which may have no tasks; may be NULL. */
 void output_rest(struct output *o, struct cluster *k, const char *id, const struct output_wish *w,
                  const json_t *doc);
 /* Write the lines that are still queued, wait until they are read, and free o. */

@@ -385,7 +385,7 @@ static void print_ship(const json_t *doc)
     table_print(&t);
 }
 
-/* What the cluster shows, such as the script that would be submitted. */
+/* Print what the cluster adds to the plan, such as the script that would be submitted. */
 static void print_shown(const json_t *doc)
 {
     size_t i;
@@ -396,7 +396,7 @@ static void print_shown(const json_t *doc)
     }
 }
 
-/* What the cluster says about the job. */
+/* Ask the cluster for its part of the plan. */
 static int ask_cluster(struct client *c, struct cluster_job *j, struct cluster_plan *out)
 {
     struct cluster *k = NULL;

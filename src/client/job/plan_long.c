@@ -43,8 +43,8 @@ json_t *plan_lengths_json(const struct plan_lengths *l)
     return list;
 }
 
-/* The list has no variable that the job needs and that is certainly too long: tony refuses such a
- * job before it prints this. */
+/* Variables that the framework needs and that are certainly too long do not occur here: tony has
+ * refused such a job before. */
 void plan_lengths_print(const json_t *doc)
 {
     size_t i;

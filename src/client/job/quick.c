@@ -37,14 +37,15 @@ int client_quote(struct buf *out, const char *word)
     return rc < 0 ? rc : buf_addc(out, '\'');
 }
 
-/* A relative path of a file or directory here, such as the train.py of "python3 train.py". */
+/* Is the word the relative path of a file or directory that exists, such as train.py in "python3
+ * train.py"? */
 static bool is_here(const char *word)
 {
     struct stat st;
     return word[0] != '/' && word[0] != '-' && stat(word, &st) == 0;
 }
 
-/* The name of the job: that of the script without its suffix, else of the program. */
+/* Name the job after the script, without its suffix; if there is no script, after the program. */
 static int set_name(struct conf *conf, const char *word, struct err *e)
 {
     static const char key[] = "tony.application.name";
@@ -149,8 +150,9 @@ int quick_apply(struct client *c, struct conf *conf, struct err *e)
     return rc;
 }
 
-/* The key of a name of job files: "roles.worker.memory", "framework". The caller frees it; NULL: no
- * memory, or with *out_unknown no such name. */
+/* Translate a name that job files use, such as "roles.worker.memory" or "framework", to its key.
+ * The caller frees it. NULL: job files have no such name (*out_unknown is true), or there is no
+ * memory. */
 static char *key_of(const char *name, bool *out_unknown)
 {
     static const char *const top[][2] = {
@@ -182,8 +184,8 @@ static char *key_of(const char *name, bool *out_unknown)
     return NULL;
 }
 
-/* roles.NAME.instances gives a job a new role, if it has no role NAME. Is NAME a slip for one that
- * it has? */
+/* roles.NAME.instances gives a job a new role, if it has no role NAME. Is NAME a misspelling of a
+ * role that it has? */
 static int check_new_role(const struct conf *conf, const char *typed, const char *key,
                           struct err *e)
 {

@@ -145,7 +145,7 @@ static int leave_venv_out(struct ship_item *src, const struct ship_item *venv, s
     AUTO(free_p) char *named = NULL;
     char *slash = parent ? strrchr(parent, '/') : NULL;
     if (!dir || !real || !slash)
-        return 0; /* removed in the meantime: storing it will report that */
+        return 0; /* it was removed meanwhile: store_put() will report that */
     *slash = '\0';
     AUTO(free_p) char *real_parent = realpath(slash == parent ? "/" : parent, NULL);
     if (real_parent && slash[1] && !str_eq(slash + 1, ".."))
@@ -192,7 +192,8 @@ static int collect_resources(struct cluster_job *j, const struct resource_spec *
         }
         rc = local_source(r[i].source, "resource", job_origin(j, key), &path, &st, e);
         if (rc == 0 && r[i].archive && S_ISDIR(st.st_mode))
-            /* As TonY does: it would pack and unpack the directory. */
+            /* TonY packs such a directory and unpacks it again, so the result is the directory
+             * itself. */
             rc = add_item(j, SHIP_DIR, path, r[i].name, role, e);
         else if (rc == 0)
             rc = add_item(j,

@@ -2,7 +2,7 @@
 /*
  * wait for several jobs: until all are over, or the first one.
  *
- * Each job is looked at by a report of its cluster. The jobs may be on different clusters.
+ * tony asks the cluster of each job for a report about it. The jobs may be on different clusters.
  */
 #include <errno.h>
 
@@ -11,7 +11,7 @@
 #include "client/job/jobconf.h"
 
 enum {
-    LOOK_MIN_MS = 50,   /* between two looks; doubles as long as no job ends */
+    LOOK_MIN_MS = 50,   /* pause between two reports; it doubles while no job ends */
     LOOK_MAX_MS = 1000, /* the longest pause */
 };
 
@@ -57,8 +57,8 @@ static int add_job(struct client *c, const char *word, struct waiting *w, struct
     return 0;
 }
 
-/* Look at all jobs once. The number of those that are over now, or minus the exit code. *out_first:
- * the first of those that have ended since the last look. */
+/* Get the reports of all jobs once. Returns the number of jobs that are over, or minus the exit
+ * code. *out_first: the first job that has ended since the last call. */
 static int look(struct waiting *w, struct waited **out_first, struct err *e)
 {
     int n = 0;

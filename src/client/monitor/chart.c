@@ -46,8 +46,7 @@ void chart_bar(const double *v, size_t n, bool unicode, struct buf *out)
     }
 }
 
-/* Is the cell filled that has the value `at` at its lower edge? A line of the chart is a step
- * curve. */
+/* The character for a cell whose lower edge is the value `low`, in a column with the value v. */
 static const char *cell_of(double v, double low, double step, bool unicode)
 {
     static const char *const marks[LEVELS] = { "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█" };

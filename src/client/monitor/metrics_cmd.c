@@ -73,7 +73,7 @@ static int print_table(const struct series_set *set)
     for (size_t i = 0; i < set->n; i++) {
         const struct series *s = &set->v[i];
         struct series_sum sum;
-        struct series plain = *s; /* LAST of a counter is the counter, not its rate */
+        struct series plain = *s; /* the column LAST shows the value of a counter, not its rate */
         double v[BAR_COLS];
         char last[32], least[32], most[32], mean[32];
         AUTO(buf_done) struct buf bar = { 0 };

@@ -18,10 +18,10 @@ struct reading {
     const struct series_wish *wish;
     struct series_set *set;
     struct metrics_reader *r;
-    struct map
-        index; /* "task name" -> 1 + the index of the series; one that is not wanted is SKIP */
-    /* By the number of the task. A series has a point only where its value changes; the changes of
-     * other series tell when its task was measured, too. */
+    /* "task name" -> 1 + the index of the series; SKIP for a series that is not wanted */
+    struct map index;
+    /* When each task was measured last, by the number of the task. A series has a point only where
+     * its value changes, but a change of another series of the task shows a measurement, too. */
     VEC(struct seen) seen;
 };
 #define SKIP ((void *)(uintptr_t)UINTPTR_MAX)
@@ -48,7 +48,7 @@ static bool is_wanted(const struct series_wish *w, const char *task, const char 
     return task_ok && name_ok;
 }
 
-/* *out NULL: it is not wanted. */
+/* Find or add the series of a task and a name. *out = NULL: it is not wanted. */
 static int find(struct reading *x, uint32_t task, uint32_t name, struct series **out)
 {
     char key[METRICS_LABEL_MAX + METRIC_NAME_MAX + 2];
@@ -84,7 +84,8 @@ static void note_time(struct series_set *set, int64_t t_ms)
     set->last_ms = MAX(set->last_ms, t_ms);
 }
 
-/* The task was measured at t_ms. *out_before_ms: the last time before; 0 = none. */
+/* The task was measured at t_ms. *out_before_ms: the time of the measurement before; 0 = there was
+ * none. */
 static int note_seen(struct reading *x, uint32_t task, int64_t t_ms, int64_t *out_before_ms)
 {
     const struct seen none = { 0 };
@@ -112,7 +113,7 @@ static int on_value(void *arg, uint32_t task, uint32_t name, int64_t t_ms, doubl
     s->ended = false;
     const struct point *last = s->points.n ? &s->points.v[s->points.n - 1] : NULL;
     if (last && last->value == value)
-        return 0; /* a new block repeats it */
+        return 0; /* the value at the beginning of a block, which repeats the last one */
     struct point p = { t_ms, value, MAX(before_ms, last ? last->t_ms : t_ms) };
     return vec_push(&s->points, p);
 }
@@ -247,7 +248,7 @@ struct sampling {
     double *out, *weight;
     size_t n;
     int64_t first_ms;
-    double step; /* ms of an interval */
+    double step; /* length of an interval in ms */
 };
 
 /* The value v held from from_ms to until_ms. */
@@ -262,7 +263,7 @@ static void add_value(const struct sampling *x, double v, int64_t from_ms, int64
         double *out = &x->out[k], *weight = &x->weight[k];
         if ((double)k > to)
             break;
-        part = MAX(part, 1e-9); /* a single point counts, too */
+        part = MAX(part, 1e-9); /* a value that held for 0 ms counts, too */
         *out = isnan(*out) ? v : (*out * *weight + v * part) / (*weight + part);
         *weight += part;
     }

@@ -17,19 +17,19 @@ struct err;
 struct point {
     int64_t t_ms;    /* wall time */
     double value;    /* NaN: the series ends here; it may continue later */
-    int64_t held_ms; /* the value before held at least until then; at most t_ms */
+    int64_t held_ms; /* the previous value held at least until this time, which is at most t_ms */
 };
 
 struct series {
     char *task, *name;
     enum metric_kind kind;
-    VEC(struct point)
-    points; /* in the order of the file: only changes; a value holds until the next */
+    /* only the changes, in the order of the file; a value holds until the next point */
+    VEC(struct point) points;
     bool ended;
 };
 
 struct series_set {
-    struct series *v; /* by task and name, in the order in which they began */
+    struct series *v; /* one for each task and name, in the order in which they began */
     size_t n, cap;
     int64_t first_ms, last_ms; /* of all records; 0 = there are none */
 };
@@ -46,7 +46,7 @@ struct series_wish {
 int series_read(struct span text, const struct series_wish *w, struct series_set *out,
                 struct err *e);
 void series_done(struct series_set *s);
-/* Is it of the task, or of a task of the role, that this word of a wish names? */
+/* Does the word of a wish, the name of a task or of a role, name the task of this series? */
 bool series_is_of_task(const struct series *s, const char *word);
 /* The document of `tony metrics --json`. NULL = no memory. */
 json_t *series_json(const char *id, const struct series_set *set);
@@ -65,9 +65,9 @@ void series_sum(const struct series *s, int64_t last_ms, struct series_sum *out)
 void series_sample(const struct series *s, int64_t first_ms, int64_t last_ms, double *out,
                    size_t n);
 bool series_is_rate(const struct series *s); /* does series_sample() give a rate? */
-/* The unit of what series_sample() gives, for a heading: "bytes", "percent of a core", or "". */
+/* The unit of the values of series_sample(), for a heading: "bytes", "percent of a core", or "". */
 const char *series_unit(const struct series *s);
-/* "1.2 GB", "0.3125", "97.5": as the unit wants it. */
+/* Write a value in the form that suits its unit: "1.2 GB", "0.3125", "97.5". */
 void series_format(const struct series *s, double value, char *out, size_t n);
 
 /* ---- chart.c ---- */

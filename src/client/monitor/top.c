@@ -22,9 +22,9 @@
 
 enum {
     REFRESH_MS = 2000, /* between two updates of the screen */
-    COLS_PLAIN = 200,  /* of a table that goes to a file */
+    COLS_PLAIN = 200,  /* width of a table that is not written to a terminal */
     HEAD_LINES = 3,    /* title, keys, heading */
-    KEYS_COLS = 105,   /* of the line that explains each key */
+    KEYS_COLS = 105,   /* width of the line that explains each key */
 };
 
 /* ---- the terminal ---- */
@@ -68,7 +68,8 @@ static void on_suspend(int signo)
     (void)signal(signo, SIG_DFL);
     (void)sigemptyset(&set);
     (void)sigaddset(&set, signo);
-    (void)raise(signo); /* delivered when it is unblocked: the process stops there */
+    /* the signal is pending until it is unblocked; the process stops at that point */
+    (void)raise(signo);
     (void)sigprocmask(SIG_UNBLOCK, &set, NULL);
     (void)signal(signo, on_suspend);
     enter_terminal();
@@ -115,7 +116,7 @@ static void window_size(unsigned *cols, unsigned *rows)
 struct screen {
     struct client *c;
     struct top t;
-    char chosen[APP_ID_MAX + 200]; /* the key of the chosen row */
+    char chosen[APP_ID_MAX + 200]; /* the member `key` of the chosen row */
     size_t at, first;              /* its index, and the first row that is shown */
     char note[300];                /* the last error */
     bool unicode, over;

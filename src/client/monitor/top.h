@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `tony top`: a table of jobs, or of the tasks of a job, that renews itself. */
+/* `tony top`: a table of jobs, or of the tasks of one job, which is updated every 2 seconds. */
 #ifndef TONY_CLIENT_MONITOR_TOP_H
 #define TONY_CLIENT_MONITOR_TOP_H
 
@@ -25,7 +25,7 @@ enum {
 
 struct top_row {
     char *key;   /* the id of the job, or the task */
-    char *label; /* what is shown of it */
+    char *label; /* the text that the first column shows */
     char *state;
     uint64_t step, total;
     double rate;          /* steps a second; NaN = not known */

@@ -30,7 +30,7 @@ void top_done(struct top *t)
 
 /* ---- one row ---- */
 
-/* The row with this key; a new one is empty. NULL = no memory. */
+/* Find the row with this key, or add an empty one. NULL = no memory. */
 static struct top_row *row_of(struct top *t, const char *key)
 {
     for (size_t i = 0; i < t->n; i++)
@@ -72,7 +72,8 @@ static void set_step(struct top_row *r, int64_t step, int64_t total, int64_t ran
         r->rate = 1000.0 * (double)r->step / (double)ran_ms;
     else if (r->last_ms && now > r->last_ms && r->step > r->last_step)
         r->rate = 1000.0 * (double)(r->step - r->last_step) / (double)(now - r->last_ms);
-    if (r->step != r->last_step || !r->last_ms) { /* slow steps do not make the rate jump to 0 */
+    /* between two steps keep the rate: it must not jump to 0 while a step takes long */
+    if (r->step != r->last_step || !r->last_ms) {
         r->last_step = r->step;
         r->last_ms = now;
     }
@@ -331,8 +332,8 @@ static int fixed_cols(const struct layout *l)
     return l->state + l->step + l->rate + l->cpu + l->memory + l->limit + l->gpu + 8;
 }
 
-/* A terminal of 80 columns has all cells, with a short name and a short bar. What is wider goes
- * first to both of these, and then to wider numbers and a longer name. */
+/* A terminal of 80 columns has room for all cells, with a short name and a short bar. In a wider
+ * terminal, first the name and the bar get more columns, and then the numbers. */
 static struct layout layout_of(unsigned n_cols)
 {
     static const struct layout wide = { NAME_COLS, 10, 13, 8, 6, 9, 9, 5, TOP_HISTORY },

@@ -21,8 +21,9 @@ enum {
     SOLVE_PERCENT = 80,   /* of the time limit; the solver often ends later than it was told */
     SEARCH_PERCENT = 20,  /* of the time limit, for our own search, with which the solver begins */
     SEARCH_MAX_MS = 2000, /* our own search needs much less than this */
-    FIRST_LIMIT_MS = 60 * 1000, /* for the first, trivial program: does the solver work at all? */
-    ANSWER_MAX = 1 << 30,       /* bytes */
+    FIRST_LIMIT_MS =
+        60 * 1000,        /* for a trivial integer program that tests whether the solver works */
+    ANSWER_MAX = 1 << 30, /* bytes */
 };
 
 /* Standard input, output and error of tony-exact: files in memory, which cannot block it. */
@@ -187,7 +188,7 @@ static enum part_solved solve_program(void *ctx, const struct part_program *p, d
 
 int exact_solver_init(struct exact_solver *s, int64_t limit_ms, struct err *e)
 {
-    /* A first program, which tests whether the solver works: the least x in 1 .. 2. */
+    /* A trivial integer program, which tests whether the solver works: the least x in 1 .. 2. */
     const struct part_program first = { .n_cols = 1,
                                         .lo = (const double[]){ 1 },
                                         .hi = (const double[]){ 2 },

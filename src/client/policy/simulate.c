@@ -22,11 +22,11 @@
 enum {
     POLICIES_MAX = 16,
     TRACE_BYTES_MAX = 256 << 20,
-    SOLVER_LIMIT_MS = 10 * 1000, /* for each program, without --time-limit */
+    SOLVER_LIMIT_MS = 10 * 1000, /* for each integer program, without --time-limit */
     SOLVER_LIMIT_MAX_MS = 24 * 3600 * 1000,
 };
 
-/* The policies without --policy. */
+/* The policies that are simulated without --policy. */
 static const char *const usual[] = { "static", "fifo", "drf", "dorm", "las", "srtf" };
 
 struct chosen {
@@ -223,7 +223,7 @@ static int write_plot(struct plot *p, unsigned charts, const char *path, struct 
     return rc < 0 ? err_set(e, -rc, "cannot write charts to '%s': %m", path) : 0;
 }
 
-/* A number among the options; absent: *out stays as it is. */
+/* Read the value of a number option. Without the option, *out stays unchanged. */
 static int option_number(const struct client *c, enum option_id id, int64_t min, int64_t max,
                          int64_t *out, struct err *e)
 {

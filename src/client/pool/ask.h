@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Questions to the pool, for `tony pool` and for what only the pool can tell of jobs. */
+/* Requests to the pool: for `tony pool`, and for facts about jobs that only the pool knows. */
 #ifndef TONY_CLIENT_POOL_ASK_H
 #define TONY_CLIENT_POOL_ASK_H
 

@@ -93,7 +93,7 @@ static bool pool_samples(struct client *c)
     return samples;
 }
 
-/* The pool decides this when it starts; here is how it would decide now. */
+/* The pool chooses its control group when it starts. Report which one it would choose now. */
 static void check_cgroups(struct client *c, json_t *checks)
 {
     struct place p;
@@ -203,7 +203,7 @@ static void check_programs(json_t *checks)
     }
 }
 
-/* Jobs without images do not need it, so nothing here is "wrong". */
+/* Only jobs with images need podman or docker, so no finding of this function is WRONG. */
 static void check_engine(json_t *checks)
 {
     struct engine_found f;

@@ -50,8 +50,8 @@ static bool is_rootless(const json_t *info)
     return false;
 }
 
-/* What `docker info` has printed. If the service does not answer, some versions of docker exit with
- * 0 and report that in "ServerErrors", others print no JSON. */
+/* Judge what `docker info` has printed. If the service does not answer, some versions of docker
+ * exit with 0 and report that in "ServerErrors", others print no JSON. */
 static void judge(struct engine_found *f, struct span text, bool failed)
 {
     const char *start = text.len ? memchr(text.p, '{', text.len) : NULL;

@@ -26,7 +26,7 @@ int cmd_events(struct client *c)
         return client_fail(-rc, &e);
     rc = cluster_events(k, id, options_has(&c->o, OPT_FOLLOW), print_event, NULL, &e);
     if (rc == -EPIPE)
-        return EXIT_DONE; /* the reader has seen enough */
+        return EXIT_DONE; /* the reader has closed the pipe, as `head` does */
     return rc < 0 ? client_fail(rc == -ENOENT || rc == -EINVAL ? EXIT_MISUSE : EXIT_CLUSTER, &e)
                   : EXIT_DONE;
 }

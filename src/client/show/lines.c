@@ -10,7 +10,7 @@
 #include "cluster/cluster.h"
 
 enum {
-    LINE_MAX_BYTES = 64 << 10, /* a longer line is put out in parts */
+    LINE_MAX_BYTES = 64 << 10, /* a longer line is written in parts */
     BAR_MS = 1000,             /* between two states of a progress bar */
     NAME_MAX_BYTES = 80,
 };
@@ -20,14 +20,14 @@ struct log {
     bool is_stderr;
     uint32_t attempt;
     const char *color;
-    struct buf part; /* of a line without an end */
-    int64_t bar_ms;  /* when a state of a progress bar was put out last */
+    struct buf part; /* the beginning of a line whose end has not arrived */
+    int64_t bar_ms;  /* when a state of a progress bar was written last */
 };
 
 struct lines {
     struct lines_config cfg;
     VEC(struct log *) logs;
-    size_t last; /* the log of the last text */
+    size_t last; /* the index of the log whose text arrived last */
     size_t width;
     struct buf out;
     bool out_is_stderr;
@@ -35,7 +35,8 @@ struct lines {
 
 /* ---- which log ---- */
 
-/* A colour that depends on the name only. Neighbours have different ones. */
+/* The colour of a task. It depends only on the name of the task; tasks with consecutive indices
+ * have different colours. */
 static const char *color_of(const char *task)
 {
     static const char *const colors[] = { "\033[36m", "\033[33m", "\033[32m",
@@ -93,7 +94,8 @@ static void add_prefix(struct lines *l, const struct log *x)
                        l->cfg.color ? "\033[0m" : "");
 }
 
-/* The end of an escape sequence that begins at p. *out_color: it only sets colours. */
+/* Returns the end of the escape sequence that begins at p. *out_color: does the sequence only set
+ * colours? */
 static const char *skip_escape(const char *p, const char *end, bool *out_color)
 {
     *out_color = false;
@@ -197,7 +199,7 @@ static void add_left_out(struct lines *l, const struct log *x, const struct clus
     char size[32], n[32];
     (void)str_size(t->left_bytes, size, sizeof size);
     add_prefix(l, x);
-    if (!t->left_lines && !t->more_lines) /* of one long line */
+    if (!t->left_lines && !t->more_lines) /* the omitted bytes are a part of one long line */
         (void)buf_addf(&l->out, "[%s left out]\n", size);
     else
         (void)buf_addf(&l->out, "[%s%s line%s (%s) left out]\n", t->more_lines ? "more than " : "",
@@ -257,7 +259,7 @@ int lines_add(struct lines *l, const struct cluster_log_text *t, int64_t now_ms)
         return -ENOMEM;
     l->out_is_stderr = x->is_stderr;
     if (t->left_bytes || (t->attempt && x->attempt != t->attempt))
-        add_part(l, x); /* its end will not come */
+        add_part(l, x); /* the task writes nothing more, so this is the whole line */
     if (t->end)
         end_lines(l, t);
     x->attempt = t->attempt;

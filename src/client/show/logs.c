@@ -126,7 +126,7 @@ int cmd_logs(struct client *c)
         rc = cluster_ops_of(k)->logs(k, id, &w, print_text, p, &e);
     if (p->lines && lines_end(p->lines) < 0 && rc == 0)
         rc = -EXIT_CLUSTER;
-    /* EPIPE: the reader has seen enough. */
+    /* EPIPE: the reader has closed the pipe, as `head` does. */
     int code = rc < 0 && e.num != EPIPE ? client_fail(-rc, &e) : EXIT_DONE;
     lines_free(p->lines);
     if (p->has_grep)

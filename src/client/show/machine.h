@@ -16,9 +16,9 @@ int machine_memory(uint64_t *out_total, uint64_t *out_available); /* bytes; -err
 int machine_gpus(json_t *gpus, struct err *e); /* appends what tony-gpu prints; within 10 s */
 char *machine_which(const char *program);      /* on PATH; NULL = not there */
 
-/* Run argv[0], a path, and append to out what it prints; errors_too: also on its standard error.
- * If the program has not closed its output within limit_ms, it is killed. Returns -errno, or 0 and
- * the status as waitpid() tells it. */
+/* Run argv[0], a path, and append to out what it prints; errors_too: also on its standard error. If
+ * the program has not closed its output within limit_ms, it is killed. Returns -errno, or 0 with
+ * *out_status as waitpid() sets it. */
 int machine_run(const char *const *argv, bool errors_too, int limit_ms, struct buf *out,
                 int *out_status, struct err *e);
 
@@ -35,7 +35,7 @@ enum engine_kind {
 struct engine_found {
     enum engine_kind kind;
     char *path;       /* NULL: ENGINE_MISSING */
-    char why[400];    /* what is the matter; "" = nothing */
+    char why[400];    /* the problem, as a sentence; "" = none */
     const char *hint; /* what the user can do */
 };
 

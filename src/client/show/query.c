@@ -81,7 +81,8 @@ static void progress_cell(const json_t *row, struct buf *out)
         add_start(row, out);
 }
 
-/* The third column has the number of tasks, or the cluster if the list has jobs of several. */
+/* The third column shows the number of tasks. If the list has jobs of several clusters, it shows
+ * the cluster. */
 static void list_table(const json_t *rows)
 {
     bool progress = false, clusters = false;
@@ -205,7 +206,8 @@ int cmd_list(struct client *c)
 
 /* ---- status and tasks ---- */
 
-/* "exit 3" or "signal 9"; the reason instead, if it says more. */
+/* How a task has ended: "exit 3" or "signal 9", or the reason if it says more, such as
+ * "out_of_memory". */
 static void ended_text(const json_t *task, char *out, size_t n)
 {
     int64_t signal = doc_int(task, "signal", 0), code = doc_int(task, "exit_code", -1);

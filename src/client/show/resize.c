@@ -238,7 +238,7 @@ static int wait_for_end(struct watch *w, resize_follow_fn *follow, void *arg)
     return code ? code : is_done(w) ? EXIT_DONE : EXIT_JOB_FAILED;
 }
 
-/* The job had the new size already, and then the scheduler refused it. */
+/* Print that the scheduler has refused the resize. For a short time the job had the new size. */
 static int say_refused(const struct watch *w, const json_t *doc)
 {
     if (!options_has(&w->c->o, OPT_JSON))
@@ -259,7 +259,8 @@ static int say_accepted(const struct watch *w, const json_t *doc)
     else if (is_done(w))
         return say_end(w);
     else if (json_is_object(json_object_get(doc, "last_resize")))
-        (void)printf("job %s keeps its size\n", w->id); /* a waiting resize was withdrawn */
+        /* the request was for the present size, so a waiting resize has ended */
+        (void)printf("job %s keeps its size\n", w->id);
     else
         (void)printf("job %s asks for the new size\n", w->id); /* the job waits in the pool */
     return client_flush_stdout();

@@ -19,7 +19,7 @@ enum { QUEUE_MAX = 1 << 20 }; /* bytes */
 
 struct sink {
     int fd;
-    int own_fd;  /* the pipe of fd, opened again with O_NONBLOCK; -1 = fd is no pipe */
+    int own_fd;  /* a second descriptor for the pipe, opened with O_NONBLOCK; -1 = fd is no pipe */
     bool socket; /* fd is a socket: send() with MSG_DONTWAIT does not block */
     bool broken; /* the reader has closed its end */
     struct loop_fd *watch;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Writes text to standard output or standard error without waiting for its reader. If a pipe is
- * full, text is queued; if the queue is full, whole puts are left out, and their lines counted. So
- * a client whose output is not read still follows its job, and Ctrl-C reaches it.
+ * full, text is queued; if the queue is full, whole calls of sink_put() are dropped, and their
+ * lines counted. So a client whose output is not read still follows its job, and Ctrl-C reaches it.
  *
  * Terminals and files accept text at once, and are written directly. A terminal that was stopped
  * by Ctrl-S continues with Ctrl-C.

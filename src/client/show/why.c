@@ -22,7 +22,7 @@ enum {
     TAIL_MIN = 3,     /* lines of the task's output, however few rows are left */
 };
 
-/* Append "  label     text", wrapped at WIDTH. A word that is too long is not broken. */
+/* Append " label text", wrapped at WIDTH. A word that is longer than a line is not broken. */
 static void say(struct buf *out, const char *label, const char *text)
 {
     size_t col = LABEL;
@@ -326,8 +326,8 @@ static void say_nodes(const json_t *doc, struct buf *out)
     }
 }
 
-/* The last resize, with the one who asked for it and the reason. live: the job is not over. Of a
- * job that is over, only a resize that failed explains something. */
+/* Append the last resize, the user or policy that asked for it, and the reason. live: the job is
+ * not over. Of a job that is over, only a resize that failed explains something. */
 static void say_resize(const json_t *doc, bool live, struct buf *out)
 {
     AUTO(buf_done) struct buf text = { 0 };

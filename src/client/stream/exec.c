@@ -21,7 +21,7 @@ enum {
     READ_SIZE = 32 << 10,
     /* Bytes that a pipe or terminal takes without waiting, once poll() calls it writable. */
     SAFE_WRITE = 4096,
-    INTERRUPTS_MAX = 3, /* then the client ends, although the command does not */
+    INTERRUPTS_MAX = 3, /* after this many, the client ends even if the command runs on */
 };
 
 /* Standard output or standard error. */
@@ -44,7 +44,7 @@ struct exec {
     struct sink out, err;
     struct loop_fd *in_watch;
     bool in_regular, in_ended;
-    size_t window; /* bytes of input that the command may still be sent */
+    size_t window; /* how many bytes of input may still be sent to the command */
     struct loop_signal *signals[8];
     unsigned n_signals, n_interrupts;
     bool started, over, paused;
@@ -176,7 +176,8 @@ static void sink_close(struct sink *s)
 
 /* ---- input ---- */
 
-/* A terminal that is gone is no surprise; a directory, or a file on a lost disk, is one. */
+/* Print why standard input cannot be read, unless it is a terminal that was closed: that is normal.
+ */
 static void tell_unreadable(int num)
 {
     struct err e;
@@ -202,7 +203,7 @@ static void read_input(void *arg)
         }
         x->window -= (size_t)n;
         (void)stream_send(x->stream, SF_DATA, bytes, (size_t)n);
-        more = x->in_regular; /* else the loop calls again */
+        more = x->in_regular; /* otherwise the loop calls this function again when there is input */
     }
     if (x->in_watch)
         loop_fd_want(x->in_watch, x->window > 0 && !x->in_ended, false);
@@ -238,12 +239,13 @@ static void send_signal(struct exec *x, int signo)
         (void)stream_send(x->stream, SF_SIGNAL, &b, 1); /* a lost connection is reported */
 }
 
-/* TSTP was sent to this process by another one; in raw mode, Ctrl-Z is a byte for the command. */
+/* Another process has sent SIGTSTP to this one. (Ctrl-Z does not: in raw mode it is a byte for the
+ * command.) */
 static void suspend(struct exec *x)
 {
     terminal_restore(&x->terminal);
     (void)raise(SIGSTOP);
-    /* continued by CONT */
+    /* SIGCONT has continued the process */
     if (x->started && x->input)
         terminal_raw(&x->terminal);
     send_size(x);
@@ -258,7 +260,7 @@ static void on_signal(int signo, void *arg)
         suspend(x);
     } else if (!x->started || signo == SIGHUP ||
                (signo == SIGINT && ++x->n_interrupts >= INTERRUPTS_MAX)) {
-        end(x, 128 + signo); /* the command is ended with the stream */
+        end(x, 128 + signo); /* closing the stream also ends the command */
     } else {
         send_signal(x, signo);
     }
@@ -282,7 +284,7 @@ static void on_started(struct stream *s, void *arg)
     struct exec *x = arg;
     x->stream = s;
     x->started = true;
-    if (x->tty && x->input) /* without input, Ctrl-C must stay a signal */
+    if (x->tty && x->input) /* if input is not read, Ctrl-C must stay a signal */
         terminal_raw(&x->terminal);
     send_size(x);
     begin_input(x);

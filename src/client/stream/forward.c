@@ -14,7 +14,7 @@
 enum {
     QUEUE_MAX = 256 << 10, /* bytes that wait for one side; then the other side is not read */
     CONNECTIONS_MAX = 128, /* at the same time; more are closed at once */
-    COMPLAIN_MS = 1000,    /* between two messages about connections that failed */
+    COMPLAIN_MS = 1000,    /* the shortest time between two messages about failed connections */
 };
 
 struct forward {
@@ -33,7 +33,7 @@ struct call {
     struct tcp *tcp;       /* NULL = closed */
     struct stream *stream; /* NULL = closed */
     bool started;
-    bool tcp_ended, stream_ended; /* that side sends nothing more */
+    bool tcp_ended, stream_ended; /* this side sends nothing more */
     struct call *next;
 };
 
@@ -101,7 +101,7 @@ static void on_tcp_close(struct tcp *t, const struct err *e, void *arg)
 {
     struct call *c = arg;
     (void)t;
-    (void)e; /* the program on this machine knows it */
+    (void)e; /* the program on this machine sees that the connection is closed */
     c->tcp = NULL;
     call_free(c);
 }

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * notebook: JupyterLab in a container of the cluster, as the NotebookSubmitter of the original: a
- * job without roles, whose port is forwarded to this machine. The job belongs to this command:
+ * notebook: runs JupyterLab in a container of the cluster, like the NotebookSubmitter of TonY. It
+ * is a job without roles, whose port is forwarded to this machine. The job belongs to this command:
  * Ctrl-C ends both.
  *
- * Jupyter itself ends the job when it is idle: it ends kernels that have had no work for the time
- * of
- * --idle, and then itself. Its token is made here, and reaches it in the environment.
+ * Jupyter itself ends an idle job: it ends kernels that have had no work for the time of --idle,
+ * and then exits. This file makes Jupyter's token, and passes it in the environment.
  */
 #include <errno.h>
 #include <sys/random.h>
@@ -22,7 +21,8 @@
 
 enum {
     TOKEN_BYTES = 24,
-    /* A notebook that nobody uses for this time is stopped; the least value that may be set. */
+    /* A notebook that nobody uses for this time is stopped: the default, and the least value that
+     * --idle accepts. */
     IDLE_DEFAULT_MS = 2 * 3600 * 1000,
     IDLE_MIN_MS = 10 * 1000,
     DAY_MS = 24 * 3600 * 1000, /* as in the original */
@@ -34,7 +34,7 @@ struct notebook {
     uint16_t port; /* of Jupyter on its machine; 0 = not known yet */
     char task[64];
     char state[32];   /* shown last */
-    char *jupyter;    /* the command, unless the user gives one */
+    char *jupyter;    /* the command that starts Jupyter, unless the user gives another one */
     const char *path; /* of the page that the user opens */
 };
 
@@ -79,7 +79,8 @@ static int push(struct client *c, enum option_id id, const char *fmt, const char
     return 0;
 }
 
-/* Of a job without roles, these are options of tony.am, not of the role worker. */
+/* Remove the options that set values of the role worker: for a job without roles, fill_options()
+ * sets the same values of tony.am instead. */
 static void drop_options_of_worker(struct options *o)
 {
     size_t n = 0;
@@ -113,7 +114,7 @@ static int fill_options(struct notebook *n, struct err *e)
     char day[24];
     if (idle && str_ms(span_of(idle), IDLE_MIN_MS, INT32_MAX, "--idle", &idle_ms, e) < 0)
         return -EINVAL;
-    drop_options_of_worker(&c->o); /* their values are in argv, and stay */
+    drop_options_of_worker(&c->o); /* the strings stay valid: they point into argv */
     n->jupyter = command(n, idle_ms);
     c->default_am_command = n->jupyter;
     (void)snprintf(day, sizeof day, "%d", DAY_MS);
@@ -130,8 +131,8 @@ static int fill_options(struct notebook *n, struct err *e)
     return rc < 0 ? err_set(e, -rc, "cannot make the job: %m") : 0;
 }
 
-/* A job file, or --executes as in the original, may give another command. Jupyter takes its token
- * from the environment then, too. */
+/* A job file, or --executes as in TonY, may give another command. It also gets Jupyter's token in
+ * the environment. */
 static int check_job(struct notebook *n, const struct cluster_job *j, struct err *e)
 {
     if (!j->spec->single_node) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* open: the page that a task has announced, such as its TensorBoard. For a finished job, a
- * TensorBoard over the directory of the job's events. */
+/* open: the page that a task has announced, such as its TensorBoard. For a finished job, it starts
+ * a TensorBoard that reads the directory of the job's events. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -52,7 +52,8 @@ static bool parse_url(const char *url, struct page *out)
     return true;
 }
 
-/* name: a task, a role, or a word for any page (tensorboard, notebook); NULL = any. */
+/* Does `name` mean the page of this task? name: a task, a role, or one of the words tensorboard and
+ * notebook, which mean any page; NULL = any page. */
 static bool is_meant(const char *task, const char *name)
 {
     size_t n = name ? strlen(name) : 0;
@@ -92,7 +93,7 @@ static int find_page(const json_t *doc, const char *name, struct page *out, stru
                        "reaches any port");
 }
 
-/* Show the page in a browser, where there is one. Its failure does not matter: the URL is printed.
+/* Show the page in a browser, if there is one. A failure does not matter: the URL is printed, too.
  */
 static void show(const char *url)
 {
@@ -195,7 +196,8 @@ static int open_finished(struct client *c, struct cluster *k, const char *id, st
 {
     AUTO(free_p) char *dir = log_dir(c, k, id);
     struct stat st;
-    /* A directory of the job file may be one of other machines, and TensorBoard reads URLs. */
+    /* Check only a directory from --logdir: a directory of the job file may be on other machines,
+     * and TensorBoard also reads URLs. */
     bool here = options_has(&c->o, OPT_LOGDIR) && dir && !strstr(dir, "://");
     if (here && (stat(dir, &st) == -1 || !S_ISDIR(st.st_mode))) {
         (void)err_set(e, ENOENT, "there is no directory '%s' (option '--logdir')", dir);

@@ -11,11 +11,12 @@
 enum {
     OPEN_MS = 30000,    /* for the master and the executor to open the stream */
     DIAL_TRIES = 20,    /* while a master is being replaced, none listens */
-    DIAL_PAUSE_MS = 50, /* between two of them */
-    /* A task of a job that was just submitted still starts. So ask its master again for this time.
+    DIAL_PAUSE_MS = 50, /* pause between two tries to connect */
+    /* Right after the submission of a job its tasks are still starting. So ask the master again for
+     * this time.
      */
     PATIENCE_MS = 10000,
-    PATIENCE_PAUSE_MS = 100, /* between two questions */
+    PATIENCE_PAUSE_MS = 100, /* pause between two requests */
 };
 
 struct stream {
@@ -26,7 +27,7 @@ struct stream {
     char *task, *what;
     struct buf request; /* a frame */
     struct stream_reader reader;
-    struct loop_timer *timer; /* of the opening, then of a deferred end */
+    struct loop_timer *timer; /* first the time limit for opening, later a deferred end */
     bool opened, started;
     int64_t asked_ms; /* when the master was asked first */
     bool ask_later;   /* ask the master again, on a new connection, when the timer fires */
@@ -267,7 +268,7 @@ static const struct conn_ops opening_ops = { .on_open = on_open,
                                              .on_frame = on_frame,
                                              .on_close = on_close };
 
-/* The task was still starting. */
+/* The task is still starting: ask the master again. */
 static int ask_again(struct stream *s)
 {
     struct stream_job *j = s->job;

@@ -8,7 +8,7 @@
 
 #include "base/base.h"
 
-/* For the handlers of fatal signals and for exit(): the terminal that is in raw mode. */
+/* The terminal that is in raw mode. Handlers of fatal signals and of exit() restore it. */
 static const struct terminal *volatile raw_terminal;
 
 static void restore_raw(void)
@@ -22,7 +22,7 @@ static void restore_raw(void)
 static void on_crash(int signo)
 {
     restore_raw();
-    (void)raise(signo); /* SA_RESETHAND: now with its usual effect */
+    (void)raise(signo); /* SA_RESETHAND has restored the default action, so this ends the process */
 }
 
 static void watch_crashes(void)
@@ -65,6 +65,6 @@ void terminal_restore(struct terminal *t)
     raw_terminal = NULL;
     /* A background process gets TTOU for this: ignore it, or the terminal would stay raw. */
     void (*old)(int) = signal(SIGTTOU, SIG_IGN);
-    (void)tcsetattr(t->fd, TCSADRAIN, &t->before); /* a terminal that is gone needs no mode */
+    (void)tcsetattr(t->fd, TCSADRAIN, &t->before); /* fails only if the terminal is closed */
     (void)signal(SIGTTOU, old);
 }

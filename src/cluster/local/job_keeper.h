@@ -2,8 +2,9 @@
 /*
  * Starts the pool for orphaned jobs.
  *
- * A live job needs its keeper or, while it has none, the pool. If both were killed, the job does
- * not continue until a pool runs. So each command that finds such a job starts the pool.
+ * A live job needs its keeper. While it has no keeper, it needs the pool, which starts one. If both
+ * were killed, the job does not continue until a pool runs. So each command that finds such a job
+ * starts the pool.
  */
 #ifndef TONY_CLUSTER_LOCAL_JOB_KEEPER_H
 #define TONY_CLUSTER_LOCAL_JOB_KEEPER_H

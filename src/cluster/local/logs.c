@@ -7,8 +7,8 @@
  * mean that an attempt has started (there are new files) or ended (its files are complete). The
  * directory of a job that ends is renamed into the history; open files stay valid.
  *
- * If somebody renames a log file, the program still writes to it, and it is read on. If a new file
- * with its name gets text, both are read.
+ * If a log file is renamed while the program writes to it, it is still read. If a new file with the
+ * old name gets text, both files are read.
  */
 #include <ctype.h>
 #include <dirent.h>
@@ -38,10 +38,11 @@ struct log_file {
     char *task;         /* such as worker:1 */
     const char *stream; /* "stdout" or "stderr" */
     uint32_t attempt, rank;
-    int fd; /* -1: it was replaced twice, and is complete */
+    int fd; /* -1 = closed, because it was replaced twice: nothing writes to it any more */
     struct log_mark mark;
-    int64_t since;       /* offset of the first line that was written after w->since_ms; else 0 */
-    uint64_t left_bytes; /* left out before the text that is printed first (w->most) */
+    int64_t since; /* offset of the first line that was written after w->since_ms; else 0 */
+    /* bytes before the first printed text that were left out, because of w->most */
+    uint64_t left_bytes;
 };
 
 struct log_ranks {
@@ -144,7 +145,8 @@ static int all_ended(struct logs *l, uint32_t *out_n, struct err *e)
 
 /* ---- which files to show ---- */
 
-/* The newest file of this log before the one with number `end`, if it is open; else NULL. */
+/* Among the files with numbers below `end`, find the newest one of this log. NULL = there is none,
+ * or it is not open. */
 static struct log_file *find_file(const struct logs *l, const char *task, const char *stream,
                                   uint32_t attempt, uint32_t rank, size_t end)
 {
@@ -570,7 +572,7 @@ int local_logs(struct cluster *k, const char *id, const struct cluster_log_wish 
         .fn = fn,
         .arg = arg,
         .inotify = -1,
-        .other_ranks = UINT32_MAX /* not known: as many as there are files */
+        .other_ranks = UINT32_MAX /* unknown: show as many ranks as there are files */
     };
     int rc = host_look_paths(l.h, e);
     if (rc == 0 && w->follow && (l.inotify = inotify_init1(IN_CLOEXEC)) == -1)

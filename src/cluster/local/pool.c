@@ -19,9 +19,9 @@
 enum {
     RENEW_MS = 3000,        /* for keeper and master to make their sockets again */
     RENEW_PAUSE_MS = 5,     /* between two attempts to connect meanwhile */
-    RENEW_AGAIN_MS = 10000, /* a client asks for that at most once in this time */
-    TRIES = 5,              /* questions to pools, if they die */
-    MASTER_START_S = 5,     /* no longer is a master without a socket after its start */
+    RENEW_AGAIN_MS = 10000, /* a client asks for new sockets at most once in this time */
+    TRIES = 5,              /* how often to ask again when the pool dies before it answers */
+    MASTER_START_S = 5,     /* every master listens within this time after its start */
 };
 
 /* ---- the master ---- */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Checks whether this cluster can ever run the job, by the scheduler's maximum allocation: nodes
- * may come and go. The check runs before anything is sent. An error names the figures and the line
- * of the job file. This file does no I/O: ask.c requests
- * the facts.
+ * Checks whether this cluster can ever run the job. It compares each container with the scheduler's
+ * maximum allocation, and not with the present nodes, because nodes may be added. The check runs
+ * before anything is sent. An error names the figures and the line of the job file. This file does
+ * no I/O: ask.c requests the facts.
  */
 #include <errno.h>
 #include <inttypes.h>

@@ -13,7 +13,7 @@
 #include "storage/log_times.h"
 
 enum {
-    /* Of a log of which only the last lines are wanted: this much is requested, and kept. */
+    /* If only the last lines of a log are wanted, this many bytes of its end are requested. */
     TAIL_MAX = 1 << 20,
 };
 
@@ -22,7 +22,7 @@ struct kept {
     const struct cluster_kept_log *log;
     int (*fn)(struct span text, void *arg);
     void *arg;
-    int64_t at;      /* bytes of text that have passed */
+    int64_t at;      /* bytes of text so far */
     struct buf tail; /* if only the last lines are wanted: the end of the text so far */
     bool fn_failed;
 };

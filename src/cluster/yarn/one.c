@@ -187,7 +187,7 @@ static void changed(const struct files_result *r, const struct err *e, void *arg
     yarn_join_end(&o->join, e);
 }
 
-/* rc: of the function that began the operation. */
+/* Wait for an operation. rc: the result of the function that began it. */
 static int await_change(struct one *o, int rc, struct err *e)
 {
     if (rc < 0)

@@ -28,7 +28,8 @@ static void read_length(struct yarn_page *g, struct span head)
         return;
     at += sizeof key - 1;
     struct span n = { at, strspn(at, "0123456789") };
-    (void)str_i64(n, 0, INT64_MAX, "length", &g->length, NULL); /* without it: what arrives */
+    /* if this fails, the length is that of the text that arrives */
+    (void)str_i64(n, 0, INT64_MAX, "length", &g->length, NULL);
 }
 
 /* Find the end of the header in what was kept. last: no more will come. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a job ships, and what of it HDFS has already. The local store computes the digest of each
- * file or directory. In HDFS it has the path
+ * Lists the files that a job ships, and finds out which of them HDFS has already. The local store
+ * computes the digest of each file or directory. In HDFS it has the path
  *
  *     <home>/.tony/cache/<sha256>/<file name>
  *

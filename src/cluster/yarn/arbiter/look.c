@@ -48,8 +48,8 @@ static const char *find_tag(const Hadoop__ApplicationReport *app, const char *pr
 
 enum whose { OF_OTHERS, OF_USER, REGISTERED };
 
-/* May this arbiter resize the application? A job that is registered for another arbiter is left to
- * that one, also if it is a job of this user. */
+/* May this arbiter resize the application? A job that is registered for another arbiter is not
+ * touched, even if it belongs to this user. */
 static enum whose whose_is(const struct questions *l, const Hadoop__ApplicationReport *app,
                            const struct yarn_report *r)
 {
