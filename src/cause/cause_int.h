@@ -82,8 +82,8 @@ extern const struct cause cause_table[CAUSE_COUNT]; /* by enum cause_id; CAUSE_N
  * several rules fit a line, the first in the table counts. A rule for CAUSE_NONE says that the line
  * shows no cause.
  *
- * doubtful  A program does not always end because of such a line: it may catch the error and
- * continue, or print it while it is already ending for another reason.
+ * doubtful a program does not always end because of such a line: it may catch the error and
+ * continue, or print the line while it already ends for another reason
  */
 struct rule {
     enum cause_id id;

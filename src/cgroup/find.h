@@ -25,7 +25,7 @@ void cgroup_texts_done(struct cgroup_texts *t);
  * in no such group. */
 char *cgroup_find_in(const struct cgroup_texts *t, const char *controller, char **out_top,
                      struct err *e);
-/* The same with one reading of the files. */
+/* The same, but it reads the files itself. */
 char *cgroup_find(const char *controller, char **out_top, struct err *e);
 /* The path of a process's group within its hierarchy, from the text of /proc/<pid>/cgroup. */
 bool cgroup_path_in(struct span text, const char *controller, struct span *out);

@@ -23,21 +23,22 @@ enum place_kind {
     PLACE_NONE,    /* memory can only be sampled: `why`, and `remedy` says what changes that */
     PLACE_V1,      /* v1: this process may make groups in its own one, `dir` */
     PLACE_READY,   /* v2: groups can be made in `dir` now */
-    PLACE_MOVE,    /* v2: in `dir`, once this process (in a container: each) has moved to a leaf */
-    PLACE_SCOPE,   /* v2: in a scope that systemd gives to this process */
+    /* v2: in `dir`, once this process (in a container: each process) has moved to a leaf */
+    PLACE_MOVE,
+    PLACE_SCOPE, /* v2: in a scope that systemd will make for this process */
 };
 
 struct place {
     enum place_kind kind;
-    bool system;               /* PLACE_SCOPE: of the system's manager, not of the user's */
-    bool container;            /* this process is at the root of a cgroup namespace */
+    bool system;    /* PLACE_SCOPE: ask the manager of the system, not that of the user */
+    bool container; /* this process is at the root of a cgroup namespace */
     char dir[CGROUP_PATH_MAX]; /* "" = none */
     char cpu[CGROUP_PATH_MAX]; /* PLACE_V1: this process's group of the controller cpu; "" = none */
     char controllers[256];     /* of dir */
     const char *why, *remedy;  /* static; NULL = nothing to say */
 };
 
-/* Look, and change nothing. */
+/* Find the place. Changes nothing. */
 void place_survey(struct place *out);
 /* Carry out PLACE_MOVE or PLACE_SCOPE: afterwards *p is PLACE_READY. After a failure this process
  * is where it was, or in a scope without leaves; e says what failed. Other kinds: no effect. */

@@ -28,13 +28,14 @@ struct spare_groups {
 bool spare_groups_take(const char *user, const char *dir, struct spare_groups *out);
 
 /* The job is over: keep the groups of the containers 1 to used.n of its first keeper, and remove
- * all others. used.limit: what all these had; 0 = they had different limits. A group is kept only
- * if the next task does not notice that there was one before: it has its limit, no process, no
- * group below it, and hardly any memory, and no process was killed in it for want of memory. false:
- * the caller has to remove what is left. */
+ * all others. used.limit: the limit that all of these groups have; 0 = they have different limits.
+ * A group is kept only if the next task does not notice that there was one before: it has its
+ * limit, no process, no group below it, and hardly any memory, and no process was killed in it for
+ * want of memory. false: the caller has to remove what is left. */
 bool spare_groups_keep(const char *dir, struct spare_groups used);
 
-/* The pool ends: remove them. base: the group in which this process may make groups. */
+/* Remove all spare groups, because the pool ends. base: the group in which this process may make
+ * groups. */
 void spare_groups_remove(const char *base);
 
 #endif

@@ -25,7 +25,7 @@ enum {
     DEPTH_MAX = 32, /* levels below the group; bounds the descriptors and the stack */
     /* A dying process keeps its group busy for a moment, and v1 has no notification of an empty
      * group. */
-    REMOVE_TRIES = 200, /* in a row that have removed no group */
+    REMOVE_TRIES = 200, /* give up after this many tries in a row that have removed no group */
     REMOVE_PAUSE_MS = 5,
 };
 

@@ -12,7 +12,8 @@
 #include "hadoop/token.h"
 
 enum {
-    /* Call ids of frames that are no calls (RpcConstants.java; of SASL the number of the protocol).
+    /* Call ids of frames that are no calls (RpcConstants.java; SASL's is in the protocol
+     * definition).
      */
     ID_CONTEXT = -3,
     ID_PING = -4,

@@ -177,7 +177,7 @@ int site_rm(struct site *s, enum site_service service, struct site_addresses *ou
 
 /* ---- the NameNode ---- */
 
-struct web { /* which kind of address to look for */
+struct web { /* the keys and the default port of http or of https addresses */
     const char *key;
     uint16_t port;
 };

@@ -317,7 +317,8 @@ static void namenode_lost(struct webhdfs_op *op, const struct err *e)
 /* The connection to a DataNode failed or broke, or on_got() could not write the data. */
 static void datanode_lost(struct webhdfs_op *op, const struct err *e)
 {
-    bool has_part = op->kind == OP_GET && op->n_bytes > 0; /* and has written it already */
+    /* the part was given to the caller already */
+    bool has_part = op->kind == OP_GET && op->n_bytes > 0;
     if (op->failed.num)
         op_bad(op, &op->failed);
     else if (is_hopeless(e->num) || e->num == ESTALE || has_part)

@@ -46,8 +46,9 @@ struct webhdfs_config {           /* all members are copied */
     size_t n_namenodes;
     const char *user; /* sent as user.name */
     int64_t stall_ms; /* time without any byte before an operation fails; 0 = WEBHDFS_STALL_MS */
-    int64_t try_ms; /* how long to retry if all NameNodes refuse; 0 = WEBHDFS_TRY_MS; < 0: try each
-                       one only once */
+    /* how long to retry if all NameNodes refuse; 0 = WEBHDFS_TRY_MS; below 0: try each NameNode
+     * once */
+    int64_t try_ms;
     int64_t safe_mode_ms; /* how long to wait for the end of safe mode; 0: safe mode is an error at
                              once */
 };
@@ -95,7 +96,7 @@ struct webhdfs_put {
     bool from_fd;
     int fd; /* n bytes from the start of this file; the caller keeps it open until done() */
     int64_t n;
-    /* May be NULL; n becomes smaller on a retry. */
+    /* Called as bytes are sent; may be NULL. After a failure, `sent` starts again from 0. */
     void (*progress)(uint64_t sent, uint64_t total, void *arg);
 };
 int webhdfs_put(struct webhdfs *w, const struct webhdfs_put *put, webhdfs_done_fn *done, void *arg,

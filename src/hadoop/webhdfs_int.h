@@ -76,8 +76,8 @@ int webhdfs_op_url(const struct webhdfs_op *op, struct buf *url, const char **ou
 
 /* ---- webhdfs.c ---- */
 void webhdfs_op_free(struct webhdfs_op *op);
-/* Takes a filled operation with a timer on webhdfs_op_due(). It begins, or waits for others to
- * end. */
+/* Begin an operation, or let it wait until other operations have ended. Takes op, whose members and
+ * timer (with webhdfs_op_due() as function) are set. */
 void webhdfs_op_begin(struct webhdfs_op *op);
 void webhdfs_op_due(void *op);
 

@@ -210,7 +210,7 @@ int tony_wait(struct tony *t, const char *job, int *out_code, char **out, struct
 struct telling {
     tony_event_fn *fn;
     void *arg;
-    bool ended; /* fn wants no more */
+    bool ended; /* the caller's function has returned another number than 0 */
 };
 
 static int tell(const json_t *event, void *arg)
@@ -256,7 +256,7 @@ static void write_error(struct writer *w, const struct tony_error *e)
         json_pack("{s:s, s:i, s:s}", "event", "error", "code", e->code, "message", e->message);
     AUTO(free_p) char *text = doc ? json_dumps(doc, JSON_COMPACT) : NULL;
     if (text)
-        (void)write_line(text, strlen(text), w); /* if it fails, the program reads no more */
+        (void)write_line(text, strlen(text), w); /* if this fails, the program has closed its end */
 }
 
 static void *write_events(void *arg)

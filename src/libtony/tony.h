@@ -2,7 +2,8 @@
 /*
  * libtony: submit, follow and steer distributed machine-learning jobs from C. It does what the
  * commands of `tony` do, with the same code, and finds clusters as they do: the pool of this
- * machine, YARN, Slurm; TONY_HOME, TONY_CONF_DIR and HADOOP_CONF_DIR count.
+ * machine, YARN, Slurm; with the environment variables TONY_HOME, TONY_CONF_DIR and
+ * HADOOP_CONF_DIR.
  *
  *     struct tony_error e;
  *     struct tony *t = tony_open(&e);
@@ -102,7 +103,8 @@ enum { TONY_STDOUT = 1, TONY_STDERR = 2 };
 typedef int tony_log_fn(const char *task, const char *stream, const char *text, size_t len,
                         void *arg);
 /* Read logs. task: "worker:1", or NULL for all. streams: TONY_STDOUT, TONY_STDERR or both. lines:
- * only so many last lines of each; -1 = all. follow != 0: until the tasks have ended. */
+ * the number of last lines of each log to read; -1 = all. follow != 0: until the tasks have ended.
+ */
 int tony_logs(struct tony *t, const char *job, const char *task, int streams, int64_t lines,
               int follow, tony_log_fn *fn, void *arg, struct tony_error *e);
 
@@ -110,13 +112,15 @@ int tony_logs(struct tony *t, const char *job, const char *task, int streams, in
 int tony_metrics(struct tony *t, const char *job, char **out, struct tony_error *e);
 
 /* Ask for another number of tasks of a role. *out: the answer, the document of `tony resize
- * --json`; out may be NULL. The change itself takes its time: follow the events. */
+ * --json`; out may be NULL. The function returns when the request was accepted; the events tell
+ * when the job has the new size. */
 int tony_resize(struct tony *t, const char *job, const char *role, uint32_t instances,
                 const char *reason, char **out, struct tony_error *e);
 
 enum { TONY_STOP_CHECKPOINT = 1, TONY_STOP_NO_WAIT = 2 };
-/* Stop a job. flags: its tasks may save a checkpoint first; return when the stop was accepted, not
- * when the job is over. It is no error if the job is over already. */
+/* Stop a job. flags: TONY_STOP_CHECKPOINT: its tasks may save a checkpoint first;
+ * TONY_STOP_NO_WAIT: return when the stop was accepted, and not only when the job is over. It is no
+ * error if the job is over already. */
 int tony_stop(struct tony *t, const char *job, int flags, struct tony_error *e);
 
 #ifdef __cplusplus

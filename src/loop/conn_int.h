@@ -55,7 +55,7 @@ struct conn {
     struct loop_timer *finish_timer;
     int failed;        /* -errno that the next flush reports */
     bool opening;      /* on_open() is due, at the next flush */
-    bool finishing;    /* conn_finish(): send what is queued, drop what comes, then close */
+    bool finishing;    /* conn_finish(): send the queued bytes, ignore received bytes, then close */
     bool closed;       /* conn_close(): only waits until libuv has closed the handle */
     bool write_closed; /* the peer has closed the connection: send nothing, read its last frames */
     /* conn_raw.c: NULL = the connection carries frames. */

@@ -58,7 +58,7 @@ int raw_read(struct conn *c, const char *p, size_t n)
     c->raw->on_bytes(c, p, n, c->arg);
     if (conn_over(c) || !c->raw)
         return 0;
-    conn_dirty(c); /* raw_flush() begins the next turn */
+    conn_dirty(c); /* raw_flush() continues in the next turn of the loop */
     if (c->raw_turn >= (size_t)(c->line ? TURN_MAX_TLS : TURN_MAX)) {
         c->raw_yields = true;
         conn_update_reading(c);

@@ -46,7 +46,7 @@ static void shakes_remove(struct conn *c)
 
 /* A part of a handshake on another thread. */
 struct shake_work {
-    struct conn *c; /* NULL: it was closed meanwhile */
+    struct conn *c; /* NULL: the connection was closed meanwhile */
     struct tls *tls;
     struct buf in, plain; /* in: what the peer has sent; empty: continue a held session */
     struct err e;
@@ -327,10 +327,10 @@ static int shake_elsewhere(struct conn *c, const char *p, size_t n, struct err *
         free(w);
         return err_set(e, ENOMEM, "no memory for a TLS handshake");
     }
-    t->tls = NULL; /* the work has it now */
+    t->tls = NULL; /* the thread uses the session now */
     t->work = w;
     c->object.loop->n_shake_works++;
-    conn_update_reading(c); /* stops it */
+    conn_update_reading(c); /* stops reading while the thread has the session */
     return 0;
 }
 

@@ -117,7 +117,7 @@ static const struct http_page *page_for(const struct http_server *s, const char 
     return NULL;
 }
 
-/* rc < 0: the page could not be made. */
+/* Send the answer. rc < 0: the page function has failed, so send status 500 and log e. */
 static void reply_or_fail(struct http_asker *a, const struct http_answer *answer, int rc,
                           struct err *e)
 {

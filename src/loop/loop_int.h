@@ -98,13 +98,13 @@ void resolves_end(struct loop *l);
 
 /* conn.c */
 struct conn *conn_adopt(struct loop *l, int fd, struct err *e); /* takes fd; NULL: e is set */
-bool conn_has_owner(const struct conn *c); /* has it ops, or was it closed already? */
+bool conn_has_owner(const struct conn *c); /* does it have ops, or is it closed? */
 
 /* strangers.c */
 struct bucket {
     uint64_t from; /* the address, as of address_hash() */
     double level;
-    int64_t at_ms; /* level is that of this time */
+    int64_t at_ms; /* the time at which `level` was computed */
     bool used;
 };
 struct strangers {

@@ -85,7 +85,7 @@ static void on_bytes(struct conn *c, const char *p, size_t n, void *arg)
             finish(x);
             end_if_over(x->s);
         }
-        return; /* else on_close() of the other side follows */
+        return; /* on failure, on_close() of the other side follows */
     }
     if (conn_queued(to->conn) > SPLICE_QUEUE_MAX)
         pause_side(x, true);
@@ -109,15 +109,15 @@ static void side_ended(struct side *x)
     struct splice *s = x->s;
     struct side *other = x->other;
     x->conn = NULL;
-    pause_side(other, false); /* so that its end is seen */
+    pause_side(other, false); /* read it, so that its end is noticed */
     finish(other);
     end_if_over(s);
 }
 
 static void on_close(struct conn *c, const struct err *e, void *arg)
 {
-    (void)c; /* freed by the loop */
-    (void)e; /* the two ends of a stream say by themselves how it ended */
+    (void)c; /* the loop frees it */
+    (void)e; /* the error is ignored: the frames of the stream itself say how it ended */
     side_ended(arg);
 }
 

@@ -23,7 +23,7 @@ int getpwuid_r(uid_t uid, struct passwd *entry, char *buf, size_t size, struct p
 }
 
 /* Users of LDAP, for example, are not in /etc/passwd. The name service knows them, but a static
- * program cannot load its modules. So ask getent(1). Only the name and the number are of use. */
+ * program cannot load its modules. So ask getent(1). tony uses only the name and the number. */
 static struct passwd *ask_name_service(uid_t uid)
 {
     static char line[256];

@@ -34,7 +34,7 @@
 
 enum { EXIT_FAILED = 1, EXIT_WRONG = 2 };
 
-/* The part of CBC's C interface (Cbc_C_Interface.h, 2.10) that is used here. */
+/* The functions of CBC's C interface (Cbc_C_Interface.h, 2.10) that this program uses. */
 struct model;
 
 static struct {
@@ -125,7 +125,7 @@ static enum part_solved solve(void *ctx, const struct part_program *p, double *x
     cbc.set_parameter(m, "allowableGap", "0");
     if (p->guess)
         set_start(m, p);
-    (void)cbc.solve(m); /* the status is read below */
+    (void)cbc.solve(m); /* the result is read from the model below */
     enum part_solved solved = PART_SOLVED_NOT;
     const double *best = cbc.best(m);
     if (cbc.impossible_proved(m)) {

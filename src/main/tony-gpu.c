@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tony-gpu: prints the NVIDIA GPUs of this machine, one JSON line for each. With --watch MS it then
- * prints their metrics in that interval, one line for each GPU, until the reader or the parent has
- * ended; with --gpus 0,2 only those of these GPUs. It is a separate program, because a static one
- * cannot load NVIDIA's library.
+ * tony-gpu: prints the NVIDIA GPUs of this machine, one JSON line for each. With --watch MS it
+ * prints their metrics instead, every MS milliseconds, one line for each GPU, until the reader or
+ * the parent process has ended. --gpus 0,2 limits this to the GPUs with these indices. It is a
+ * separate program, because a static one cannot load NVIDIA's library.
  *
  *   {"index":0,"uuid":"GPU-..","name":"NVIDIA H100","memory_mib":81559}
  *   {"index":0,"time_ms":1700000000000,"gpu_percent":97,"memory_percent":41,"used_mib":33000,"used_percent":40.46,"bar1_percent":0.02,"power_mw":310000,"temperature_c":61}
@@ -32,11 +32,12 @@
 
 #define USAGE "usage: tony-gpu [--watch MS [--gpus 0,2]]"
 
-/* The part of the library's interface that is used here. It has not changed since its first
- * version; memory() came with driver 510. */
+/* The functions of NVIDIA's library that this program uses. They have not changed since its first
+ * version; memory() exists since driver 510. */
 struct device;
 struct memory_v1 {
-    unsigned long long total, free, used; /* used: with what the driver keeps for itself */
+    /* used: including the memory that the driver reserves for itself */
+    unsigned long long total, free, used;
 };
 struct memory {
     unsigned version;
@@ -102,7 +103,8 @@ static int load(struct err *e)
     return rc ? err_set(e, ENODEV, "the NVIDIA driver does not answer (code %d)", rc) : 0;
 }
 
-/* The memory as nvidia-smi shows it. Older drivers count what they keep for themselves as used. */
+/* The memory as nvidia-smi shows it. Older drivers count the memory that they reserve for
+ * themselves as used. */
 static bool memory_of(struct device *d, struct memory *out)
 {
     struct memory_v1 old;

@@ -26,7 +26,8 @@ int gate_watch(const struct gate *g, int op, int fd, void *what, uint32_t events
     return epoll_ctl(g->epoll_fd, op, fd, &ev) == -1 ? -errno : 0;
 }
 
-/* Listen on the port. Only the caller may hold the same port, with SO_REUSEPORT. */
+/* Listen on the port. The caller may hold the same port with SO_REUSEPORT; no other program does.
+ */
 static int listen_at(struct gate *g, const char *host, uint16_t port, struct err *e)
 {
     union {
@@ -94,7 +95,7 @@ static int accept_one(const struct gate *g, struct err *e)
     if (rc == 0 && (!checks || uid == geteuid()))
         return fd;
     if (rc == -ENOENT && !g->own_peers && !sock_peer_is_here(fd))
-        return fd;   /* of another machine */
+        return fd;   /* a peer on another machine may connect */
     (void)close(fd); /* without an answer */
     if (rc == 0)
         return err_set(e, EPERM, "a process of user %u tried to connect to the server of %s",

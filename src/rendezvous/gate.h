@@ -16,7 +16,7 @@ struct err;
 struct service_config;
 
 struct gate {
-    const char *what; /* who uses the server, for errors: "cannot serve <what> at ..." */
+    const char *what; /* the clients of the server, for errors: "cannot serve <what> at ..." */
     int epoll_fd, listen_fd;
     uint16_t port;
     bool own_peers, own_here; /* as in struct service_config, like the next two */
@@ -26,7 +26,7 @@ struct gate {
     unsigned n_refused;
 };
 
-/* Listen. cfg: host, port, own_peers and on_refused count. */
+/* Listen. Uses host, port, own_peers, own_here, on_refused and arg of cfg. */
 int gate_open(struct gate *g, const char *what, const struct service_config *cfg, struct err *e);
 void gate_close(struct gate *g);
 /* epoll_ctl(). what: the event's data.ptr; that of the listening socket is NULL. */

@@ -107,7 +107,8 @@ static int64_t body_length(struct span headers)
     return 0;
 }
 
-/* Look for the end of the headers. 0 = not received yet; 1 = found, or out has an error answer. */
+/* Look for the end of the headers. 0 = it has not arrived; 1 = it was found, or the request is
+ * wrong and `out` has the answer. */
 static int read_head(struct kv_request *r, struct buf *out)
 {
     const char *end = memmem(r->in.p, r->in.len, "\r\n\r\n", 4);

@@ -144,7 +144,7 @@ static int put_key(struct pmi *p, struct span line)
     int rc = k && v ? map_set(&p->keys, k, v, &old) : -ENOMEM;
     if (rc == 0) {
         (void)TAKE(v);
-        /* With an old value, its key and cost are counted already. */
+        /* If the key had a value, the key's own bytes and PMI_KEY_COST are counted already. */
         p->bytes += value.len + (old ? 0 : key.len + PMI_KEY_COST);
         p->bytes -= old ? strlen(old) : 0;
         free(old);

@@ -88,7 +88,9 @@ struct tcpstore {
     size_t n_slots, n_keys, n_present;
     struct tcpstore_client *clients, *ready, *ready_tail;
     size_t n_clients;
-    bool watched, has_2_1; /* commands that show which version of torch the clients use */
+    /* a client has sent WATCH (torch <= 2.0), or a command as torch 2.1 sends it: see
+     * tcpstore_scan.c */
+    bool watched, has_2_1;
 };
 
 struct tcpstore_client {

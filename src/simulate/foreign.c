@@ -217,7 +217,7 @@ static size_t split(struct span line, struct span *fields)
     return n;
 }
 
-/* The types of the roles that have a column. */
+/* List the types of resource for which the file has a column. */
 static int set_types(struct reader *r)
 {
     struct part_cluster *c = &r->t->cluster;

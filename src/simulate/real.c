@@ -74,7 +74,7 @@ static void add_completions(const struct trace *t, const struct real *real,
     r->jct = sim_times_of(sorted, t->n_jobs);
 }
 
-/* The time of each job without containers. wait: room for all jobs. */
+/* Compute the time for which each job had no containers. wait: room for all jobs. */
 static void add_waits(const struct trace *t, const struct real *real, double *wait,
                       struct sim_result *r)
 {

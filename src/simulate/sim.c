@@ -12,7 +12,8 @@
 
 static const double FIRST_HOURS_S = 5 * 3600;
 static const double SAMPLE_FIRST_S = 300, SAMPLE_EVERY_S = 600;
-/* A level counts as reached this much before its exact value. */
+/* A level of attained service counts as reached at this many seconds before its exact value,
+ * against rounding errors. */
 static const double LEVEL_SLACK_S = 1e-9;
 /* Added to the time at which a job that waits because of the costs of resizes may start, against
  * rounding errors. */
@@ -190,7 +191,7 @@ static double next_event(const struct sim *s, bool levels)
 
 /* ---- what happens ---- */
 
-/* Report that the job had the same containers from held_since until now. */
+/* Report to the events that the job had the same containers from held_since until now. */
 static void tell_held(struct sim *s, uint32_t job)
 {
     const struct sim_events *ev = s->o->events;
