@@ -13,7 +13,8 @@ import pytest
 # tools/check gives pytest a pipe and names it here. Without this variable (pytest typed by hand) no results
 # are written.
 RESULTS_FD = "TONY_CHECK_FD"
-# Tests marked slow: "" = none of them, "1" = they, too, "only" = no others. `make check SLOW=...` sets it.
+# Tests marked slow: "" = they do not run, "1" = they run with the others, "only" = the others do not run. `make
+# check SLOW=...` sets it.
 SLOW = os.environ.get("TONY_SLOW", "")
 
 MARKERS = (

@@ -28,7 +28,8 @@ def app_of(done):
 
 
 def wait_until(condition, what, limit=60.0, pause=0.01):
-    """Waits for the condition's first true value and returns it; fails with `what` at the deadline."""
+    """Waits until condition() returns a true value, and returns that. At the deadline the test fails with the text
+    `what`."""
     deadline = time.monotonic() + limit
     while True:
         value = condition()
@@ -39,9 +40,8 @@ def wait_until(condition, what, limit=60.0, pause=0.01):
 
 
 def processes_with(variable):
-    """
-    Pids whose environment contains `variable` (as b"K=V"), with their command lines; zombies have neither.
-    """
+    """{pid: command line} of the processes whose environment contains `variable`, such as b"K=V". Zombies have no
+    environment, so they are not found."""
     found = {}
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
@@ -190,7 +190,8 @@ class Tony:
         return processes_with(b"TONY_HOME=" + os.fsencode(self.home))
 
     def processes_of_jobs(self):
-        """Without the pool, and without the keeper and the master that it keeps ready for the next job."""
+        """The processes of this home, except for the pool and its standby: the keeper and the master that it keeps
+        ready for the next job."""
         return {pid: line for pid, line in self.processes().items() if "tony-pool" not in line and not line.startswith("tony-standby")}
 
     def stop(self):
@@ -199,7 +200,7 @@ class Tony:
         if mine:
             self.run("pool", "stop", "--force")
         deadline = time.monotonic() + 60
-        n_empty = 0  # one look may miss a process that a dying one has just started
+        n_empty = 0  # look several times: a dying process may just have started another one
         while time.monotonic() < deadline:
             left = self.processes()
             n_empty = 0 if left else n_empty + 1

@@ -105,7 +105,7 @@ class Storm:
         self.killed = {}
 
     def strike(self, jobs, kinds):
-        """kill -9 of one process of each kind, of any of the jobs, if there is one now."""
+        """kill -9 of one process of each kind, of whichever job. Kinds without a process are skipped."""
         for kind in kinds:
             found = [p for p in self.lab.processes_all() if p.kind == kind and (kind == "pool" or p.app in jobs)]
             if not found:
@@ -121,7 +121,8 @@ class Storm:
                 time.sleep(self.rnd.random() * 0.02)
 
     def round(self, n_jobs=1, n_strikes=1, victims=(1, 2)):
-        """Some jobs at once and some kills; then check each job, and that nothing is left."""
+        """Runs several jobs at once and kills some of their processes. Then checks each job, and that no process
+        or file is left."""
         jobs = {}
         for _ in range(n_jobs):
             self.n_jobs += 1

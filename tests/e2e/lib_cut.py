@@ -129,7 +129,7 @@ class Cluster:
             return []
 
     def runs(self, task):
-        """(attempt, pid) of each run that began."""
+        """(attempt, pid) of each run of the task that began."""
         return [tuple(map(int, line.split())) for line in self.lines(f"began{task}")]
 
     def live(self, task):
@@ -139,14 +139,15 @@ class Cluster:
         return wait_until(lambda: next((pid for a, pid in self.runs(task) if a == attempt), None), f"run {attempt} of task {task}", limit)
 
     def node_of(self, task):
-        """The node of its latest run."""
+        """The node on which the task's latest run began."""
         ns = os.readlink(f"/proc/{self.runs(task)[-1][1]}/ns/net")
         return next(i for i in range(self.n) if os.readlink(f"/proc/{self.net.holders[i].pid}/ns/net") == ns)
 
     # ---- trouble ----
 
     def cut(self, node, how="both", given_up=True):
-        """how: to, from, both. The programs that stop containers on the node are cut off, too."""
+        """Drops the packets to the node, from the node, or both (`how`), and the master can neither start nor stop
+        containers on it. given_up: the master learns at once that the node's containers are lost."""
         self._mark("cut", node, True)
         if how in ("to", "both"):
             self.net.drop_to(node)

@@ -73,7 +73,7 @@ class Training:
         return (self.lab.home / "jobs" / self.app).is_dir()
 
     def await_step(self, step):
-        """Waits until a task has made this step or the job is over. Returns the status."""
+        """Waits until a task has trained this step, or the job is over. Returns the status."""
         def look():
             now = self.step()
             return (now,) if now >= step or not self.lives() else None

@@ -26,7 +26,7 @@ VICTIMS = ("pool", "keeper", "first executor", "last executor", "task")
 
 
 class Guard(threading.Thread):
-    """Looks all the time whether more containers live at once than the pool has room for."""
+    """A thread that checks all the time that no more containers live at once than the pool has room for."""
 
     def __init__(self, lab):
         super().__init__(daemon=True)
@@ -84,7 +84,7 @@ class Sharer(ResizedJob):
         self.path = lab.job_file({"worker": role}, conf=conf, weight=weight)
 
     def send(self):
-        """If the pool dies before it has answered, the next pool may run the job all the same."""
+        """Submits the job. If the pool dies before it has answered, it may have accepted the job nevertheless."""
         known = set(self.lab.jobs_on_disk())
         def try_it():
             r = self.lab.run("submit", self.path)
@@ -131,10 +131,9 @@ def await_sizes(jobs, wanted):
 
 
 def exchange(lab, mode, program, number, after=SHRINKS, victim=None, life=1, filter="done write */journal "):
-    """
-    Two jobs, one death: at the number-th such point of the program after the text `after`. victim: the program is only
-    stopped there, and a process of this kind of the first job dies. Returns the point, or None if there are not that many.
-    """
+    """Two jobs exchange containers, and one process dies: the program, at its number-th point after the point with
+    the text `after`. With `victim`, the program is only stopped at the point, and a process of this kind of the
+    first job dies. Returns the point, or None if the program does not reach that many."""
     lab.disarm()
     lab.run("pool", "stop", "--force")
     lab.arm(program, number, "stop" if victim else "kill", filter, life=life, after=after)
@@ -203,7 +202,7 @@ class Day:
         self.n[f"{kind} killed"] += 1
 
     def leave(self):
-        """The jobs whose time is over end as soon as all their tasks run."""
+        """Ends the jobs whose time is over, as soon as all their tasks run."""
         for job in [j for j in self.jobs if time.monotonic() > j.ends_at]:
             if job.size():
                 self.over(job)

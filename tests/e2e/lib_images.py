@@ -34,7 +34,7 @@ def fake(directory, name="podman"):
 
 
 def calls(path):
-    """What the stand-in was called with so far; its first call makes the file."""
+    """The arguments of all calls of the stand-in so far. The file appears with the first call."""
     made = pathlib.Path(f"{path}.calls")
     return [call.split("\0") for call in made.read_text().split("\0\n") if call] if made.exists() else []
 

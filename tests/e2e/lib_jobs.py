@@ -94,7 +94,7 @@ class Lab(Tony):
         if kind not in ("task", "pool", "standby") and named:
             app = named.group()
         if kind == "standby":
-            app = ""  # its job has not come yet
+            app = ""  # a standby, whose job has not been submitted yet
         return Process(int(pid), parent, kind, state, app, line)
 
     def processes_all(self, app=None):
@@ -127,7 +127,7 @@ class Lab(Tony):
         return [p.pid for p in self.processes_all(app) if p.kind == kind]
 
     def one(self, kind, app=None, limit=60, other_than=None):
-        """The pid of the only process of a kind, once there is one."""
+        """Waits until there is exactly one process of this kind, and returns its pid."""
         def look():
             found = [p for p in self.pids(kind, app) if p != other_than]
             return found if len(found) == 1 else None
@@ -189,7 +189,7 @@ class Lab(Tony):
         assert not left, left
 
     def settled(self, limit=60):
-        """The same, and the journal of each job can be replayed."""
+        """The same. Then checks that the journal of each job can be replayed."""
         self.quiet(limit)
         for path in sorted((self.home / "history").glob("application_*")):
             replay_one(path)

@@ -51,7 +51,7 @@ class PointsLab(Lab):
             shutil.copy2(POINTS / name, self.bin / name)
 
     def arm(self, program, number, action="kill", filter="call ", life=1, after=""):
-        """For the life-th process of this program that comes to a point from now on."""
+        """Arms the life-th process of this program that reaches a point from now on."""
         (self.points / "new").write_text(f"{number} {action} {filter}\n{after}\n")
         (self.points / "new").rename(self.points / f"{program}.{life}")
 
@@ -135,7 +135,8 @@ class PointJob:
             return []
 
     def over(self, harmless=True):
-        """harmless: no task notices the deaths of the processes that died."""
+        """Waits for the end of the job and checks it. harmless: the processes that died are such that no task may
+        notice."""
         self.lab.run("wait", self.app)  # If the pool died first, the clean-up goes on only when a command needs it.
         self.lab.in_history(self.app)
         doc = self.lab.status(self.app)
@@ -163,7 +164,7 @@ class PointJob:
         return doc
 
     def _one_journal(self):
-        """No unfinished segment file is left."""
+        """Checks that no file of an unfinished segment is left."""
         names = [p.name for p in self.lab.dir(self.app).glob("journal*")]
         assert names == ["journal"], names
 
@@ -174,7 +175,7 @@ class PointJob:
         if self.lab.env.get("TONY_TEST_SEGMENT") == "0":
             assert journal[0]["n"] > 1 and journal[0]["snapshot"] > 0, journal[0]
         assert self.lab.log(self.app, "worker:1", "stderr", 1) == "err 1\n"
-        if journal[0].get("snapshot"):  # the snapshot contains it
+        if journal[0].get("snapshot"):  # the snapshot contains the record
             return
         ends = [r for r in journal if r["e"] == "attempt_ended" and r["slot"] == 1 and r["attempt"] == 1]
         ends += [r for r in journal if r["e"] == "completed" and r["slot"] == 1 and r.get("exit_code") == 3]

@@ -62,7 +62,7 @@ class ResizedJob:
         self.client = self.lab.start("resize", self.app, f"worker={n}", "--wait")
 
     def client_said(self):
-        """Its exit code and output once it has ended."""
+        """Waits for the end of the client, and returns its exit code and output."""
         if not self.said:
             out, err = self.client.communicate(timeout=120)
             self.said = self.client.returncode, out + err
@@ -83,7 +83,7 @@ class ResizedJob:
         return n
 
     def end(self):
-        """The tasks end with 0."""
+        """Lets the tasks end with 0, and checks the job."""
         (self.dir / "go").touch()
         self.lab.run("wait", self.app, timeout=120)
         self.lab.in_history(self.app, 120)

@@ -32,7 +32,7 @@ class Job(ResizedJob):
         self.clients.append(self.lab.start("resize", self.app, f"worker={n}", *words))
 
     def settle(self):
-        """No more requests and kills."""
+        """Waits until the clients have ended: from now on there are no requests and no kills."""
         for client in self.clients:
             out, err = client.communicate(timeout=180)
             assert client.returncode in (*CLIENT_MAY_SAY, -9), f"a client says {client.returncode}: {out}{err}"

@@ -18,7 +18,7 @@ TIMES = r"the machine stopped after \d{4}-\d\d-\d\d \d\d:\d\d:\d\d, and was boot
 
 @pytest.fixture
 def lab(make_lab):  # noqa: F811
-    """An ordinary user: for root, the unit would be one of this machine."""
+    """A home of an ordinary user: if root called `tony pool enable`, it would install a unit of this machine."""
     return make_lab(as_nobody=True)
 
 
@@ -45,7 +45,7 @@ def one(lab, **top):
 
 
 def test_without_restart_on_boot_a_job_fails_as_lost(lab):
-    """Its job file has no restart-on-boot, and nobody has called `tony pool enable`."""
+    """The job file has no restart-on-boot, and the user has not called `tony pool enable`."""
     job = one(lab)
     stop_machine(lab)
     lab.json("pool", "start")
@@ -99,7 +99,7 @@ def test_no_boot_no_loss(lab):
     lab.json("pool", "start")
     wait_until(lambda: len(job.starts(0)) == 2, "the task was started again")
     assert "the machine stopped" not in lab.ok("status", job.app) + lab.ok("list")
-    # A stop after that is told once; the next loss of a keeper is none.
+    # The status tells of a stop of the machine once. The next loss of a keeper is no stop of the machine.
     stop_machine(lab)
     lab.json("pool", "enable")
     lab.json("pool", "start")

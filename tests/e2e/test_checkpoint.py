@@ -232,7 +232,7 @@ def test_a_command_for_those_that_resume(tony):
 
 
 def test_nothing_to_resume_from(tony, tmp_path):
-    """Without a checkpoint another attempt runs the command again."""
+    """If no checkpoint was saved, the next attempt begins the command from its start."""
     seen = tmp_path / "seen"
     app = tony.submit(tony.workers(f"[ -e {seen} ] && echo again && exit 0; touch {seen}; exit 3",
                                    role={"restart": "on-failure", "resume-command": "exit 9"}))

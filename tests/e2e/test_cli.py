@@ -254,7 +254,7 @@ def test_doctor_knows_that_a_logout_ends_the_jobs(make_lab, kills):  # noqa: F81
 
 
 def test_doctor_knows_that_the_running_pool_has_no_cgroups(make_lab):  # noqa: F811
-    """It was started before its user had any: before `loginctl enable-linger`, for example."""
+    """The pool was started when its user had no control groups yet: before `loginctl enable-linger`, for example."""
     lab = make_lab()
     cgroups = lambda: next(c for c in json.loads(lab.run("doctor", "--json").stdout)["checks"] if c["name"] == "cgroups")  # noqa: E731
     before = cgroups()

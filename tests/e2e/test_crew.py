@@ -90,7 +90,7 @@ def test_the_death_of_a_crew_is_no_failure_of_its_tasks(crews):
 
 
 def test_a_task_cannot_end_its_crew(crews):
-    """worker:3 sends TERM to its parent. No task ends by that."""
+    """worker:3 sends TERM to its parent. The signal ends no task."""
     lab = crews
     job = Gated(lab, 9, before="[ $TASK_INDEX != 3 ] || kill $PPID;", role=FREE).running()
     log = lab.dir(job.app) / "keeper.log"
@@ -114,7 +114,8 @@ def test_a_task_cannot_end_its_crew(crews):
 mkdir -p $g/own/deeper; echo $$ > $g/own/deeper/cgroup.procs; echo $$ >> $0; exec sleep 100' $f &""",
 ])
 def test_daemons_die_with_their_task_and_only_they(crews, leave):
-    """worker:1 to worker:9 leave a process each. The end of a task kills its own, and no other."""
+    """worker:1 to worker:9 each leave a process behind. The end of a task kills the process of this task, and no
+    other one."""
     lab = crews
     f = lab.base / "left"
     f.mkdir()
@@ -130,7 +131,7 @@ def test_daemons_die_with_their_task_and_only_they(crews, leave):
 
 
 def test_a_stop_asks_the_processes_of_the_task_only(crews):
-    """One task is stopped because it runs too long; TERM reaches its child, too, and no other task."""
+    """One task exceeds its time limit. TERM reaches this task and its child, and no other task."""
     lab = crews
     job = Gated(lab, 10, before="(trap 'echo TERM >> child$TASK_INDEX; exit' TERM; echo > ready$TASK_INDEX; "
                                 "while :; do sleep 0.02; done) & trap 'echo TERM >> own$TASK_INDEX; wait; exit 3' TERM; "
@@ -242,7 +243,7 @@ def test_a_stream_of_a_crew_hears_of_the_stop(crews):
 
 
 def test_memory_is_that_of_the_task(crews):
-    """A task that holds too much is killed; its neighbours in the crew are not."""
+    """A task that exceeds its memory is killed; the other tasks of its crew are not."""
     lab = crews
     job = Gated(lab, 9, before="[ $TASK_INDEX != 2 ] || python3 -c \"x = bytearray(200 << 20)\";", role=FREE)
     wait_until(lambda: job.recorded("attempt_ended") == 1, "worker:2 is killed")
@@ -255,7 +256,8 @@ def test_memory_is_that_of_the_task(crews):
 
 
 def test_a_source_directory_is_copied_by_executors_of_their_own(crews, tmp_path):
-    """The copy may take long, and the neighbours would wait for it."""
+    """A task whose source directory must be copied is in no crew: the other tasks of a crew would wait for the
+    copy."""
     (tmp_path / "hello").write_text("hello\n")
     job = Gated(crews, 9, role=FREE, src=str(tmp_path)).running()
     assert len(by_executor(crews, [job.pid(i) for i in range(9)])) == 9
@@ -264,7 +266,8 @@ def test_a_source_directory_is_copied_by_executors_of_their_own(crews, tmp_path)
 
 
 def test_a_checkpoint_directory_is_watched_by_executors_of_their_own(crews):
-    """A look into a large directory, or one on a slow disk, takes long, twice a second."""
+    """Such a task is in no crew: its executor reads the directory twice a second, which takes long for a large
+    directory or on a slow disk."""
     job = Gated(crews, 9, role=FREE, conf={"tony.task.checkpoint-dir": "saved", "tony.task.checkpoint-pattern": "step-([0-9]+)"}).running()
     assert len(by_executor(crews, [job.pid(i) for i in range(9)])) == 9
     job.release_all()

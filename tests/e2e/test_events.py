@@ -67,7 +67,7 @@ def test_followed_across_the_death_of_the_master(lab):
     reader.join()
     assert brief(got[-1]) == "job SUCCEEDED"
     lab.in_history(job.app)
-    # nothing twice, nothing left out: the same as from the history
+    # no event comes twice and none is missing: they equal those from the history
     assert got == events(lab, job.app)
     lab.settled()
 
@@ -227,7 +227,7 @@ def test_a_command_gets_the_document(lab):
 
 @pytest.mark.parametrize("victim", ["master", "keeper", "pool", "caller"])
 def test_whatever_dies_it_is_called(lab, receiver, victim):
-    """Once at least, also if the process that makes the call, or all of them, are killed."""
+    """The call is made at least once, whichever process of tony is killed, also the one that makes the call."""
     to = receiver(failures=1000 if victim in ("caller", "pool") else 0)  # so that the caller lives until it is killed
     job = Gated(lab, **{"on-end": to.url}).running()
     if victim in ("master", "keeper"):
@@ -253,7 +253,7 @@ def test_whatever_dies_it_is_called(lab, receiver, victim):
 
 def test_a_closed_port_is_one_line_of_the_log(lab):
     with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))  # nobody listens
+        s.bind(("127.0.0.1", 0))  # no process listens at this port
         app = lab.submit(lab.workers("true", **{"on-end": f"http://127.0.0.1:{s.getsockname()[1]}/"}))
         log = lab.in_history(app) / "on-end.log"
         wait_until(lambda: log.exists() and "again in 2 s" in log.read_text(), "two attempts")
@@ -282,7 +282,7 @@ def test_a_pending_call_ends_with_its_home(lab, receiver):
 
 
 def test_sigterm_ends_a_call_at_once(lab):
-    """With the command that it runs; the next pool makes the call again."""
+    """SIGTERM ends the process that makes the call, and the command that it runs. The next pool makes the call again."""
     command = f"echo $$ >> {lab.base}/pids; test -e {lab.base}/ok || exec sleep 600"
     app = lab.submit(lab.workers("true", **{"on-end": command}))
     pids = lambda: (lab.base / "pids").read_text().split() if (lab.base / "pids").exists() else []

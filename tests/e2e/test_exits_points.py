@@ -83,7 +83,7 @@ def test_the_keeper_dies_at_each_step(make_points_lab, part):  # noqa: F811
 
 
 def test_a_master_after_the_keeper_has_forgotten(lab):
-    """The next master has these ends from the journal only."""
+    """The keeper has forgotten these ends, so the next master can learn them only from the journal."""
     job = Job(lab)
     wait_until(lambda: (job.dir / "slow").exists() and len(job.exits()) == 2 and not job.ends(), "the keeper has forgotten all ends")
     first = lab.one("master", job.app)

@@ -34,7 +34,8 @@ def gone(lab, *apps):  # noqa: F811
 
 
 def test_the_queue(make_lab):  # noqa: F811
-    """Time limits bound the start; the job with the higher priority goes first; an unknown end is called so."""
+    """The estimated start follows from time limits and priorities. If a running job has no known end, the start is
+    "unknown"."""
     lab = policy_lab(make_lab, "fifo")
     first = whole(lab, name="first", conf={LIMIT: HOUR_MS})
     lab.await_state(first, "RUNNING")
@@ -59,7 +60,7 @@ def test_the_queue(make_lab):  # noqa: F811
     assert "waits, place 1 in the queue" in text and "expected start: in at most 59 m" in text, text
     assert [j["application_id"] for j in lab.json("pool", "why")["waiting"]] == [high, low]
     gone(lab, first)
-    lab.await_state(high, "RUNNING")  # within the hour that was told
+    lab.await_state(high, "RUNNING")  # within the hour that the estimate named
     x = expected(lab, low)
     assert x["place"] == 1 and x["holder"] == high, x
     gone(lab, high)
@@ -116,7 +117,8 @@ def test_backfill(make_lab):  # noqa: F811
 
 @pytest.mark.parametrize("policy", ["fifo", "dorm"])
 def test_plan_when(make_lab, policy):  # noqa: F811
-    """tony plan --when: at once in an empty pool; else who would shrink, and who would start later."""
+    """`tony plan --when` says "at once" in an empty pool. Otherwise it lists the jobs that would shrink, and those
+    that would start later."""
     lab = policy_lab(make_lab, policy)
     elastic = {"memory": f"{EACH_MIB}m", "min-instances": 1, "max-instances": ROOM}
     plan = lab.workers("sleep 1000", n=4, role=elastic, conf={"tony.application.priority": 5})
@@ -146,7 +148,8 @@ def test_plan_when(make_lab, policy):  # noqa: F811
 @pytest.mark.alone("a run must not take twice as long as the one before it")
 @pytest.mark.parametrize("policy", ["fifo", "static", "dorm", "backfill", "drf", "market", "srtf-elastic", "las-elastic"])
 def test_starts_are_in_the_range(make_lab, policy):  # noqa: F811
-    """No job comes later, and no run takes half as long or twice as long as the first: each job starts when it was told."""
+    """No further job is submitted, and the run times differ by less than a factor of 2. So each job must start
+    within its estimated range."""
     lab = policy_lab(make_lab, policy)
     role = {"memory": f"{ROOM * EACH_MIB}m"}
     lab.in_history(lab.submit(lab.workers("sleep 3", name="known", role=role)))

@@ -98,7 +98,8 @@ def test_restarts_wait_for_room(small_disk):
     flag, run, app = waiting_job(tony, **AGAIN)
 
     def processes_of_tasks():
-        """Before the master knows the process of a task, it names that of the executor, which has up to 16 tasks."""
+        """The process ids of the tasks. A master that does not know them yet reports the process of the executor,
+        which may have up to 16 tasks: wait until it knows them."""
         pids = [t["pid"] for t in tony.status(app)["tasks"]]
         return not any("tony-executor" in line for pid, line in tony.processes().items() if pid in pids) and pids
     pids = wait_until(processes_of_tasks, "the pids of all tasks")

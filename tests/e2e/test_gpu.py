@@ -122,10 +122,8 @@ def test_stages_share_devices(gpus):
 
 
 def test_two_homes_do_not_share_a_device(gpus):
-    """
-    As with the pools of two users on one machine: a device that one pool holds is not used by the other,
-    which waits or takes another device.
-    """
+    """Two pools on one machine: a device that one pool holds is not used by the other pool, which waits or takes
+    another device."""
     one, two = gpus(2), gpus(2)
     held = gated(one, 1, 1).running()
     other = gated(two, 1, 1).running()

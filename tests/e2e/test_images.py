@@ -133,7 +133,8 @@ def test_files_have_the_mask_of_the_job(lab, engine):
 
 
 def test_signals_have_their_default_action(lab, engine):
-    """Also INT and QUIT, which a command in the background of a shell would ignore. The shell around the command prints nothing."""
+    """This includes INT and QUIT, which a shell lets its background commands ignore. The shell around the command
+    prints nothing."""
     command = "trap 'echo got INT' INT; trap 'echo got QUIT' QUIT; kill -INT $$; kill -QUIT $$; kill -9 $$"
     r = lab.run("run", lab.workers(command, conf=CONF))
     app = app_of(r)
@@ -175,7 +176,8 @@ def test_containers_are_removed_after_their_executor_was_killed(lab, engine, vic
 
 
 def test_a_container_is_removed_after_its_engine_was_killed(lab, engine):
-    """As when the kernel kills all processes of the task for its memory. The engine fails at first."""
+    """The engine is killed together with the task, as the kernel does for its memory. The first calls that remove
+    the container fail."""
     engine.write_text('#!/bin/bash\necho "$@" >> "$0.calls"\n[ "$1" = run ] && kill -9 $$\n[ $(grep -c ^rm "$0.calls") = 2 ]\n')
     r = lab.run("run", lab.workers("true", conf=CONF))
     assert r.returncode == 1
@@ -198,7 +200,8 @@ until [ -e "$0.works" ]; do sleep 0.1; done
 @pytest.mark.takes(100)
 @pytest.mark.parametrize("victims,n_hangs", [(("executor",), 1), (("pool", "keeper", "master", "executor"), 2)], ids=["executor", "all"])
 def test_an_engine_that_hangs_does_not_hold_the_verdict(lab, engine, victims, n_hangs):
-    """As when the service of docker does not answer. The status names the container until it has been removed after all."""
+    """The calls that remove the container hang, as when the service of docker does not answer. The status names
+    the container until a later call has removed it."""
     engine.write_text(HANGS.format(n=n_hangs))
     app = lab.submit(lab.workers("echo up; sleep 1000", conf={**CONF, "tony.task.restarts.node-lost": 0}))
     wait_until(lambda: "up" in lab.log_so_far(app, "worker:0") if lab.n_running(app) else False, "it runs")
@@ -226,7 +229,8 @@ def test_an_engine_that_hangs_does_not_hold_the_verdict(lab, engine, victims, n_
 
 @pytest.mark.takes(35)
 def test_an_engine_that_fails_does_not_hold_the_verdict(lab, engine):
-    """As when the service of docker was stopped. Three calls by the keeper, and three by the pool, fail. The next pool tries again."""
+    """The calls that remove the container fail, as when the service of docker is stopped: three calls by the
+    keeper, and three by the pool. The next pool tries again."""
     engine.write_text('#!/bin/bash\necho "$@" >> "$0.calls"\n[ "$1" != run ] || kill -9 $$\nexit 1\n')
     r = lab.run("run", lab.workers("true", conf=CONF))
     assert r.returncode == 1
@@ -265,7 +269,8 @@ def test_docker_when_there_is_no_podman(lab, engine):
 
 
 def test_the_service_of_docker_kills_a_process_for_its_memory(lab, engine):
-    """It has made the control group, so only the first process of the container can see that (here it reads a stand-in)."""
+    """The service of docker has made the control group, so only the first process of the container can see from it
+    that memory was the reason (here the process reads a stand-in for the group's file)."""
     engine.write_text(lib_images.FAKE.replace('exec "$@"', 'exec "${@//\\/sys\\/fs\\/cgroup/$(dirname "$0")}"'))
     engine.rename(engine.parent / "docker")
     for program in ("sh", "bash", "env", "dirname"):
@@ -303,7 +308,7 @@ ROOTLESS = """echo 'WARNING: something of no account' >&2; echo '{"Name":"m","Se
 
 
 def test_docker_in_its_rootless_mode(lab, engine):
-    """It is refused before anything starts: the tasks would reach neither tony nor each other."""
+    """A rootless docker is refused before anything starts: its containers could reach neither tony nor each other."""
     docker_that_says(lab, engine, ROOTLESS)
     job = lab.workers("true", conf=CONF)
     for command in ("submit", "run", "plan"):
@@ -324,7 +329,7 @@ def test_docker_in_its_rootless_mode(lab, engine):
     """echo '{"SecurityOptions":null,"ServerErrors":["permission denied, or no service"]}'; exit 1""",
     "echo Client:; echo 'permission denied, or no service' >&2; exit 1"], ids=["json", "json-and-1", "text"])
 def test_the_service_of_docker_does_not_answer(lab, engine, says):
-    """It may be there when the job starts, so this is no error."""
+    """A client only warns: the service may run again when the job starts."""
     docker_that_says(lab, engine, says)
     r = lab.run("run", lab.workers("true", conf=CONF))
     text = " ".join(r.stderr.split())
@@ -502,7 +507,8 @@ def test_arguments_of_the_engine_for_exec(lab, engine):
 
 
 def test_exec_in_a_real_container(lab, real):
-    """It is where the task is: in its image, its working directory, its control group, with its environment and user."""
+    """The command runs in the task's image, working directory and control group, with its environment and as its
+    user."""
     app = up(lab, real(WAITS, {"tony.task.umask": "027"}, env={"MINE": "a b"}))
     code, out, err = in_task(lab, app, "sh", "-c", 'cat /etc/mark; pwd; cat mine > /dev/null && echo here; echo "$MINE|$TASK_INDEX|$TONY_TASK"; '
                              'id -u; umask; cat /proc/$(cat mine)/cgroup; echo --; cat /proc/self/cgroup; echo bad >&2; exit 7')

@@ -17,7 +17,8 @@ sys.path.insert(0, str(ROOT / "tests"))
 from lib_notebook import STAND_IN  # noqa: E402
 
 DIES = -signal.SIGINT  # a shell shows 130
-SLEEP = ("sh", "-c", "echo rea''dy; sleep 7540; exit 130")  # dies of the signal, or of its child's
+# the client dies of the signal, or reports that its child did
+SLEEP = ("sh", "-c", "echo rea''dy; sleep 7540; exit 130")
 
 
 class Screen(Terminal):
@@ -103,7 +104,7 @@ def master_of(tony):
 
 
 def get_ready(name, tony, t):
-    """Whatever the command needs before Ctrl-C means what the table says."""
+    """Brings the command into the state in which Ctrl-C has the effect that the table names."""
     if name == "cp":
         part = pathlib.Path(tony.ok("exec", tony.app, "worker:0", "--", "pwd").strip())
         wait_until(lambda: t.drain() is not None and list(part.glob(".tony-*")), "the copy has begun")
@@ -121,7 +122,7 @@ def test_ctrl_c(scene, tmp_path, name):
     before = set(scene.jobs_on_disk())
     held = master_of(scene) if name in ("metrics", "status") else None
     if held:
-        os.kill(held, signal.SIGSTOP)  # so the answer does not come
+        os.kill(held, signal.SIGSTOP)  # so the command waits for an answer
     t = Screen(scene, *args)
     try:
         if ready:

@@ -93,10 +93,8 @@ def measure_running(lab, n):
 @pytest.mark.slow
 @pytest.mark.alone("a thousand tasks")
 def test_bytes_and_memory_of_a_task(lab):
-    """
-    The lists of all tasks are neither sent to each executor nor read by it, and the keeper's fork leaves out its list. The
-    test tries three times: the longer a run takes, the more an executor reads.
-    """
+    """No executor gets or reads a list of all tasks, and a process that the keeper forks does not keep the
+    keeper's list. The test tries three times: the longer a run takes, the more an executor reads."""
     found = []
     for _ in range(3):
         few, many = measure_running(lab, 250), measure_running(lab, 1000)

@@ -91,7 +91,7 @@ def test_a_child_over_its_memory_at_the_very_end(grouped):
 
 
 def test_many_processes_together_over_the_memory(world):
-    """Each process alone is within the limit."""
+    """Each process alone stays below the limit; their sum exceeds it."""
     n = 6
     one = eat(30, "time.sleep(600)")
     path = world.workers(" & ".join([one] * n) + " & wait", role={"memory": "100m"}, conf=QUICK)
@@ -102,7 +102,8 @@ def test_many_processes_together_over_the_memory(world):
 
 
 def test_within_its_memory(world):
-    """Half of the limit, for several heartbeats; shared pages are not counted twice."""
+    """A task that uses half of its limit for several heartbeats is not killed. Pages that its processes share are
+    counted once."""
     path = world.workers(f"{PYTHON} -c \"import os, time; x = b'x' * (60 << 20); [os.fork() for i in range(2)]; time.sleep(0.6)\"",
                          role={"memory": "160m"}, conf=QUICK)
     assert world.run("run", path).returncode == 0

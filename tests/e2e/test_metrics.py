@@ -75,7 +75,7 @@ def test_a_whole_tree_is_measured(make_lab, tmp_path, groups):
 
 @pytest.mark.parametrize("groups", ["", "none"])
 def test_a_process_that_is_not_reaped_has_no_threads(make_lab, tmp_path, groups):
-    """Its CPU time counts; with control groups v1 only when it is reaped."""
+    """A zombie counts as no thread. Its CPU time counts; with control groups v1 only after it was reaped."""
     lab = make_lab(**({"TONY_CGROUPS": groups} if groups else {}))
     t = Talk(lab, tmp_path, """
         if os.fork() == 0:
@@ -127,7 +127,8 @@ def test_a_short_task_is_measured_at_its_end(make_lab, groups):
 
 
 def test_what_exec_starts_does_not_count(make_lab, tmp_path):
-    """Without a control group: neither its memory, which is more than the task may use, nor its CPU time."""
+    """Without a control group: a process that `tony exec` has started counts neither with its memory, which
+    exceeds the limit of the task, nor with its CPU time."""
     lab = make_lab(TONY_CGROUPS="none")
     t = Talk(lab, tmp_path, """
         step = 0
@@ -190,7 +191,8 @@ def test_numbers_of_a_program(tony, tmp_path):
 
 
 def test_a_new_master_knows_them(lab, tmp_path):
-    """kill -9 of the master: the file goes on, and so do the latest values, also of a task that has ended."""
+    """After kill -9 of the master, the next master continues the file and knows the latest values, also those of
+    tasks that have ended."""
     text = """
         say('{"metrics": {"loss": 0.5}}')
         if os.environ["TASK_INDEX"] == "0":
@@ -215,7 +217,8 @@ def test_a_new_master_knows_them(lab, tmp_path):
 
 
 def test_gpus_of_a_task(make_lab, tmp_path):
-    """Only the GPUs that the task has; tony-gpu is no part of it and does not outlive it."""
+    """A task has metrics only of its own GPUs. The process tony-gpu does not count as part of the task, and ends
+    with it."""
     lab = make_lab(TONY_NVML=fake_nvml(), FAKE_GPUS="3", TONY_GPU_LOCKS=str(tmp_path))
     t = Talk(lab, tmp_path, "wait()", n=1, role={"gpus": 2}, conf=FAST)
     doc = t.until(lambda d: "gpu1_percent" in metrics(d) and d, "the GPUs are measured")

@@ -71,7 +71,7 @@ def tree(root):
 
 
 def of_proc(pids):
-    """What /proc says about all of them, and whether all wait."""
+    """The figures of all processes from /proc, and whether all of them wait in a read()."""
     sums = dict.fromkeys(("cpu_ms", "memory_bytes", "anonymous", "read_bytes", "written_bytes", "threads", "awake"), 0)
     for pid in pids:
         d = pathlib.Path("/proc", str(pid))
@@ -105,7 +105,7 @@ def test_at_each_mark_the_series_are_what_proc_says(make_lab, tmp_path, groups):
     seen = []
 
     def at(when):
-        """The last recorded value of each series until then: a value that stays the same is recorded once."""
+        """The value of each series at this time: the last recorded one, since an unchanged value is recorded once."""
         doc = lab.json("metrics", t.app, "worker:0", *(x for name in NAMES for x in ("--name", name)))
         return {s["name"]: next((v for ms, v in reversed(s["points"]) if ms <= when and v is not None), None) for s in doc["series"]}
 

@@ -81,7 +81,7 @@ def test_without_jupyter_the_user_is_told(tony):
 
 
 def test_options_of_the_notebook_submitter(tony, venv):
-    """A command of the user, which gets the port and the token, and a job file that is not one of a job with roles."""
+    """A command of the user gets the port and the token; so does that of a job file without roles."""
     (venv / "src" / "serve").write_text(STAND_IN)
     conf = venv / "notebook.xml"
     conf.write_text("<configuration><property><name>tony.am.memory</name><value>64m</value></property></configuration>")
@@ -117,7 +117,7 @@ def test_a_real_jupyter(tony):
 @pytest.mark.slow
 @pytest.mark.takes(60)
 def test_a_real_browser(tony):
-    """It opens the printed URL, runs a cell and sees the result; then Ctrl-C ends the notebook."""
+    """A browser opens the printed URL, runs a cell and shows the result. Then Ctrl-C ends the notebook."""
     need_browser()
     p, url = start(tony, "--memory", "1g", *environment())
     assert use("browser", url, "print(6 * 7)").strip() == "42"

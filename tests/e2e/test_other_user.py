@@ -39,7 +39,7 @@ def victim(make_lab):  # noqa: F811
 
 
 def test_the_attack_itself_works(victim):
-    """What the other user may do is noticed."""
+    """The program that attacks reports each attack that succeeds: here all of them do."""
     open_file = victim.base / "open"
     open_file.write_text("hello")
     assert len(attack(files=[str(open_file)])) == 1
@@ -73,7 +73,8 @@ def test_files_sockets_and_processes_of_a_job(victim):
 
 
 def test_the_socket_of_a_task(victim):
-    """It is an abstract socket, which has no mode."""
+    """Another user cannot use the task's socket. It is an abstract socket, which has no mode, so tony checks each
+    peer."""
     job = Gated(victim, 1, before='echo "$TONY_TASK_SOCKET" > name;').running()
     wait_until(lambda: (job.dir / "name").exists() and (job.dir / "name").read_text(), "the task has a socket")
     name = (job.dir / "name").read_text().strip().lstrip("@")
@@ -119,7 +120,7 @@ sys.stdin.read()
 
 
 def test_many_connections_of_another_user(victim):
-    """They do not keep the job's own ranks out."""
+    """500 connections of another user do not keep the job's own ranks from connecting."""
     job = Gated(victim, 2, before='echo "$HOROVOD_GLOO_RENDEZVOUS_PORT" > port.new$TASK_INDEX; mv port.new$TASK_INDEX port$TASK_INDEX;',
                 framework="horovod").running()
     wait_until((job.dir / "port1").exists, "the tasks know the port")
@@ -172,7 +173,8 @@ tony run -q "$0"; tony list; ls -ld /tmp/tony-*-*; rm -r /tmp/tony-*-*; tony run
 
 
 def test_the_name_of_the_runtime_directory_is_taken(victim):
-    """Then the sockets are in a directory whose name nobody can guess, also after a cleaner has removed that one."""
+    """Then tony puts its sockets into a directory with a random name, and into another one if a program that
+    cleans /tmp removes that."""
     job = victim.workers("echo hello")
     r = subprocess.run(["unshare", "-m", "sh", "-c", TAKEN, "sh", victim.base, str(NOBODY), str(OTHER), job],
                        env=victim.env, capture_output=True, text=True, timeout=120, cwd="/")
@@ -240,7 +242,7 @@ def test_a_user_whom_only_the_name_service_knows(victim):
 
 
 def test_a_gpu_that_another_user_claims(make_lab, tmp_path):  # noqa: F811
-    """The job waits, and says which process of whom it waits for."""
+    """The job waits, and its status names the process and the user that claim the GPU."""
     for directory in (tmp_path, *tmp_path.parents):
         if directory.stat().st_uid == os.geteuid() and directory != directory.parent:
             directory.chmod(directory.stat().st_mode | 0o711)

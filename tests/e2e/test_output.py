@@ -77,7 +77,8 @@ def test_json_has_standard_output_for_itself(lab):
 
 
 def test_output_goes_on_through_a_restart_and_another_master(lab):
-    """Each line once, in order, although the task fails once and the master is killed while it writes."""
+    """`tony run` shows each line once and in order, although the task fails once and the master is killed while
+    the task writes."""
     job = lab.workers('i=0; while [ $i -lt 60 ]; do echo $TONY_RESTART_COUNT $i; i=$((i+1)); sleep 0.02; done; [ "$TONY_RESTART_COUNT" = 1 ]',
                       role={"restart": "on-failure", "max-restarts": 1})
     p = lab.start("run", job, env={"PYTHONUNBUFFERED": "1"})
@@ -103,7 +104,7 @@ def left_out(text):
 
 
 def test_a_flood_of_output_is_counted(lab):
-    """300 MB: most lines are left out, and all of them are counted."""
+    """A task writes 300 MB. Most lines are left out, and the messages about that add up to exactly their number."""
     r = lab.run("run", lab.workers(FLOOD, role={"memory": "512m"}))
     shown = [x for x in lines_of(r.stdout) if "left out" not in x]
     assert r.returncode == 0 and "more than" not in r.stdout
@@ -119,7 +120,8 @@ def peak_kib(pid):
 @pytest.mark.takes(10)
 @pytest.mark.parametrize("read", [True, False])
 def test_a_flood_is_bounded_in_memory(lab, tmp_path, read):
-    """500 MB as fast as a task can write, to a client whose output is read, or is not: no process of tony keeps it."""
+    """A task writes 500 MB as fast as it can. Whether the output of the client is read or not, no process of tony
+    keeps the text in memory."""
     job = lab.workers("head -c 500000000 /dev/zero | tr '\\0' x | fold -w 99; echo; while [ ! -e go ]; do sleep 0.1; done",
                       role={"memory": "1g"})
     p = lab.start("run", job)
@@ -142,7 +144,8 @@ def test_a_flood_is_bounded_in_memory(lab, tmp_path, read):
 
 
 def test_nobody_who_reads_does_not_delay_the_job_nor_its_client(lab):
-    """A pipe that nobody reads: the job ends, and Ctrl-C reaches the client."""
+    """The output of the client goes to a pipe that no process reads. The job ends nevertheless, and Ctrl-C reaches
+    the client."""
     job = lab.workers("while :; do echo a line of some length, so that the pipe is full soon; done")
     p = lab.start("run", job)
     app = the_job(lab)
@@ -263,7 +266,7 @@ def test_following_goes_on_through_restarts(lab):
 
 
 def test_following_a_log_that_is_truncated(lab):
-    """As logrotate does with copytruncate."""
+    """A log is truncated while `tony logs -f` reads it, as logrotate does with copytruncate."""
     app = lab.submit(lab.workers("echo before; while [ ! -e go ]; do sleep 0.02; done; echo after"))
     p = lab.start("logs", app, "worker:0", "-f", "--stdout")
     assert p.stdout.readline() == "before\n"

@@ -109,7 +109,8 @@ def test_the_page_has_the_tasks_of_all_jobs(make_lab, tmp_path):
 
 
 def test_a_master_that_stands_still_does_not_stop_the_page(page):
-    """Its tasks are missing; a client that gives up, and one that waits beside it, change nothing."""
+    """The page comes without the tasks of a master that is stopped. Neither a client that gives up nor one that
+    waits at the same time changes that."""
     stands, goes = (page.submit(page.workers("sleep 600", role={"memory": "64m"}, conf=FAST)) for _ in range(2))
     memory = "tony_task_memory_bytes"
     wait_until(lambda: all(memory + of_task(app) in samples(get(page.url + "/metrics")[1]) for app in (stands, goes)), "both are measured")

@@ -27,7 +27,7 @@ def sleepers(lab, n, role=None, **top):
 
 
 def sizes(lab, *apps):
-    """How many tasks of each job run; 0: it has no roles yet."""
+    """The number of running tasks of each job; 0 if its status has no roles yet."""
     return [sum(r["running"] for r in lab.status(app).get("roles", [])) for app in apps]
 
 
@@ -56,7 +56,7 @@ def end_all(lab, *apps):
 def test_two_jobs_share_the_pool(make_lab, policy):  # noqa: F811
     lab = policy_lab(make_lab, policy)
     first = sleepers(lab, 4)
-    await_sizes(lab, {first: 8})  # growth needs nobody who waits
+    await_sizes(lab, {first: 8})  # a job also grows if no other one waits
     second = sleepers(lab, 8)
     await_sizes(lab, {first: 4, second: 4})
     assert used(lab) == 8 * EACH_MIB
@@ -111,7 +111,7 @@ def test_what_cannot_be_is_refused(make_lab, word, says):  # noqa: F811
     lab = policy_lab(make_lab, "fifo")
     r = lab.run("pool", "set", "policy=drf", word)
     assert r.returncode == 2 and says in r.stderr, r.stderr
-    assert lab.json("pool", "set")["policy"] == "fifo"  # all or none
+    assert lab.json("pool", "set")["policy"] == "fifo"  # all settings are changed, or none
 
 
 def test_a_damaged_file_of_settings(make_lab):  # noqa: F811
@@ -190,7 +190,7 @@ def test_the_queue_is_served_by_the_policy(make_lab):  # noqa: F811
 
 
 def test_decisions_are_an_interval_apart(make_lab):  # noqa: F811
-    """Jobs come faster than that: one decision covers several of them."""
+    """Jobs are submitted at shorter intervals, so one decision covers several of them."""
     lab = policy_lab(make_lab, "drf", interval=1500)
     jobs = [sleepers(lab, 1) for _ in range(6)]
     for app in jobs:
@@ -203,7 +203,8 @@ def test_decisions_are_an_interval_apart(make_lab):  # noqa: F811
 
 @pytest.mark.parametrize("policy", ["fifo", "drf"])
 def test_the_machine_changes(make_lab, tmp_path, policy):  # noqa: F811
-    """It gets more memory: a job that waits starts, and under a policy the first one grows. Then it has less: nothing ends."""
+    """The machine gets more memory: the waiting job starts, and under a policy the first job grows. Then the
+    machine gets less memory: no job ends."""
     meminfo = tmp_path / "meminfo"
     def machine(mib):
         new = tmp_path / "new"
@@ -241,7 +242,7 @@ def test_a_fixed_part_counts(make_lab):  # noqa: F811
 
 
 def test_a_user_resizes_under_a_policy(make_lab):  # noqa: F811
-    """The extension of a job that no policy resizes: the policy makes room for it."""
+    """A user resizes a job that the policy may not resize. The policy makes room for it by shrinking another job."""
     lab = policy_lab(make_lab, "drf", **{"loss-max": 1})
     fixed = lab.submit(lab.workers("sleep 1000", n=2, role={"memory": "40m"}))
     await_sizes(lab, {fixed: 2})
@@ -307,7 +308,7 @@ def test_the_shortest_job_has_most(make_lab):  # noqa: F811
 
 
 def attained_s(lab, app):
-    """What the job has attained, by the pool's file."""
+    """The service that the job has attained, as the file of the pool says."""
     try:
         doc = json.loads((lab.home / "pool/service").read_text()).get(app)
     except FileNotFoundError:
@@ -316,7 +317,7 @@ def attained_s(lab, app):
 
 
 def decided(lab, app):
-    """The containers of the job by each decision."""
+    """The number of containers that each decision gave the job."""
     lines = (lab.home / "pool/decisions").read_text().splitlines()
     return [job["containers"] for line in lines for job in json.loads(line)["jobs"] if job["application_id"] == app]
 

@@ -8,7 +8,7 @@ from lib_jobs import make_lab  # noqa: F401 (fixture)
 from test_pool_policy import EACH_MIB, await_sizes, end_all, policy_lab, sleepers
 from test_pool_policy_saves import save, saver
 
-KILL_GRACE_MS = 300  # of saver(): its tasks do not end before they are killed
+KILL_GRACE_MS = 300  # of the jobs that saver() makes: their tasks ignore the stop and end only when they are killed
 
 
 def test_an_expensive_resize_is_not_made(make_lab):  # noqa: F811
@@ -22,11 +22,12 @@ def test_an_expensive_resize_is_not_made(make_lab):  # noqa: F811
     first = saver(lab, 2, resize="restart")
     await_sizes(lab, {first: 2, cheap: 2})
 
-    lab.ok("resize", first, "worker=1")  # the policy gives it back what it had: nothing is known of the cost
+    # the policy lets the job grow again, because the cost of a resize is still unknown
+    lab.ok("resize", first, "worker=1")
     wait_until(lambda: lab.status(first).get("resizes") == 2, "the job was resized twice")
     await_sizes(lab, {first: 2, cheap: 2})
     assert "resize_cost" not in lab.status(first)
-    save(lab, 1)  # it goes on: now the second resize is measured
+    save(lab, 1)  # the job makes progress again, so the cost of the second resize can be measured
     cost = wait_until(lambda: lab.status(first).get("resize_cost"), "the job knows what a resize costs")
     assert cost["measured"] == 1 and cost["stop_ms"] >= KILL_GRACE_MS and cost["last"]["by"] == "resize", cost
     assert cost["total_ms"] == sum(cost[f"{part}_ms"] for part in ("save", "stop", "start", "warm", "redone")), cost

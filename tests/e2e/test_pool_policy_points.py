@@ -8,7 +8,8 @@ import pytest
 from lib_exchange import GROWS, SHRINKS, SITE, exchange
 from lib_points import make_points_lab  # noqa: F401 (fixture)
 
-# program, its life, number of the point, after which text, who dies instead of the program
+# the program, which of its processes in order, the number of the point, the text after which points are counted, and
+# the process that dies instead of the program
 SOME = [
     ("master", 1, 1, SHRINKS, None), ("master", 1, 3, SHRINKS, None), ("master", 1, 2, GROWS, None),
     ("master", 1, 1, SHRINKS, "pool"), ("master", 1, 2, SHRINKS, "keeper"), ("master", 1, 3, SHRINKS, "first executor"),

@@ -142,7 +142,7 @@ def test_a_task_succeeds_when_all_ranks_have(tony):
 
 
 def test_the_memory_limit_covers_all_ranks(tony):
-    """Each rank alone would fit."""
+    """Each rank alone stays below the limit of the task; together they exceed it."""
     command = program(tony, """
         hold = bytearray(60 << 20)
         hold[::4096] = b"x" * len(hold[::4096])

@@ -260,10 +260,8 @@ def test_the_first_cause_survives_the_master(lab):
 
 
 def test_master_killed_as_soon_as_it_is_there(lab):
-    """
-    Killed before its registration, during it, and while containers are launched: the job comes through each
-    time.
-    """
+    """The master is killed before its registration, during it, and while it launches containers. The job succeeds
+    each time."""
     for n_kills in (1, 2, 2):
         job = Gated(lab, 3)
         last = None
@@ -514,7 +512,7 @@ def test_keeper_killed_when_a_task_had_ended(lab):
 
 
 def test_keeper_killed_as_soon_as_it_is_there(lab):
-    """However early, the job ends by itself, whether or not its tasks have run."""
+    """However early the keeper is killed, the job ends by itself, whether or not its tasks have run."""
     for i in range(3):
         gate = lab.base / f"gate{i}"
         app = lab.submit(lab.workers(f"until [ -e {gate} ]; do sleep 0.02; done"))
@@ -603,10 +601,8 @@ def test_all_executors_and_the_master_killed(lab):
 
 @pytest.mark.takes(8)
 def test_an_executor_that_hangs_is_given_up(lab):
-    """
-    The executor is stopped, not dead. It misses its heartbeats and counts as dead, and its task is killed. A
-    busy machine does not delay an executor that long.
-    """
+    """The executor is stopped by SIGSTOP. It misses its heartbeats, so it counts as dead, and its task is killed.
+    (A busy machine does not delay an executor for that long.)"""
     job = Gated(lab, 2, conf={"tony.task.heartbeat-interval-ms": 100, "tony.task.max-missed-heartbeats": 60,
                               "tony.task.kill-grace-ms": 100,
                               "tony.application.fail-on-worker-failure-enabled": True}).running()
@@ -758,7 +754,8 @@ def test_pool_and_keeper_killed_then_a_command(lab, command):
     lab.settled()
 
 
-# What a program that the pool starts has until its execve(): the pool's lock and its socket. Like the pool, the parent is dead.
+# Plays a child of the pool before its execve(): it still has the pool's lock and its socket. Its parent, the pool, is
+# dead.
 FORK = """
 import fcntl, os, socket, sys
 lock = open(sys.argv[1], "a")
@@ -774,11 +771,12 @@ if os.fork() == 0:
 
 @pytest.mark.parametrize("command", ["status", "list", "submit"])
 def test_a_fork_of_the_killed_pool_is_still_dying(lab, command):
-    """It accepts connections, but it is no pool: the command starts another one, which waits until the lock is free."""
+    """The kernel accepts connections on its socket, but no pool answers. So the command starts another pool, which
+    waits until the lock is free."""
     job = Gated(lab).running()
     pool, keeper = lab.one("pool"), lab.one("keeper", job.app)
     socket = next((lab.base / "run/tony").glob("*/pool.sock"))
-    os.kill(keeper, signal.SIGSTOP)  # otherwise it would start a pool
+    os.kill(keeper, signal.SIGSTOP)  # stopped, because the keeper would start a pool otherwise
     kill9(pool)
     ended(pool)
     os.mkfifo(lab.base / "ends")

@@ -13,7 +13,7 @@ WAIT = "while :; do sleep 600; done"
 
 
 def saves(path):
-    """A command that saves a checkpoint when it is told to end; that takes until the file is gone."""
+    """A command that saves a checkpoint when it gets SIGTERM. Saving ends when the test removes the file."""
     return f"trap 'while [ -e {path} ]; do sleep 0.02; done; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
 
 
@@ -120,7 +120,7 @@ while True:
 
 
 def test_live(tony, job):
-    """The other tasks run on, and find the new number in their spec file. No budget is used."""
+    """The other tasks run on, and find the new number of tasks in TONY_SPEC_FILE. The resize uses up no retries."""
     app = job(3, SEES)
     wait_until(lambda: tony.log_so_far(app, "worker:0").split() == ["3"], "it sees three")
     pid = tony.tasks(app)["worker:0"]["pid"]
@@ -175,7 +175,7 @@ def test_without_wait_the_leaving_tasks_are_named(tony, job, tmp_path):
 
 
 def test_restart(tony, job):
-    """All tasks are told, and restart with the new number in their environment."""
+    """All tasks get the stop signal, and restart with the new number of tasks in their environment."""
     app = job(3, "trap 'exit 0' TERM; echo $TASK_NUM $TONY_GENERATION; while :; do sleep 0.05; done",
               role={"resize": "restart"})
     for i in range(3):
@@ -269,7 +269,7 @@ def test_more_than_the_pool_has_for_a_later_stage(make_lab):
 
 
 def test_the_reason_is_shown(tony, job):
-    """--reason is for people who look at the job later."""
+    """`tony status` and `tony why` show the text of --reason."""
     app = job(2, role={"resize": "live"})
     tony.ok("resize", app, "worker=1", "--wait", "--reason", "the queue is full")
     assert tony.status(app)["last_resize"]["why"] == "the queue is full"

@@ -32,7 +32,7 @@ def pool_wire(lab):
 
 
 def resize(lab, app, n):
-    """True: the pool has answered; False: it died before."""
+    """Asks the pool to resize the job. Returns False if the pool died before it answered."""
     try:
         w = pool_wire(lab)
         w.send(wire.RESIZE_JOB, wire.pack(f1=app, f2=[wire.pack(f1="worker", f2=n)], f3="tester"))
@@ -108,7 +108,8 @@ ROOM = 8  # containers in the pool
 
 
 class Master:
-    """Of one job: tells its keeper what it wants, and takes what it is given. It launches nothing."""
+    """Plays the master of one job: tells the keeper which containers it wants, and takes those that are granted.
+    It starts no task."""
 
     def __init__(self, lab, app):
         self.lab, self.app, self.wire = lab, app, None
@@ -116,7 +117,7 @@ class Master:
         self.pending = {}  # slot: number of the cancel
 
     def connect(self):
-        """To the keeper that there is now, as the master that it has started last."""
+        """Connects to the present keeper, as the master that this keeper has started last."""
         def register():
             try:
                 lines = (self.lab.home / "jobs" / self.app / "exits").read_text().splitlines()
@@ -164,7 +165,7 @@ class Master:
             self.asked.discard(slot)
 
     def hear(self, limit=0.0):
-        """All that has come."""
+        """Handles all frames that have arrived."""
         try:
             while (frame := self.wire.hear(limit)):
                 body, fields = frame
@@ -225,7 +226,7 @@ def hear_all(masters, limit=0.0):
 
 
 def settle(lab, masters, sizes):
-    """Until each has what it wants, and the pool knows it."""
+    """Waits until each master has what it wants, and the pool reports the same."""
     for m, size in zip(masters, sizes):
         m.want(size)
 
@@ -291,7 +292,8 @@ def test_killed_at_each_step_of_a_resize(make_points_lab, program, filter):  # n
             ended(pid)
         for size in (4, 1, 6):
             settle(lab, masters, [size if x is m else 1 for x in masters])
-        settle(lab, masters, [1 if x is m else 3 for x in masters])  # others can have what it has given back
+        # the other jobs can have the containers that m has given back
+        settle(lab, masters, [1 if x is m else 3 for x in masters])
         settle(lab, masters, (1, 1, 1))
         at = [text for text in (lab.struck(program, life) for life in lives) if text]
         missed = 0 if at else missed + 1
@@ -350,7 +352,7 @@ def test_the_pool_shrinks_a_job_within_its_bounds(make_lab):  # noqa: F811
     wait_until(lambda: bounds_of(lab, app) == {"min": 2, "max": 6}, "the bounds")
     ask_to_shrink(lab, app, 3)
     wait_until(lambda: len(lab.status(app)["tasks"]) == 3 and "last_resize" in lab.status(app), "three tasks")
-    ask_to_shrink(lab, app, 1)  # as far as the job may
+    ask_to_shrink(lab, app, 1)  # as far as the bounds of the job allow
     wait_until(lambda: len(lab.status(app)["tasks"]) == 2 and lab.status(app).get("resizes") == 2, "two tasks")
     last = lab.status(app)["last_resize"]
     assert last["who"] == "the scheduler" and last["why"] == "others wait", last

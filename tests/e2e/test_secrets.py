@@ -20,7 +20,8 @@ from lib_prometheus import free_port  # noqa: E402
 ENV_VALUE, FILE_VALUE = "Zk3-from-a-variable-9041", "Zk3-from-a-file-5512"
 VALUES = (ENV_VALUE, FILE_VALUE)
 SOURCES = {"SOURCE_OF_A": ENV_VALUE}
-# The task tells what it has without saying it, and waits for its release.
+# The task compares each secret with its expected value. The command names that in base64, so that the job file does not
+# contain the secret.
 CHECK = (f'test "$A_TOKEN" = "$(echo {base64.b64encode(ENV_VALUE.encode()).decode()} | base64 -d)" || exit 8; '
          f'test "$B" = "$(echo {base64.b64encode(FILE_VALUE.encode()).decode()} | base64 -d)" || exit 9; ')
 
@@ -46,7 +47,7 @@ def files_with_a_secret(*roots):
                 try:
                     if path.is_file() and holds(path.read_bytes()):
                         found[str(path.relative_to(root))] = path
-                except OSError:  # it was removed meanwhile
+                except OSError:  # the file was removed meanwhile
                     continue
     return found
 
@@ -69,7 +70,8 @@ def is_task(line):
 
 
 def test_they_reach_the_tasks_and_nothing_else(make_lab):
-    """Nor the pages, a command beside a task that does not print them, and the command that is called at the end."""
+    """They are in no output of tony, on no page, and neither in the input nor in the environment of the command
+    that runs at the end of the job."""
     port = free_port()
     lab = make_lab(site={"pool.page-port": port})
     path = job(lab, f"while [ ! -e {lab.base}/go ]; do sleep 0.05; done", n=2, **{"on-end": f"(cat; env) > {lab.base}/told"})

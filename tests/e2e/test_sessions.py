@@ -59,7 +59,7 @@ def test_the_runtime_directory_is_removed_then_another_job_is_submitted(lab):
 
 
 def test_the_runtime_directory_is_removed_and_the_pool_dies(lab):
-    """Nobody has to type a command: the keeper starts the pool, which finds the keeper by its lock."""
+    """No command is needed: the keeper starts a pool, which finds the keeper by its lock."""
     job, pids = running(lab)
     shutil.rmtree(lab.base / "run" / "tony")
     old = job.kill("pool")
@@ -77,7 +77,8 @@ def test_the_runtime_directory_is_removed_and_the_master_dies(lab):
 
 
 def test_the_session_ends_and_its_runtime_directory_cannot_come_back(lab):
-    """As at a logout without lingering: the sockets are made again below /tmp, where all programs find them."""
+    """The runtime directory disappears for good, as at a logout without lingering. The programs make their sockets
+    again below /tmp, and find each other there."""
     job, pids = running(lab)
     shutil.rmtree(lab.base / "run")
     lab.ok("list")
@@ -118,7 +119,8 @@ def test_lock_files_are_removed(lab):
 
 
 def test_a_home_serves_one_machine_at_a_time(lab):
-    """The lock in a TONY_HOME that two machines mount is held by a pool of the other one."""
+    """Two machines mount the same TONY_HOME. While a pool of the other machine holds its lock, tony refuses to
+    start one here."""
     lab.json("pool", "start")
     pool = lab.one("pool")
     kill9(pool)

@@ -94,7 +94,7 @@ def start(lab, tmp_path, args, stdout, stderr=subprocess.STDOUT):
 
 
 class Held:
-    """The process that the command waits for does not answer meanwhile."""
+    """Stops the process for whose answer the command waits, for the duration of the block."""
 
     def __init__(self, lab, name):
         waits = COMMANDS[name][1]
@@ -114,7 +114,7 @@ def nothing_is_left(lab, p, before, tmp_path, name):
     wait_until(lambda: not stream_processes(lab) and not marked(lab, lab.app, "7541"), "no stream is left")
     for app in set(lab.jobs_on_disk()) - before:
         lab.await_state(app, "KILLED")
-    if name in ("stop", "kill"):  # the master may have got the request
+    if name in ("stop", "kill"):  # the master may have received the request before it was stopped
         lab.run("kill", lab.app)
     elif name != "resize":
         task = lab.tasks(lab.app)["worker:0"]

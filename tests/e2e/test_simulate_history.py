@@ -51,7 +51,8 @@ def test_no_history(make_lab):  # noqa: F811
 
 
 def test_a_job_that_was_resized(make_lab):  # noqa: F811
-    """What it held counts, with each size for as long as it had it; and it is drawn."""
+    """The history has the containers that the job held at each time. The simulation computes the job's work from
+    them, and the chart shows them."""
     lab = make_lab(site={"pool.memory": f"{4 * MIB}m"})
     role = {"memory": f"{MIB}m", "min-instances": 1, "max-instances": 4, "resize": "live"}
     app = lab.submit(lab.workers("sleep 1000", n=1, role=role))

@@ -49,7 +49,7 @@ def groups_of(lab, app):
 
 
 def spare_of(lab):
-    """The same for the groups that wait for the next job."""
+    """{name: inode} of the spare groups, which wait for the next job."""
     return {g.name: g.stat().st_ino for g in lab.groups.glob("spare-*/*") if g.is_dir()}
 
 
@@ -76,7 +76,7 @@ def test_the_next_job_has_the_same_groups(apart):
         group = lab.groups / job.app.removeprefix("application_") / name
         assert (group / "memory.limit_in_bytes").read_text() == f"{24 << 20}\n"
         assert (group / "cgroup.procs").read_text().split()
-    other = Gated(lab, N, role=SMALL).running()  # meanwhile there are no spare ones
+    other = Gated(lab, N, role=SMALL).running()  # this job uses all spare groups
     assert not set(groups_of(lab, other.app).values()) & set(second.values())
     job.release_all()
     job.over()

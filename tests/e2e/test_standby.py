@@ -48,7 +48,7 @@ def test_a_job_gets_the_standby(own_tony):
     app = start(tony)
     assert processes_of(tony, app) == first
     assert [open(f"/proc/{pid}/comm").read().strip() for pid in first] == ["tony-keeper", "tony-master"]
-    other = ready(tony)  # for the next job, while this one runs
+    other = ready(tony)  # another standby, for the next job, is started while this job runs
     assert not set(first) & set(other)
     second = start(tony)
     assert processes_of(tony, second) == other

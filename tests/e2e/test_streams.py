@@ -98,7 +98,7 @@ def test_exec_is_beside_the_task(tony, app):
 
 
 def test_exec_waits_for_a_task_that_starts(own_tony):
-    """The job was submitted a moment before: its pool, its master and its task still start."""
+    """`tony exec` right after the submission waits: the pool, the master and the task are still starting."""
     tony = own_tony()
     app = tony.submit(tony.workers("sleep 600"))
     assert run(tony, "exec", app, "worker:0", "--", "echo", "hi")[:2] == (0, b"hi\n")
@@ -159,7 +159,8 @@ def test_an_input_that_cannot_be_read_is_told(tony, app):
 
 
 def test_a_command_that_does_not_read_gets_its_signals(tony, app):
-    """More input than the window waits in the client; the signal passes it."""
+    """Input beyond the window of the stream waits in the client. So a signal reaches the command before that
+    input."""
     with popen(tony, "exec", app, "worker:0", "-i", "--", "sh", "-c", 'trap "exit 9" INT; echo ready; while :; do sleep 0.05; done') as p:
         assert p.stdout.readline() == b"ready\n"
         writer = threading.Thread(target=feed, args=(p.stdin, 8 << 20), daemon=True)
@@ -201,7 +202,7 @@ def test_a_closed_output_ends_the_command(tony, app):
 
 
 class Terminal:
-    """`tony ARGS` on a terminal of the test's."""
+    """`tony ARGS` on a pseudo-terminal that the test controls."""
 
     def __init__(self, tony, *args, rows=31, columns=97):
         self.master, slave = pty.openpty()
@@ -262,7 +263,7 @@ def test_a_shell_has_a_terminal(tony, app, terminal):
     t.send(b"PS1=; tty -s && echo is-'tty' $TERM; stty size\n")
     t.expect(rb"is-tty vt100\r\n31 97\r\n")
     assert not t.is_restored(), "raw mode"
-    t.resize(40, 120)  # the client hears of it by a signal, perhaps after it has read what is typed next
+    t.resize(40, 120)  # the client learns of the new size by a signal, perhaps only after it has read the next input
     t.send(b"until stty size | grep 40; do sleep 0.05; done\n")
     t.expect(rb"40 120\r\n")
     t.send(b"sleep 600; echo was-'interrupted'\n")
@@ -336,7 +337,8 @@ def test_a_failed_command_is_no_failure_of_the_task(tony, app):
 
 
 def test_a_stalled_reader_delays_nobody(tony, app):
-    """The client does not read its output: memory is bounded, and the master answers."""
+    """The reader of the client's output stops reading. The memory of all processes stays bounded, and the master
+    still answers others."""
     with popen(tony, "exec", app, "worker:0", "--", "yes", "7534") as p:
         p.stdout.read(1)
         time.sleep(1)
@@ -504,7 +506,7 @@ def test_cp_copies_a_tree_to_a_task_and_back(tony, app, work):
     assert run(tony, "exec", app, "worker:0", "--", "sh", "-c", "ls -d copy/a/b && cat copy/empty")[1] == b"copy/a/b\n"
     assert run(tony, "cp", app, "worker:0:copy", work / "back")[0] == 0
     assert tree_of(work / "back") == tree_of(src)
-    # into a directory that is there, and the content only
+    # into an existing directory; and only the content of a directory
     assert run(tony, "cp", app, "worker:0:copy/run.sh", work / "back")[0] == 0
     (work / "inside").mkdir()
     assert run(tony, "cp", app, "worker:0:copy/.", work / "inside")[0] == 0

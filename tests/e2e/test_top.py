@@ -44,7 +44,7 @@ class Screen:
         return self.text
 
     def last(self):
-        """What the last drawn screen shows, without escape sequences."""
+        """The text of the last drawn screen, without escape sequences."""
         return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.read().split(b"\033[H")[-1].decode(errors="replace"))
 
     def until(self, condition, what):

@@ -23,7 +23,8 @@ def plan(tony, base, job, site=None, *options):
 
 
 def says_yarn(r):
-    """Without a Hadoop there, only YARN needs its site files."""
+    """Does the command choose YARN? There is no Hadoop, so a command that chooses YARN complains about its missing
+    site files."""
     return r.returncode != 0 and "has no core-site.xml" in r.stderr
 
 
