@@ -85,6 +85,10 @@ void host_pause(struct cluster_host *h, int64_t ms);
  * -errno. */
 enum { SPAWN_ARGS_MAX = 2 };
 int host_spawn_pool(const char *const *args, int stderr_fd, int fd3, pid_t *out, struct err *e);
+/* For submit() of a cluster without pool, since the pool removes what is old in TONY_HOME each
+ * hour: have this done by another process, once a day. It may take minutes, so this function does
+ * not wait. */
+void host_tidy(const struct cluster_host *h);
 /* "user@host pid 4711": names this client in logs and messages. */
 enum { LINK_CLIENT_MAX = 128 };
 void link_describe_client(char out[static LINK_CLIENT_MAX]);

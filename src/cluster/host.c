@@ -6,11 +6,14 @@
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/base.h"
 #include "cluster/cluster.h"
 #include "loop/loop.h"
+
+enum { TIDY_AGAIN_S = 24 * 3600 };
 
 void host_note(const struct cluster_host *h, const char *fmt, ...)
 {
@@ -112,4 +115,20 @@ int host_spawn_pool(const char *const *args, int stderr_fd, int fd3, pid_t *out,
     (void)posix_spawn_file_actions_destroy(&fa);
     (void)posix_spawnattr_destroy(&attr);
     return rc ? err_set(e, rc, "cannot start '%s': %m%s", program, err_fork_cause(rc)) : 0;
+}
+
+void host_tidy(const struct cluster_host *h)
+{
+    static const char *const args[] = { "--tidy", NULL };
+    AUTO(free_p) char *stamp = fs_join(h->paths.pool, "tidied");
+    struct stat st;
+    struct err unused; /* the next client tries again */
+    pid_t pid;
+    int64_t age_s = stamp && stat(stamp, &st) == 0 ? clock_wall_ms() / 1000 - st.st_mtime : -1;
+    if (!stamp || (age_s >= 0 && age_s < TIDY_AGAIN_S))
+        return;
+    AUTO(close_p) int fd = open(stamp, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    if (fd >= 0)
+        (void)futimens(fd, NULL);
+    (void)host_spawn_pool(args, -1, -1, &pid, &unused);
 }

@@ -240,7 +240,7 @@ static const struct conf_key keys[] = {
     BOOL("tony.slurm.requeue-at-limit", "false", CE_SLURM, OURS, "What happens shortly before the time limit. true: the job saves checkpoints, goes back into the queue, and continues later. false: it ends."),
     LIST("tony.slurm.extra-arguments", "", CE_SLURM, OURS, "Further options of sbatch, passed on as they are: --mail-type=END,--comment=x. They come last, so they win over those of tony."),
     INT("tony.yarn.cache-age", "2592000000", 3600000, YEARS_MS, "ms", CE_YARN, OURS, "tony removes content in <home>/.tony/cache of HDFS that no job has used for this time. What a live job uses stays."),
-    INT("tony.store.max-age", "604800000", 0, YEARS_MS, "ms", CE_ACTS, OURS, "Content in TONY_HOME/store that no live job uses, and that no job has used for this time, is removed: by the pool each hour; on Slurm once a day, after a submission. It counts in the site file."),
+    INT("tony.store.max-age", "604800000", 0, YEARS_MS, "ms", CE_ACTS, OURS, "Content in TONY_HOME/store that no live job uses, and that no job has used for this time, is removed: by the pool each hour; on YARN and Slurm once a day, after a submission. It counts in the site file."),
 
     /* history and portal */
     STR("tony.port-range", NULL, CE_YARN, OURS, "FIRST-LAST, for sites with a firewall between the nodes: 20000-20999. Masters, their pages, executors and tasks listen for other machines only on these ports. A node needs three of them for each of its tasks; the range must have at least 16. Unset: any free port, but on YARN 20000-27999 for executors. Ports that a program chooses itself, such as those of gloo and NCCL, are not in it."),

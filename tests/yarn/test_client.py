@@ -154,6 +154,19 @@ def test_the_cache_ages(tony, cluster, base):
     assert cluster.ls(CACHE)[old]["modificationTime"] > time.time() * 1000 - hour
 
 
+def test_old_content_of_the_home_is_removed(tony, base):
+    """The client keeps what it has shipped in TONY_HOME. No pool runs there, so a submission has it removed, once a day."""
+    text = os.urandom(8)
+    (base / "shipped").write_bytes(text)
+    assert tony.run("run", tony.workers("true", resources=[str(base / "shipped")])).returncode == 0
+    entry, = (p for p in (tony.home / "store").glob("f-*") if p.read_bytes() == text)
+    for path, days in (entry, 60), (tony.home / "pool/tidied", 2):
+        then = time.time() - days * 24 * 3600
+        os.utime(path, (then, then))
+    assert tony.run("run", tony.workers("true")).returncode == 0
+    wait_until(lambda: not entry.exists(), "the content is removed")
+
+
 def test_the_cache_of_a_live_job_stays(tony, cluster, base):
     """
     A job has run for longer than tony.yarn.cache-age. Its files stay until it is over: a node fetches them

@@ -25,7 +25,6 @@
 enum {
     SINFO_MS = 20000,
     SBATCH_MS = 60000,
-    TIDY_AGAIN_S = 24 * 3600,
 };
 
 static int no_memory(struct err *e)
@@ -495,24 +494,6 @@ static void warn(const struct slurm_cluster *s)
         }
 }
 
-/* In a home that only Slurm uses, no pool removes old content and old history. Have them removed
- * once a day. This may take minutes, so do not wait. */
-static void tidy(const struct cluster_host *h)
-{
-    static const char *const args[] = { "--tidy", NULL };
-    AUTO(free_p) char *stamp = fs_join(h->paths.pool, "tidied");
-    struct stat st;
-    struct err unused; /* the next client tries again */
-    pid_t pid;
-    int64_t age_s = stamp && stat(stamp, &st) == 0 ? clock_wall_ms() / 1000 - st.st_mtime : -1;
-    if (!stamp || (age_s >= 0 && age_s < TIDY_AGAIN_S))
-        return;
-    AUTO(close_p) int fd = open(stamp, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    if (fd >= 0)
-        (void)futimens(fd, NULL);
-    (void)host_spawn_pool(args, -1, -1, &pid, &unused);
-}
-
 int slurm_submit(struct cluster *k, struct cluster_job *j, bool owned,
                  struct cluster_submitted *out, struct err *e)
 {
@@ -545,6 +526,6 @@ int slurm_submit(struct cluster *k, struct cluster_job *j, bool owned,
                          "it has %u components, which Slurm starts together in a backfill cycle",
                          s->size.n);
     warn(s);
-    tidy(s->head.cfg.host);
+    host_tidy(s->head.cfg.host);
     return 0;
 }

@@ -309,6 +309,7 @@ int yarn_submit(struct cluster *k, struct cluster_job *j, bool owned, struct clu
     if (rc == 0) {
         keep_result(s, out);
         yarn_sweep(&s->staging, s->id);
+        host_tidy(y->host);
     } else if (s->made) {
         (void)yarn_remove(y, s->dir, NULL); /* on failure, the next client removes it */
     }
