@@ -191,9 +191,12 @@ int cluster_events(struct cluster *k, const char *id, bool follow, cluster_event
 {
     struct reading r = { .k = k, .id = id, .fn = fn, .arg = arg, .e = e };
     int rc;
-    int64_t pause_ms;
-    while ((rc = look(&r, follow, &pause_ms)) == 0)
+    int64_t pause_ms, silent_ms = 0;
+    while ((rc = look(&r, follow, &pause_ms)) == 0 ||
+           (rc < 0 && follow && cluster_is_silent(k, e, &silent_ms))) {
+        silent_ms = rc == 0 ? 0 : silent_ms;
         host_pause(cluster_head(k)->cfg.host, pause_ms);
+    }
     conn_close(r.conn);
     history_events_free(r.events);
     return rc < 0 ? rc : 0;

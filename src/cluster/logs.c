@@ -663,9 +663,14 @@ static int wait_for_status(struct logs *l)
 
 static int show(struct logs *l, struct err *e)
 {
-    int64_t heard_ms = clock_mono_ms();
+    int64_t heard_ms = clock_mono_ms(), silent_ms = 0;
     for (bool last = false; !last;) {
         int rc = refresh(l, e);
+        if (rc == -EXIT_CLUSTER && l->w->follow && cluster_is_silent(l->k, e, &silent_ms)) {
+            host_pause(l->h, LOOK_MS);
+            continue;
+        }
+        silent_ms = rc == 0 ? 0 : silent_ms;
         if (rc == 0 && is_pushed(l) && count_wanted(l)) {
             rc = follow_now(l, &last, e);
             if (rc == 0 && !last && wait_for_status(l) < 0) {

@@ -19,7 +19,8 @@ enum {
     DIAL_MS = 10000, /* for the connection to the master */
     /* if no master answers, retry for this time: the history or the next master may appear soon */
     GONE_MS = 2000,
-    GONE_PAUSE_MS = 100, /* between two tries */
+    CLUSTER_SILENT_MS = 300000, /* then cluster_is_silent() gives up */
+    GONE_PAUSE_MS = 100,        /* between two tries */
     /* time limit for the answer of a connected master; after it, the cluster's report is used */
     SILENT_MS = 3000,
 };
@@ -155,6 +156,21 @@ bool list_newest(json_t *all, size_t max, json_t *rows)
     return max && total > max;
 }
 
+/* ---- a cluster that does not answer ---- */
+
+bool cluster_is_silent(struct cluster *k, struct err *e, int64_t *since_ms)
+{
+    int64_t now = clock_mono_ms();
+    bool later = e->num == EIO || e->num == ETIMEDOUT || e->num == EAGAIN;
+    if (!later || (*since_ms && now - *since_ms > CLUSTER_SILENT_MS))
+        return false;
+    if (!*since_ms)
+        host_note(cluster_head(k)->cfg.host, "%s; this is tried again", e->msg);
+    *since_ms = *since_ms ? *since_ms : now;
+    err_clear(e);
+    return true;
+}
+
 /* ---- the whole document ---- */
 
 static const struct conn_ops no_ops = { 0 };
@@ -204,16 +220,17 @@ static void complete(struct cluster *k, const struct cluster_report *r, bool ove
     (void)json_object_set_new(doc, "directory", text_or_null(dir));
 }
 
-/* The master does not answer: it is suspended, or its node is unreachable. */
+/* The master does not answer: it is suspended, or its node is unreachable. `tony list` shows the
+ * same state. */
 static void add_silence(const struct cluster_report *r, json_t *doc)
 {
+    bool suspended = str_eq(r->state, "SUSPENDED");
     AUTO(free_p)
     char *text = str_printf("its master at %s:%u does not answer; this is what the cluster knows "
                             "of it",
                             r->at.host, (unsigned)r->at.port);
-    /* `tony list` shows the same state. */
-    (void)json_object_set_new(doc, "state", json_string("RUNNING"));
-    (void)json_object_set_new(doc, "message", text_or_null(text));
+    (void)json_object_set_new(doc, "state", json_string(suspended ? "SUSPENDED" : "RUNNING"));
+    (void)json_object_set_new(doc, "message", text_or_null(suspended ? r->message : text));
 }
 
 /* The document from the master, from the history, or, with a negative result, from neither. */

@@ -21,6 +21,9 @@ int remote_status(struct cluster *k, const char *id, json_t **out, struct err *e
  */
 int remote_logs(struct cluster *k, const char *id, const struct cluster_log_wish *w,
                 cluster_log_fn *fn, void *arg, struct err *e);
+/* For commands that follow a job: does the cluster not answer for now? Then the user is told once,
+ * and the caller asks again. *since_ms: since when; 0 at first, and again after an answer. */
+bool cluster_is_silent(struct cluster *k, struct err *e, int64_t *since_ms);
 /* The members "state" and "ran_ms" of a document, made from the report. */
 const char *report_state(const struct cluster_report *r);
 json_t *report_ran(const struct cluster_report *r);

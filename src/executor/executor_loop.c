@@ -36,11 +36,21 @@ static bool must_ignore(const struct crew *c, const struct signalfd_siginfo *si)
     return true;
 }
 
+/* scancel --signal=INT and HUP are for the tasks, but Slurm sends them to all processes of a step.
+ * The kernel sends HUP if the keeper dies. */
+static bool is_for_tasks(const struct crew *c, const struct signalfd_siginfo *si)
+{
+    const struct executor_config *cfg = c->v[0].cfg;
+    return cfg->remote && (si->ssi_signo == SIGINT || si->ssi_signo == SIGHUP) &&
+           getppid() == cfg->keeper;
+}
+
 static void on_signals(struct crew *c)
 {
     struct signalfd_siginfo si;
     while (read(c->signal_fd, &si, sizeof si) == (ssize_t)sizeof si) {
         bool is_end = si.ssi_signo == SIGTERM || si.ssi_signo == SIGINT || si.ssi_signo == SIGHUP;
+        is_end = is_end && !is_for_tasks(c, &si);
         if (si.ssi_signo == SIGCHLD)
             children_reap(c);
         /* Look at the records in any case: the kernel keeps only one pending TERM, so the TERM of
@@ -62,7 +72,7 @@ static int signals_open(void)
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGHUP);
-    /* scancel --signal=USR1 is for the tasks, but Slurm sends it to all processes of a step. */
+    /* as for INT: see is_for_tasks() */
     sigaddset(&set, SIGUSR1);
     sigaddset(&set, SIGUSR2);
     sigaddset(&set, SIGXFSZ); /* a write beyond `ulimit -f` fails with EFBIG then */

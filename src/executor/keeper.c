@@ -215,7 +215,8 @@ static void on_signals(struct keeper *k)
         }
         if (si.ssi_signo == SIGTERM)
             node_signalled(k, SIGTERM);
-        if (si.ssi_signo == SIGTERM || si.ssi_signo == SIGINT)
+        /* A user of a cluster sends INT to the tasks, by scancel --signal=INT. */
+        if (si.ssi_signo == SIGTERM || (si.ssi_signo == SIGINT && k->kind == KEEPER_OF_POOL))
             keeper_abort_job(k, "the keeper got a signal to end the job");
         if (si.ssi_signo == SIGHUP)
             sockets_renew(k);

@@ -78,3 +78,18 @@ int slurm_put_back(const char *number, int limit_ms, struct err *e)
     slurm_answer_done(&a);
     return rc;
 }
+
+int slurm_cancel_job(const char *number, int limit_ms, struct err *e)
+{
+    const char *const argv[] = { "scancel", number, NULL };
+    struct slurm_answer a;
+    int rc = slurm_run(argv, NULL, limit_ms, &a, e);
+    if (rc == 0 && a.status != 0) {
+        AUTO(free_p) char *words = slurm_words(&a);
+        if (!words || !strstr(words, "Invalid job id")) /* it has ended */
+            rc = err_set(e, EIO, "cannot cancel the job in Slurm: %s",
+                         words && *words ? words : "scancel failed");
+    }
+    slurm_answer_done(&a);
+    return rc;
+}

@@ -167,5 +167,7 @@ enum { SLURM_KILLED_MAX = 3 };
 /* Put a job back into the queue, in at most limit_ms. 0; -EPERM: Slurm refuses that; another
  * -errno: Slurm does not answer. */
 int slurm_put_back(const char *number, int limit_ms, struct err *e);
+/* Cancel a job, in at most limit_ms. 0, also if it has ended, or -errno. */
+int slurm_cancel_job(const char *number, int limit_ms, struct err *e);
 
 #endif

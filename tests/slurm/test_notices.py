@@ -184,22 +184,6 @@ def test_an_srun_is_killed(tony, slurm):
     assert tony.status(app)["state"] == "KILLED"
 
 
-@pytest.mark.parametrize("name, whole", [("USR1", []), ("USR2", ["--batch"]), ("USR2", ["--full"])])
-def test_a_signal_of_the_user_is_for_the_tasks(tony, slurm, name, whole):
-    """Slurm sends it to all processes of the steps, or also to the batch script. Those of tony take no notice of it."""
-    app = tony.submit(f"trap 'echo got {name}' {name}; echo ready; while :; do sleep 0.3 & wait; done", conf=RESTARTS)
-    tony.await_running(app, 3)
-    wait_until(lambda: tony("logs", app).stdout.count("ready") == 3, "the tasks handle the signal")
-    assert slurm.run("scancel", *whole, f"--signal={name}", tony.number(app), user=tony.user).returncode == 0
-    if whole != ["--batch"]:
-        wait_until(lambda: tony("logs", app).stdout.count(f"got {name}") >= 3, "the tasks have got it")
-    os.kill(tony.processes("tony-master", "--cluster")[0], signal.SIGKILL)  # so that all that is left must connect to the next one
-    wait_until(lambda: tony.status(app)["epoch"] >= 2, "the next master answers")
-    doc = tony.await_running(app, 3)
-    assert [t["attempt"] for t in doc["tasks"]] == [1, 1, 1], doc
-    tony("stop", app)
-
-
 def test_slurmd_may_be_stopped_and_started(tony, slurm):
     app = tony.submit(LONG, conf=RESTARTS)
     tony.await_running(app, 3)

@@ -10,8 +10,8 @@
 
 enum { WORD_MAX = 32 };
 
-static const char *const states[] = { "WAITING", "STARTING", "RUNNING", "STOPPING", "SUCCEEDED",
-                                      "FAILED",  "KILLED",   "DAMAGED", "NEWER" };
+static const char *const states[] = { "WAITING",   "STARTING", "RUNNING", "SUSPENDED", "STOPPING",
+                                      "SUCCEEDED", "FAILED",   "KILLED",  "DAMAGED",   "NEWER" };
 
 /* Copy one word of a list "A,B". */
 static bool next_word(struct span *rest, char out[WORD_MAX])

@@ -11,13 +11,14 @@ runtime_dir
 [ "$run" -eq 0 ] || rm -f "$job/master.json" # of the master of an earlier run
 head=
 trap '[ -z "$head" ] || kill -USR1 $head 2> /dev/null' USR1 # a notice: the run will end
-trap : TERM USR2
+trap : TERM USR2 INT HUP # scancel --signal is for the tasks
 rm -f "$job/step_ended"
 script=$job/batch.sh script_args= over=$job/step_ended
 {
-    trap : TERM USR1 USR2
+    trap : TERM
+    trap '' USR1 USR2 INT HUP # also in what it starts
     all_steps
-    while ! wait; do :; done # TERM ends a wait
+    while ! wait; do :; done # a signal ends a wait
     [ ! -d "$job" ] || echo 1 > "$over"
 } 2>&1 &
 step=$!

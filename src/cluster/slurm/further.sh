@@ -6,12 +6,13 @@
 # 15 s whether this run of the job goes on. If not, the script exits, and Slurm ends all processes that it has started.
 
 goes_on || exit 0
-trap : TERM
+trap : TERM USR1 USR2 INT HUP
 script=$job/script.further script_args="$base $run" over=/dev/null
 {
     trap : TERM
+    trap '' USR1 USR2 INT HUP # also in what it starts
     steps "$base" "$SLURM_JOB_NODELIST"
-    wait
+    while ! wait; do :; done # TERM ends a wait
 } &
 step=$!
 n=0

@@ -364,6 +364,8 @@ static void from_squeue(struct cluster *k, const char *id, const char *dir,
         out->phase = CLUSTER_WAITING;
     else
         out->phase = out->at.host ? CLUSTER_RUNNING : CLUSTER_STARTING;
+    if (str_eq(s->state, "SUSPENDED"))
+        out->message = str_dup(SLURM_SUSPENDED);
     if (out->phase == CLUSTER_WAITING) {
         out->why = slurm_why(s, &never);
         out->message = out->why ? str_dup(out->why) : NULL; /* for the status */
@@ -432,7 +434,10 @@ static json_t *ask_all(struct err *e)
     const char *const argv[] = { "squeue", "-h", "--me", "-o", "%i|%T|%r", NULL };
     struct slurm_answer a;
     json_t *jobs = json_object();
-    if (slurm_run(argv, NULL, SQUEUE_MS, &a, e) == 0 && a.status == 0) {
+    int rc = slurm_run(argv, NULL, SQUEUE_MS, &a, e);
+    if (rc == 0 && a.status != 0)
+        rc = slurm_failed(&a, "squeue", e);
+    if (rc == 0) {
         struct span rest = buf_span(&a.out), line, id, state;
         while (rest.len && span_split(&rest, '\n', &line))
             /* a component is "12+0"; the first one says what the job does */
@@ -462,12 +467,23 @@ static void add_queue_state(struct cluster_host *h, const json_t *jobs, json_t *
         (void)json_object_set_new(row, "slurm_state", json_string(state));
     if (str_eq(state, "PENDING"))
         (void)json_object_set_new(row, "state", json_string("WAITING"));
+    if (str_eq(state, "SUSPENDED"))
+        (void)json_object_set_new(row, "state", json_string("SUSPENDED"));
+}
+
+static bool is_any_live(const json_t *rows)
+{
+    bool any = false;
+    size_t i;
+    json_t *row;
+    json_array_foreach(rows, i, row) any = any || json_is_true(json_object_get(row, "live"));
+    return any;
 }
 
 int slurm_list(struct cluster *k, size_t max, json_t *rows, bool *out_more, struct err *e)
 {
     struct cluster_host *h = slurm_host(k);
-    struct err unread = { 0 };
+    struct err silent = { 0 };
     int rc = host_look_paths(h, e);
     if (rc == 0)
         slurm_adopt_all(h);
@@ -475,7 +491,9 @@ int slurm_list(struct cluster *k, size_t max, json_t *rows, bool *out_more, stru
         rc = local_rows(h, max, true, rows, out_more, e);
     if (rc == 0)
         rc = slurm_shared_rows(h, max, rows, out_more, e);
-    json_t *jobs = rc == 0 ? ask_all(&unread) : NULL;
+    json_t *jobs = rc == 0 ? ask_all(&silent) : NULL;
+    if (silent.num && is_any_live(rows))
+        host_note(h, "%s; so it is not certain whether jobs that wait or run still do", silent.msg);
     size_t i;
     json_t *row;
     json_array_foreach(rows, i, row) add_queue_state(h, jobs, row);

@@ -52,7 +52,7 @@ node() {
     [ -z "$gpus" ] || set -- "$@" --gpus "$gpus"
     [ -z "${port_range:-}" ] || set -- "$@" --port-range "$port_range"
     runtime_dir
-    trap : TERM USR1 USR2 # scancel --signal=USR1 is for the tasks
+    trap : TERM USR1 USR2 INT HUP # scancel --signal=USR1 is for the tasks
     : "${master:=$SLURM_LAUNCH_NODE_IPADDR}"
     [ "$number" -ne 0 ] || echo "$master" > "$job/address"
     rc=129

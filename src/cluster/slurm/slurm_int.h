@@ -154,6 +154,8 @@ bool slurm_master(const char *dir, struct cluster_master *out);
  * killed its batch script, put it back into the queue: no process of the job may be left that
  * could. 0 or -errno: Slurm does not answer. Any thread. */
 int slurm_ask_alive(const char *dir, const char *number, struct slurm_state *out, struct err *e);
+/* Why a job whose state is SUSPENDED does not answer. */
+#define SLURM_SUSPENDED "Slurm has suspended it; scontrol resume lets it go on"
 /* The job has ended in Slurm without a verdict: write one, and move the job to the history. */
 int slurm_settle(struct cluster_host *h, const char *id, const struct slurm_state *s,
                  struct err *e);

@@ -26,15 +26,32 @@ enum {
     SCANCEL_MS = 30000,
 };
 
-/* What the thread uses. It belongs to the thread while `busy` of the watch is set. */
+enum question_kind {
+    Q_STATE = 1, /* ask squeue for the job */
+    Q_FIND,      /* find the number of the job, which is not known yet */
+    Q_CANCEL,    /* run scancel */
+};
+
+/* Only the thread uses it until on_done(). */
 struct question {
     struct cluster_watch *w; /* NULL: the watch has ended meanwhile */
-    char *dir;               /* of the job */
+    enum question_kind kind;
+    char *dir; /* of the job */
     char number[32];
-    bool find;   /* find the number of the job, which is not known yet */
-    bool cancel; /* run scancel, not squeue */
     struct slurm_state state;
     struct err e;
+};
+
+enum watch_state {
+    WATCH_LOOKS = 1, /* at the files, and asks squeue */
+    WATCH_ATTENDED,  /* the caller is connected to the master, which tells everything */
+    WATCH_OVER,      /* the caller knows the verdict, or that the job is lost */
+};
+
+enum stop_state {
+    STOP_NONE = 0,
+    STOP_DUE,  /* run scancel at cancel_at_ms, unless the master confirms the stop before */
+    STOP_SENT, /* scancel was run */
 };
 
 struct cluster_watch {
@@ -42,17 +59,26 @@ struct cluster_watch {
     struct cluster_host *h;
     char *dir;
     struct loop_timer *look;
+    enum watch_state is;
+    enum stop_state stop;
+    int64_t cancel_at_ms;     /* STOP_DUE */
     struct question *q;       /* NULL = no question is under way */
     struct slurm_state state; /* the last answer */
     bool answered;            /* `state` is set */
-    bool attended, over, silent;
-    bool had_master; /* the master was connected once */
-    bool dial_failed;
-    int64_t ask_at_ms, ask_pause_ms, look_pause_ms, silent_since;
-    const char *stop_reason;
-    int64_t cancel_at_ms; /* when to run scancel; 0 = do not */
-    bool cancelled;
+    bool had_master;          /* the master was connected once */
+    int64_t ask_at_ms, ask_pause_ms, look_pause_ms;
+    int64_t silent_since; /* the first question that Slurm has not answered; 0 = it has answered */
 };
+
+static bool is_queued(const struct cluster_watch *w)
+{
+    return w->answered && str_eq(w->state.state, "PENDING");
+}
+
+static bool is_cancel_due(const struct cluster_watch *w, int64_t now)
+{
+    return w->stop == STOP_DUE && now >= w->cancel_at_ms;
+}
 
 static void tell(struct cluster_watch *w, struct cluster_report *r)
 {
@@ -63,14 +89,14 @@ static void tell(struct cluster_watch *w, struct cluster_report *r)
 
 static void lost(struct cluster_watch *w, int code, const struct err *e)
 {
-    w->over = true;
+    w->is = WATCH_OVER;
     loop_timer_stop(w->look);
     w->head.cfg->on_lost(code, e, w->head.cfg->arg);
 }
 
 static void look_soon(struct cluster_watch *w, int64_t pause_ms)
 {
-    if (!w->over)
+    if (w->is != WATCH_OVER)
         loop_timer_set(w->look, clock_mono_ms() + pause_ms);
 }
 
@@ -92,7 +118,7 @@ static bool tell_verdict(struct cluster_watch *w)
                                 .exit_code = (int)json_int(doc, "exit_code", EXIT_JOB_FAILED),
                                 .summary = doc };
     (void)str_copy(r.state, sizeof r.state, json_str(doc, "state", ""));
-    w->over = true;
+    w->is = WATCH_OVER;
     loop_timer_stop(w->look);
     tell(w, &r);
     json_decref(doc);
@@ -104,21 +130,15 @@ static bool tell_verdict(struct cluster_watch *w)
 static int on_thread(void *arg)
 {
     struct question *q = arg;
-    if (q->find)
-        return slurm_find_number(q->dir, q->number, &q->e);
-    if (!q->cancel)
+    switch (q->kind) {
+    case Q_STATE:
         return slurm_ask_alive(q->dir, q->number, &q->state, &q->e);
-    const char *const argv[] = { "scancel", q->number, NULL };
-    struct slurm_answer a;
-    int rc = slurm_run(argv, NULL, SCANCEL_MS, &a, &q->e);
-    if (rc == 0 && a.status != 0) {
-        AUTO(free_p) char *words = slurm_words(&a);
-        if (!words || !strstr(words, "Invalid job id")) /* it has ended */
-            rc = err_set(&q->e, EIO, "cannot cancel the job in Slurm: %s",
-                         words && *words ? words : "scancel failed");
+    case Q_FIND:
+        return slurm_find_number(q->dir, q->number, &q->e);
+    case Q_CANCEL:
+        return slurm_cancel_job(q->number, SCANCEL_MS, &q->e);
     }
-    slurm_answer_done(&a);
-    return rc;
+    return -EINVAL;
 }
 
 static void settle(struct cluster_watch *w)
@@ -134,7 +154,7 @@ static void settle(struct cluster_watch *w)
 static void on_none(struct cluster_watch *w)
 {
     char number[32];
-    bool stopped = w->cancel_at_ms && clock_mono_ms() >= w->cancel_at_ms;
+    bool stopped = is_cancel_due(w, clock_mono_ms());
     slurm_number(w->dir, number); /* its client or its batch script may have written it meanwhile */
     if (number[0] || (!stopped && !slurm_is_given_up(w->dir)))
         return;
@@ -143,34 +163,56 @@ static void on_none(struct cluster_watch *w)
         settle(w);
 }
 
-static void on_answer(struct cluster_watch *w, const struct question *q)
+static void on_number(struct cluster_watch *w, const struct question *q)
 {
-    w->silent = false;
-    w->silent_since = 0;
-    if (q->find) { /* with a number, the next look asks for the state */
-        w->ask_at_ms = q->number[0] ? clock_mono_ms() : w->ask_at_ms;
-        if (!q->number[0])
-            on_none(w);
-        return;
-    }
+    if (q->number[0])
+        w->ask_at_ms = clock_mono_ms(); /* the next look asks for the state */
+    else
+        on_none(w);
+}
+
+/* Slurm may show a run that has just left as over for a moment, before the job is PENDING again.
+ * But this watch has cancelled the job. */
+static bool may_return(const struct cluster_watch *w)
+{
+    bool cancelled = w->stop == STOP_SENT && str_eq(w->state.state, "CANCELLED");
+    return !cancelled && slurm_has_left(w->dir);
+}
+
+static void on_state(struct cluster_watch *w, const struct question *q)
+{
     w->state = q->state;
     w->answered = true;
-    if (w->cancel_at_ms && str_eq(w->state.state, "PENDING")) /* no master will confirm the stop */
+    if (w->stop == STOP_DUE && is_queued(w)) /* no master will confirm the stop */
         w->cancel_at_ms = MIN(w->cancel_at_ms, clock_mono_ms());
-    if (slurm_state_is_over(w->state.state) && !tell_verdict(w) && !slurm_has_left(w->dir))
+    if (slurm_state_is_over(w->state.state) && !tell_verdict(w) && !may_return(w))
         settle(w);
 }
 
-static void on_silence(struct cluster_watch *w, const struct err *e)
+static void on_answer(struct cluster_watch *w, const struct question *q)
+{
+    w->silent_since = 0;
+    if (q->kind == Q_CANCEL)
+        w->head.cfg->on_stopping(w->head.cfg->arg);
+    else if (w->is != WATCH_OVER && q->kind == Q_FIND)
+        on_number(w, q);
+    else if (w->is != WATCH_OVER)
+        on_state(w, q);
+}
+
+static void on_silence(struct cluster_watch *w, const struct question *q)
 {
     int64_t now = clock_mono_ms();
+    if (!w->silent_since && w->head.cfg->on_silent)
+        w->head.cfg->on_silent(q->e.msg, w->head.cfg->arg);
     if (!w->silent_since)
         w->silent_since = now;
-    if (!w->silent && w->head.cfg->on_silent)
-        w->head.cfg->on_silent(e->msg, w->head.cfg->arg);
-    w->silent = true;
-    if (e->num == ENOENT || now - w->silent_since > LOST_MS)
-        lost(w, EXIT_CLUSTER, e);
+    if (q->kind == Q_CANCEL && w->stop == STOP_SENT) { /* try again */
+        w->stop = STOP_DUE;
+        w->cancel_at_ms = now + ASK_MS;
+    }
+    if (q->e.num == ENOENT || now - w->silent_since > LOST_MS)
+        lost(w, EXIT_CLUSTER, &q->e);
 }
 
 static void on_done(void *arg, int rc)
@@ -180,27 +222,23 @@ static void on_done(void *arg, int rc)
     if (w) {
         w->q = NULL;
         if (rc < 0)
-            on_silence(w, &q->e);
-        else if (q->cancel)
-            w->head.cfg->on_stopping(w->head.cfg->arg);
-        else if (!w->over)
+            on_silence(w, q);
+        else
             on_answer(w, q);
-        if (!w->over && !w->attended)
+        if (w->is == WATCH_LOOKS || (w->is == WATCH_ATTENDED && w->stop == STOP_DUE))
             look_soon(w, 1);
     }
     free(q->dir);
     free(q);
 }
 
-/* number: "" = it is not known, so find it. */
-static void ask(struct cluster_watch *w, const char *number, bool cancel)
+static void ask(struct cluster_watch *w, const char *number, enum question_kind kind)
 {
     struct question *q = calloc(1, sizeof *q);
     if (!q)
         return; /* tried again with the next look */
     q->w = w;
-    q->cancel = cancel;
-    q->find = !number[0];
+    q->kind = kind;
     (void)str_copy(q->number, sizeof q->number, number);
     q->dir = str_dup(w->dir);
     if (q->dir && loop_work(w->h->loop, on_thread, on_done, q) == 0) {
@@ -222,7 +260,7 @@ static void tell_master(struct cluster_watch *w, struct cluster_master *at)
 
 static void tell_waiting(struct cluster_watch *w)
 {
-    bool never = false, pending = str_eq(w->state.state, "PENDING");
+    bool never = false, pending = is_queued(w);
     AUTO(free_p) char *why = pending ? slurm_why(&w->state, &never) : NULL;
     AUTO(free_p) char *text = never && why ? str_printf("it can never start: %s", why) : NULL;
     struct cluster_report r = { .phase =
@@ -238,15 +276,15 @@ static void ask_if_due(struct cluster_watch *w, int64_t now)
     slurm_number(w->dir, number);
     if (w->q)
         return;
-    if (number[0] && w->cancel_at_ms && now >= w->cancel_at_ms && !w->cancelled) {
-        w->cancelled = true;
+    if (number[0] && is_cancel_due(w, now)) {
+        w->stop = STOP_SENT;
         w->ask_at_ms = now + ASK_MS / 4;
         w->ask_pause_ms = ASK_MS;
-        ask(w, number, true);
+        ask(w, number, Q_CANCEL);
     } else if (now >= w->ask_at_ms) {
         w->ask_at_ms = now + w->ask_pause_ms;
         w->ask_pause_ms = MIN(2 * w->ask_pause_ms, (int64_t)ASK_MAX_MS);
-        ask(w, number, false);
+        ask(w, number, number[0] ? Q_STATE : Q_FIND);
     }
 }
 
@@ -255,30 +293,25 @@ static void on_look(void *arg)
     struct cluster_watch *w = arg;
     int64_t now = clock_mono_ms();
     struct cluster_master at = { 0 };
-    if (w->over)
+    if (w->is == WATCH_OVER)
         return;
-    if (w->attended) { /* only a stop that the master does not confirm is left to do */
-        if (w->cancel_at_ms)
+    if (w->is == WATCH_ATTENDED) { /* only a stop that the master does not confirm is left to do */
+        if (is_cancel_due(w, now))
             ask_if_due(w, now);
-        if (w->cancel_at_ms && !w->cancelled)
+        if (w->stop == STOP_DUE && !w->q)
             look_soon(w, MAX(w->cancel_at_ms - now, (int64_t)1));
         return;
     }
     if (tell_verdict(w))
         return;
-    /* PENDING: an earlier run has left master.json; the job was put back into the queue */
-    bool queued = w->answered && str_eq(w->state.state, "PENDING");
-    if (!queued && slurm_master(w->dir, &at)) {
-        w->dial_failed = false;
+    /* If it is queued, an earlier run has left master.json: the job was put back. */
+    if (!is_queued(w) && slurm_master(w->dir, &at))
         tell_master(w, &at);
-        if (w->over || w->attended) {
-            free(at.host);
-            return;
-        }
-    } else {
+    else
         tell_waiting(w);
-    }
     free(at.host);
+    if (w->is != WATCH_LOOKS)
+        return;
     ask_if_due(w, now);
     look_soon(w, w->look_pause_ms);
     w->look_pause_ms = MIN(w->look_pause_ms + w->look_pause_ms / 4, (int64_t)LOOK_MAX_MS);
@@ -288,40 +321,42 @@ static void on_look(void *arg)
 
 void slurm_attend(struct cluster_watch *w, bool connected)
 {
-    int64_t now = clock_mono_ms();
+    if (w->is == WATCH_OVER)
+        return;
     if (connected) {
-        w->attended = w->had_master = true;
+        w->is = WATCH_ATTENDED;
+        w->had_master = true;
         w->look_pause_ms = LOOK_MS;
         w->ask_pause_ms = ASK_MS;
-        if (!w->cancel_at_ms)
+        if (w->stop != STOP_DUE)
             loop_timer_stop(w->look);
         return;
     }
-    if (w->attended) /* the connection was lost: the master may be restarted at once */
-        w->ask_at_ms = now + ASK_MS;
-    w->attended = false;
-    w->dial_failed = true;
+    if (w->is == WATCH_ATTENDED) /* the connection was lost: the master may be restarted at once */
+        w->ask_at_ms = clock_mono_ms() + ASK_MS;
+    w->is = WATCH_LOOKS;
     look_soon(w, LOOK_MS);
 }
 
 void slurm_stop(struct cluster_watch *w, enum cluster_stop how, const char *reason, bool checkpoint)
 {
     struct cluster_master at = { 0 };
+    (void)reason;     /* the master records it */
     (void)checkpoint; /* only a master can let the tasks save one */
-    bool queued = w->answered && str_eq(w->state.state, "PENDING"); /* put back into the queue */
-    bool has_master = !queued && (w->had_master || slurm_master(w->dir, &at));
+    bool has_master = !is_queued(w) && (w->had_master || slurm_master(w->dir, &at));
     free(at.host);
-    w->stop_reason = reason;
     if (how == CLUSTER_STOP_CONFIRMED) {
-        w->cancel_at_ms = 0;
+        w->stop = STOP_NONE;
         return;
     }
     bool now = how == CLUSTER_STOP_ALONE || !has_master;
     int64_t at_ms = clock_mono_ms() + (now ? 0 : STOP_WAIT_MS);
-    /* A later call, after an attempt to reach the master, does not postpone this. */
-    w->cancel_at_ms = w->cancel_at_ms ? MIN(w->cancel_at_ms, at_ms) : at_ms;
-    w->ask_at_ms = MIN(w->ask_at_ms, w->cancel_at_ms);
-    look_soon(w, w->attended && !now ? STOP_WAIT_MS : 0);
+    if (w->stop != STOP_SENT) { /* a later call, after a dial, does not postpone an earlier one */
+        w->cancel_at_ms = w->stop == STOP_DUE ? MIN(w->cancel_at_ms, at_ms) : at_ms;
+        w->stop = STOP_DUE;
+        w->ask_at_ms = MIN(w->ask_at_ms, w->cancel_at_ms);
+    }
+    look_soon(w, w->is == WATCH_ATTENDED && !now ? STOP_WAIT_MS : 0);
 }
 
 void slurm_unwatch(struct cluster_watch *w)
@@ -343,9 +378,11 @@ int slurm_watch(struct cluster *k, const struct cluster_watch_config *cfg,
     struct loop *loop = host_loop(h, e);
     int rc = w && loop ? host_look_paths(h, e) : -ENOMEM;
     if (rc == 0) {
-        *w = (struct cluster_watch){
-            .head = { k, cfg }, .h = h, .ask_pause_ms = ASK_MS, .look_pause_ms = LOOK_MS
-        };
+        *w = (struct cluster_watch){ .head = { k, cfg },
+                                     .h = h,
+                                     .is = WATCH_LOOKS,
+                                     .ask_pause_ms = ASK_MS,
+                                     .look_pause_ms = LOOK_MS };
         w->dir = paths_job(&h->paths, cfg->id);
         w->look = loop_timer_new(loop, on_look, w);
         /* A master may start within the first second: Slurm is asked only after that. */

@@ -93,15 +93,7 @@ static int run_squeue(struct further_question *q)
 
 static int run_scancel(struct further_question *q)
 {
-    const char *const argv[] = { "scancel", q->number, NULL };
-    struct slurm_answer a;
-    int rc = slurm_run(argv, NULL, LIMIT_MS, &a, &q->e);
-    if (rc == 0 && a.status != 0) {
-        AUTO(free_p) char *words = slurm_words(&a);
-        if (!words || !strstr(words, "Invalid job id")) /* it has ended */
-            rc = slurm_failed(&a, "scancel", &q->e);
-    }
-    slurm_answer_done(&a);
+    int rc = slurm_cancel_job(q->number, LIMIT_MS, &q->e);
     return rc < 0 ? rc : slurm_ask(q->number, &q->is, &q->e);
 }
 

@@ -211,6 +211,15 @@ static void node_away(struct node *n, int64_t return_ms)
     n->lost_at_ms = clock_mono_ms() + return_ms;
 }
 
+void nodes_forgive(struct slurm *s, int64_t late_ms, int64_t now_ms)
+{
+    for (size_t i = 0; i < s->nodes.n; i++) {
+        struct node *n = s->nodes.v[i];
+        n->heard_ms = MIN(n->heard_ms + late_ms, now_ms);
+        n->lost_at_ms += late_ms;
+    }
+}
+
 void nodes_tick(struct slurm *s, int64_t now_ms)
 {
     for (size_t i = 0; i < s->nodes.n; i++) {

@@ -54,7 +54,14 @@ enum {
     PATIENCE_MS = 600000,
 };
 
-enum ask_why { WHY_SIGNAL = 1, WHY_STEP = 2, WHY_TIME = 4, WHY_FATE = 8, WHY_REQUEUE = 16 };
+enum ask_why {
+    WHY_SIGNAL = 1,
+    WHY_STEP = 2,
+    WHY_TIME = 4,
+    WHY_FATE = 8,
+    WHY_REQUEUE = 16,
+    WHY_CANCEL = 32
+};
 
 /* The data of one question to slurmctld, which a thread asks. Only the thread uses it until
  * on_done(). */
@@ -142,6 +149,14 @@ static void leave(struct slurm *s, int64_t within_ms, const char *why)
     slurm_turn_soon(s);
 }
 
+/* Slurm has put the job back long ago, and has not ended this process: without control groups it
+ * loses those whose parent was killed. So act as after its TERM. */
+static void leave_alone(void)
+{
+    log_event(LOG_WARN, "slurm.not_ended");
+    (void)raise(SIGTERM);
+}
+
 /* Slurm has withdrawn the preemption: the job runs on. */
 static void stay(struct slurm *s)
 {
@@ -214,8 +229,9 @@ static void answer_fate(struct slurm *s, enum slurm_meaning meaning, const struc
         done(true, NULL, why_it_ended(j), s->cfg.arg);
     else if (s->notice.step_over)
         done(true, NULL,
-             "a step of tony's keepers has ended: it was cancelled in Slurm, or the keepers could "
-             "not work; nodes/*.log in the job's directory may say more",
+             "a step of tony's keepers has ended: it was cancelled in Slurm, or got a signal there "
+             "(scancel --signal), or the keepers could not work; nodes/*.log in the job's "
+             "directory may say more",
              s->cfg.arg);
     else /* not known, or a signal by hand: no verdict without a reason */
         done(false, NULL, NULL, s->cfg.arg);
@@ -243,6 +259,10 @@ static void on_answer(struct slurm *s, unsigned why, enum slurm_meaning meaning,
     if (meaning == SLURM_REQUEUES) {
         /* The next run kills what is left on its nodes. It may begin before this master ends, so
          * these ends must not count as failures of the tasks. */
+        if (s->notice.requeue_asked && (why & WHY_TIME)) {
+            leave_alone();
+            return;
+        }
         s->notice.requeue_asked = true;
         leave(s, REQUEUED_MS, "Slurm has put the job back into its queue");
     }
@@ -261,6 +281,8 @@ static void on_answer(struct slurm *s, unsigned why, enum slurm_meaning meaning,
 static int on_thread(void *arg)
 {
     struct slurm_question *q = arg;
+    if (q->why & WHY_CANCEL)
+        return slurm_cancel_job(q->number, ASK_MS, &q->e);
     if (q->why & WHY_REQUEUE)
         return slurm_put_back(q->number, ASK_MS, &q->e);
     int rc = slurm_ask_job(q->number, q->why & WHY_FATE ? FATE_MS : ASK_MS, &q->job, &q->e);
@@ -328,7 +350,7 @@ static void on_done(void *arg, int rc)
         else if (q->e.num)
             log_err(LOG_WARN, "slurm.not_requeued", &q->e);
         unsigned open = ask_again(s, q->why, rc);
-        if (!(q->why & WHY_REQUEUE))
+        if (!(q->why & (WHY_REQUEUE | WHY_CANCEL)))
             on_answer(s, q->why & ~open, meaning_of(s, q, rc), &q->job);
         if (again)
             ask(s, again);
@@ -401,6 +423,17 @@ void notice_tick(struct slurm *s, int64_t now_ms)
     slurm_broken(s, "a step of the keepers has ended");
 }
 
+/* ---- the end of the job ---- */
+
+bool notice_cancels(struct slurm *s)
+{
+    if (s->notice.requeue_asked && !s->notice.cancel_asked) {
+        s->notice.cancel_asked = true;
+        ask(s, WHY_CANCEL);
+    }
+    return s->notice.cancel_asked && s->notice.q;
+}
+
 /* ---- after SIGTERM to the master: does the job end, or only this run? ---- */
 
 int notice_fate(struct slurm *s,
@@ -413,12 +446,24 @@ int notice_fate(struct slurm *s,
 
 /* ---- open and close ---- */
 
+/* scancel --full sends these to all processes of the job. They are for the tasks. */
+static void on_other(int signo, void *arg)
+{
+    (void)arg;
+    log_event(LOG_INFO, "slurm.signal_ignored", f_int("signal", signo));
+}
+
 int notice_open(struct slurm *s, struct err *e)
 {
     s->notice.timer = loop_timer_new(s->cfg.loop, on_timer, s);
     s->notice.again = loop_timer_new(s->cfg.loop, on_again, s);
     s->notice.usr1 = loop_signal_new(s->cfg.loop, SIGUSR1, on_usr1, s);
+    static const int others[NOTICE_OTHERS] = { SIGUSR2, SIGINT, SIGHUP };
     bool all = s->notice.timer && s->notice.again && s->notice.usr1;
+    for (size_t i = 0; i < NOTICE_OTHERS && all; i++) {
+        s->notice.others[i] = loop_signal_new(s->cfg.loop, others[i], on_other, s);
+        all = s->notice.others[i] != NULL;
+    }
     return all ? 0 : err_set(e, ENOMEM, "no memory to start the master");
 }
 
@@ -429,4 +474,6 @@ void notice_close(struct slurm *s)
     loop_timer_free(s->notice.timer);
     loop_timer_free(s->notice.again);
     loop_signal_free(s->notice.usr1);
+    for (size_t i = 0; i < NOTICE_OTHERS; i++)
+        loop_signal_free(s->notice.others[i]);
 }

@@ -278,11 +278,22 @@ static void on_turn(void *arg)
         loop_timer_set(s->turn, s->ack_at_ms);
 }
 
+/* If the timer fires late, this process did not run for a while: Slurm has suspended the job, or
+ * the node is overloaded. What the keepers have sent meanwhile may still be unread. */
+static void forgive_stall(struct slurm *s, int64_t now_ms)
+{
+    int64_t late = s->tick_due_ms ? now_ms - s->tick_due_ms : 0;
+    if (late > TICK_MS)
+        nodes_forgive(s, late, now_ms);
+    s->tick_due_ms = now_ms + TICK_MS;
+    loop_timer_set(s->tick, s->tick_due_ms);
+}
+
 static void on_tick(void *arg)
 {
     struct slurm *s = arg;
     int64_t now = clock_mono_ms();
-    loop_timer_set(s->tick, now + TICK_MS);
+    forgive_stall(s, now);
     if (s->finishing != NOT_FINISHING)
         return;
     nodes_tick(s, now);
@@ -428,7 +439,7 @@ static int slurm_open(const struct sched_config *cfg, struct sched **out, struct
         return rc;
     }
     slurm_turn_soon(s);
-    loop_timer_set(s->tick, now + TICK_MS);
+    forgive_stall(s, now);
     *out = (struct sched *)(void *)s;
     return 0;
 }
@@ -585,13 +596,15 @@ static bool nodes_are_gone(const struct slurm *s)
     return true;
 }
 
-/* First the keepers of the nodes end, then the head keeper moves the job's directory, to which the
- * others write. */
+/* First the keepers of the nodes end, and the job leaves Slurm's queue, if it is there. Then the
+ * head keeper moves the job's directory, to which the others write. */
 static void on_finish(void *arg)
 {
     struct slurm *s = arg;
     int64_t now = clock_mono_ms();
-    if (s->finishing == NODES_FINISH && !nodes_are_gone(s) && now < s->finish_by_ms) {
+    bool cancels = s->finishing == NODES_FINISH && notice_cancels(s);
+    bool nodes_end = !nodes_are_gone(s) && now < s->finish_by_ms;
+    if (s->finishing == NODES_FINISH && (nodes_end || cancels)) {
         loop_timer_set(s->finish, now + FINISH_POLL_MS);
         return;
     }

@@ -53,13 +53,13 @@ struct node {
     struct slurm *s;
     uint32_t index;
     enum node_state state;
-    char *name;         /* NULL until its keeper has connected */
-    struct conn *conn;  /* NULL = none */
-    int64_t heard_ms;   /* when its keeper last sent a frame */
-    int64_t lost_at_ms; /* NODE_AWAY: when the node counts as lost */
+    char *name;          /* NULL until its keeper has connected */
+    struct conn *conn;   /* NULL = none */
+    int64_t heard_ms;    /* when its keeper last sent a frame */
+    int64_t lost_at_ms;  /* NODE_AWAY: when the node counts as lost */
     uint64_t started_ms; /* of its keeper, by the clock of the node */
-    struct room has;    /* what the job has of the node */
-    bool avoid;         /* its keeper refused a request: place containers elsewhere if possible */
+    struct room has;     /* what the job has of the node */
+    bool avoid;          /* its keeper refused a request: place containers elsewhere if possible */
     /* Containers that are stopped because this master does not know them. While there are any, the
      * node gets no others. */
     uint32_t n_unknown;
@@ -92,10 +92,11 @@ struct hold {
     int64_t waits_since; /* HOLD_WAITING */
 };
 
+enum { NOTICE_OTHERS = 3 }; /* signals that the master ignores */
 /* The state of notice.c: what Slurm has announced, and the questions to slurmctld about it. A set
  * of reasons is a sum of enum ask_why. */
 struct notice {
-    struct loop_signal *usr1;
+    struct loop_signal *usr1, *others[NOTICE_OTHERS];
     struct loop_timer
         *timer; /* asks slurmctld about the time limit, or whether the job still runs */
     struct slurm_question *q; /* the question under way; NULL = none */
@@ -104,6 +105,7 @@ struct notice {
      * the job goes back into Slurm's queue. */
     bool leaving;
     bool requeue_asked; /* the master has put the job back, or Slurm has */
+    bool cancel_asked;  /* but the job has ended: scancel takes it out of the queue */
     int64_t end_ms;     /* leaving: when Slurm ends the job */
     bool limit_known;   /* the time limit is at limit_ms, and the timer acts on it */
     int64_t limit_ms;
@@ -130,6 +132,7 @@ struct slurm {
     struct conn *head;         /* to the head keeper */
     struct loop_timer *turn;   /* place containers, and send what is due, in the next turn */
     struct loop_timer *tick;   /* once a second */
+    int64_t tick_due_ms;       /* when it should fire; 0 = it was not set yet */
     struct loop_timer *finish; /* after slurm_finish(): waits for the keepers to end */
     int64_t opened_ms;
     /* notice_fate() waits for an answer, and then calls this function; NULL = it does not wait. */
@@ -173,6 +176,9 @@ bool slurm_all_fit(struct slurm *s);
 int nodes_listen(struct slurm *s, struct err *e);
 void nodes_close(struct slurm *s);
 void nodes_tick(struct slurm *s, int64_t now_ms);
+/* This process did not run for late_ms: that time does not count for the limits on the silence and
+ * the absence of keepers. */
+void nodes_forgive(struct slurm *s, int64_t late_ms, int64_t now_ms);
 void nodes_acknowledge(struct slurm *s);
 /* Report SE_REGISTERED, if the keepers of all nodes have told their containers, or it is time. */
 void nodes_register(struct slurm *s, int64_t now_ms);
@@ -188,6 +194,8 @@ void notice_close(struct slurm *s);
 void notice_turn(struct slurm *s);
 void notice_tick(struct slurm *s, int64_t now_ms);
 void notice_of_node(struct slurm *s, const struct node *n, uint32_t signal);
+/* The job ends. If it was put back into Slurm's queue, take it out. true: that is under way. */
+bool notice_cancels(struct slurm *s);
 bool notice_explains_lost_nodes(const struct slurm *s);
 int notice_fate(struct slurm *s,
                 void (*done)(bool over, const char *who, const char *text, void *arg));
