@@ -94,7 +94,7 @@ static int64_t find_blocking(const struct job *j, uint32_t role, enum awaited_ev
 /* Has the role a task that still has to start its attempt? */
 static bool has_unstarted(const struct role *r)
 {
-    return r->n_state[SLOT_REGISTERED] || mend_is_on_its_way(r);
+    return r->n_state[SLOT_REGISTERED] || mend_has_unregistered(r);
 }
 
 /* Must the job fail if this role cannot start? Not for a sidecar, unless another role waits for

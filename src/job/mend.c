@@ -7,7 +7,7 @@
  *
  * Cost: mend_run() runs after each event while slots restart, so it must not visit all slots. It
  * uses counters (struct role), and visits the slots in a list that slot_step() fills. It visits the
- * slots of a gang, or of a forming role, only when none of them is on its way any more.
+ * slots of a gang, or of a forming role, only when none of them still has to register.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -195,7 +195,7 @@ static bool is_in_group(const struct job *j, uint32_t role, int64_t group)
     return group >= 0 ? role == group : !j->roles[role].forming;
 }
 
-bool mend_is_on_its_way(const struct role *r)
+bool mend_has_unregistered(const struct role *r)
 {
     for (int state = SLOT_NONE; state < SLOT_STATE_COUNT; state++)
         if (slot_awaits_attempt((enum slot_state)state) && r->n_state[state])
@@ -219,7 +219,7 @@ static bool may_later_stage_be_alive(const struct job *j, uint32_t role)
            (r->n_state[SLOT_HALTING] || r->n_state[SLOT_REPLACING]);
 }
 
-/* Can the group start? It can if none of its slots is on its way any more, no attempt of an older
+/* Can the group start? It can if none of its slots still has to register, no attempt of an older
  * generation may be alive, and a role that need not wait for others has registered slots. */
 static bool is_complete(const struct job *j, int64_t group)
 {
@@ -233,7 +233,7 @@ static bool is_complete(const struct job *j, int64_t group)
             return false;
         if (!is_in_group(j, r, group))
             continue;
-        if (group >= 0 ? mend_is_on_its_way(role) : role->n_forming > 0)
+        if (group >= 0 ? mend_has_unregistered(role) : role->n_forming > 0)
             return false;
         has_startable |=
             (group >= 0 ? role->n_state[SLOT_REGISTERED] : role->n_set_up) && depends_open(j, r);
@@ -313,12 +313,13 @@ static int64_t next_pause(struct job *j)
     return deadlines_next(pauses);
 }
 
-/* Is a slot of a role whose stage has come still on its way, or registered but not started? */
+/* Has a role whose stage has come a slot that must still register, or has registered but not
+ * started? */
 static bool must_go_on(const struct job *j)
 {
     for (uint32_t r = 0; r < j->n_roles; r++) {
         const struct role *role = &j->roles[r];
-        if (!role->n_unmet && (role->n_state[SLOT_REGISTERED] || mend_is_on_its_way(role)))
+        if (!role->n_unmet && (role->n_state[SLOT_REGISTERED] || mend_has_unregistered(role)))
             return true;
     }
     return false;

@@ -146,8 +146,8 @@ void mend_run(struct job *j);
 int mend_fired(struct job *j, struct err *e); /* LIMIT_RESTART */
 /* May an attempt of an older generation be alive? */
 bool mend_may_old_be_alive(const struct job *j);
-/* Is a slot of the role on the way to its next attempt, and not registered yet? */
-bool mend_is_on_its_way(const struct role *r);
+/* Does a slot of the role need to register before it can start its next attempt? */
+bool mend_has_unregistered(const struct role *r);
 void mend_spares(struct job *j); /* request containers for spares, once all tasks have theirs */
 /* The slot's state has changed: put it on the list of mend_run(), if mend_run() must look at it. */
 void mend_look_at(struct job *j, uint32_t slot);

@@ -149,12 +149,6 @@ void line_finish(struct conn *c)
 
 /* ---- writing ---- */
 
-struct line_write {
-    uv_write_t uv;
-    struct conn *c;
-    struct buf bytes;
-};
-
 size_t line_queued(const struct conn *c)
 {
     const struct conn_line *t = c->line;
@@ -164,10 +158,7 @@ size_t line_queued(const struct conn *c)
 
 static void on_line_written(uv_write_t *req, int status)
 {
-    struct line_write *w = CONTAINER_OF(req, struct line_write, uv);
-    struct conn *c = w->c;
-    buf_done(&w->bytes);
-    free(w);
+    struct conn *c = late_write_end(req);
     c->writing = NULL;
     if (c->closed || status == UV_ECANCELED)
         return;
@@ -178,19 +169,10 @@ static void on_line_written(uv_write_t *req, int status)
 
 static int write_later(struct conn *c, struct buf *out)
 {
-    struct line_write *w = calloc(1, sizeof *w);
-    if (!w)
-        return -ENOMEM;
-    w->c = c;
-    w->bytes = *out;
-    *out = (struct buf){ .max = out->max };
-    uv_buf_t b = uv_buf_init(w->bytes.p, (unsigned)w->bytes.len);
-    int rc = uv_write(&w->uv, &c->io.stream, &b, 1, on_line_written);
-    if (rc < 0) {
-        buf_done(&w->bytes);
-        free(w);
+    struct late_write *w = NULL;
+    int rc = late_write_begin(&c->io.stream, out, on_line_written, c, &w);
+    if (rc < 0)
         return rc;
-    }
     c->writing = &w->uv;
     c->n_writing = w->bytes.len;
     return 0;

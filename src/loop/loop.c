@@ -332,6 +332,37 @@ void loop_fd_free(struct loop_fd *f)
         object_close((uv_handle_t *)&f->uv);
 }
 
+/* ---- writes that end later ---- */
+
+int late_write_begin(uv_stream_t *to, struct buf *out, uv_write_cb done, void *owner,
+                     struct late_write **write)
+{
+    struct late_write *w = calloc(1, sizeof *w);
+    if (!w)
+        return -ENOMEM;
+    w->owner = owner;
+    w->bytes = *out;
+    *out = (struct buf){ .max = out->max };
+    uv_buf_t b = uv_buf_init(w->bytes.p, (unsigned)w->bytes.len);
+    int rc = uv_write(&w->uv, to, &b, 1, done);
+    if (rc < 0) {
+        buf_done(&w->bytes);
+        free(w);
+        return rc;
+    }
+    *write = w;
+    return 0;
+}
+
+void *late_write_end(uv_write_t *uv)
+{
+    struct late_write *w = CONTAINER_OF(uv, struct late_write, uv);
+    void *owner = w->owner;
+    buf_done(&w->bytes);
+    free(w);
+    return owner;
+}
+
 /* ---- work on other threads ---- */
 
 struct work {

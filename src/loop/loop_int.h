@@ -143,6 +143,18 @@ struct tcp;
 struct tcp *tcp_adopt(struct loop *l, int fd, struct err *e); /* takes fd; NULL: e is set */
 bool tcp_has_owner(const struct tcp *t);
 
+/* loop.c: a write that the kernel could not take at once. It owns its bytes. */
+struct late_write {
+    uv_write_t uv;
+    struct buf bytes;
+    void *owner;
+};
+/* Let libuv write all of *out, which is empty afterwards. When it is done it calls done(), which
+ * begins with late_write_end(). 0, or -errno: then the bytes are lost, and *write is unchanged. */
+int late_write_begin(uv_stream_t *to, struct buf *out, uv_write_cb done, void *owner,
+                     struct late_write **write);
+void *late_write_end(uv_write_t *uv); /* frees the write; returns its owner */
+
 /* packed.c */
 struct packed {
     unsigned refs;

@@ -28,7 +28,7 @@ struct tcp {
     const struct tcp_ops *ops;
     void *arg;
     struct buf out;
-    struct tcp_write *writing;
+    struct late_write *writing;
     struct err *failed; /* the next flush reports it */
     bool opening;       /* on_open() is due, at the next flush */
     bool drained;       /* on_drain() is due, once nothing is queued any more */
@@ -36,12 +36,6 @@ struct tcp {
     bool peer_ended; /* the peer has shut down its sending side: nothing more comes */
     bool paused;     /* by the owner: do not read */
     bool closed;     /* tcp_close(): only waits until libuv has closed the handle */
-};
-
-struct tcp_write {
-    uv_write_t uv;
-    struct tcp *t;
-    struct buf bytes;
 };
 
 static struct err no_memory = { .num = ENOMEM, .msg = "no memory for a connection" };
@@ -115,10 +109,7 @@ static bool tcp_is_open(const struct tcp *t)
 
 static void on_written(uv_write_t *req, int status)
 {
-    struct tcp_write *w = CONTAINER_OF(req, struct tcp_write, uv);
-    struct tcp *t = w->t;
-    buf_done(&w->bytes);
-    free(w);
+    struct tcp *t = late_write_end(req);
     t->writing = NULL;
     if (t->closed || status == UV_ECANCELED)
         return;
@@ -127,25 +118,6 @@ static void on_written(uv_write_t *req, int status)
     else
         t->drained = true;
     tcp_dirty(t);
-}
-
-static int write_later(struct tcp *t)
-{
-    struct tcp_write *w = calloc(1, sizeof *w);
-    if (!w)
-        return -ENOMEM;
-    w->t = t;
-    w->bytes = t->out;
-    t->out = (struct buf){ .max = TCP_QUEUE_MAX };
-    uv_buf_t b = uv_buf_init(w->bytes.p, (unsigned)w->bytes.len);
-    int rc = uv_write(&w->uv, (uv_stream_t *)&t->uv, &b, 1, on_written);
-    if (rc < 0) {
-        buf_done(&w->bytes);
-        free(w);
-        return rc;
-    }
-    t->writing = w;
-    return 0;
 }
 
 static void tcp_write_out(struct tcp *t)
@@ -160,7 +132,7 @@ static void tcp_write_out(struct tcp *t)
         } else if (rc > 0) {
             buf_consume(&t->out, (size_t)rc);
         } else if (rc == UV_EAGAIN) {
-            rc = write_later(t);
+            rc = late_write_begin((uv_stream_t *)&t->uv, &t->out, on_written, t, &t->writing);
         }
     }
     if (rc < 0)

@@ -145,7 +145,8 @@ static void do_get(const struct op *op)
     op->done(x ? &r : NULL, &e, op->arg);
 }
 
-/* The effect of a put or a removal on the files; how_much: 0 nothing, 1 a part, 2 all. */
+/* Change the files as a put or a removal does. how_much: 0 = not at all, 1 = in part, 2 = wholly.
+ */
 static void apply(const struct op *op, unsigned how_much)
 {
     if (op->type == OP_PUT && how_much > 0)
@@ -191,7 +192,6 @@ static void on_timer(void *arg)
     free(op.path);
 }
 
-/* The master died: each unfinished operation has happened, or a part of it, or nothing. */
 void drop_ops_of(const void *arg)
 {
     for (size_t i = 0; i < f.ops.n;) {

@@ -32,14 +32,14 @@ struct files {
     VEC(struct op) ops; /* operations that have begun and not ended, in order */
     size_t most_files, n_puts, n_removes;
     uint64_t bytes_put;
-    unsigned faults; /* one in so many operations fails; 0 = none */
+    unsigned faults; /* on average one of this number of operations fails; 0 = none fails */
     unsigned seed;
     int hang, fail_removes;
     bool hang_at_list;   /* the next listing sets hang when it begins */
-    unsigned fail_puts;  /* so many puts fail; each of them writes half of the file */
+    unsigned fail_puts;  /* the number of next puts that fail; each writes half of the file */
     unsigned n_begun;    /* puts that have begun */
-    char last_put[128];  /* the path of the last one, */
-    int64_t last_put_ms; /* and the monotonic clock when it began */
+    char last_put[128];  /* the path of the last put */
+    int64_t last_put_ms; /* the monotonic clock when it began */
     unsigned ops_left, idle;
     bool (*until)(void);
     void (*after_list)(void); /* called once, after the next listing; NULL = nothing happens */
@@ -57,8 +57,8 @@ void file_put(const char *path, struct span text);
 void file_remove(const char *path);
 void run_until(bool (*until)(void));
 void run_ops(unsigned n);
-/* The master with these copies died: each of its operations has happened, or a part of it, or
- * nothing. */
+/* The master with these copies dies. Each operation that it has begun takes place, takes place in
+ * part, or does not take place. */
 void drop_ops_of(const void *copies);
 
 enum { EVENTS_MAX = 4000, EPOCHS_MAX = 400 };
@@ -70,11 +70,11 @@ struct sim {
     struct copies *c;
     struct buf events; /* all events of the job so far, one byte each */
     bool added;
-    size_t n_stored; /* how many of them were stored when copies_stored() was last true */
+    size_t n_stored; /* the number of events when copies_stored() was last true */
     unsigned n_on_stored;
 };
 
-/* The times of the copies of sim_open(); a patience of 0 stands for the real one. */
+/* The times that sim_open() gives to the copies. patience_ms: 0 = as outside of tests */
 struct sim_times {
     int64_t delay_ms, retry_ms, patience_ms;
 };

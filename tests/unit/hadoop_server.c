@@ -11,7 +11,7 @@
 #include "codec/mbed.h"
 #include "proto/hadoop_rpc.pb-c.h"
 
-/* ---- sums ---- */
+/* ---- digests ---- */
 
 static void md5(const void *p, size_t n, unsigned char out[16])
 {
@@ -24,7 +24,7 @@ static void hex(const unsigned char *p, char out[33])
         (void)snprintf(out + 2 * i, 3, "%02x", p[i]);
 }
 
-/* HMAC-MD5 of the sequence number and the message, from the definition */
+/* HMAC-MD5 of the sequence number and the message, computed as RFC 2104 defines it. */
 static void hmac(const unsigned char key[16], uint32_t seq, const void *p, size_t n,
                  unsigned char out[16])
 {
@@ -177,7 +177,7 @@ static void offer(struct server *s)
     m.auths = auths;
     m.n_auths = 2;
     if (s->simple)
-        m = (Hadoop__RpcSasl)HADOOP__RPC_SASL__INIT; /* SUCCESS */
+        m = (Hadoop__RpcSasl)HADOOP__RPC_SASL__INIT; /* its state is SUCCESS */
     send_sasl(s, &m);
 }
 
@@ -198,7 +198,8 @@ static void field(const char *text, const char *key, char *out, size_t size)
     out[n] = '\0';
 }
 
-static void sums(struct server *s, const char *qop, const char *verb, char out[33])
+/* The value `response` of DIGEST-MD5 (RFC 2831, 2.1.2.1). The server's proof has an empty verb. */
+static void digest_response(struct server *s, const char *qop, const char *verb, char out[33])
 {
     unsigned char h[16];
     char a1[33], a2[33], text[600];
@@ -212,7 +213,8 @@ static void sums(struct server *s, const char *qop, const char *verb, char out[3
     hex(h, out);
 }
 
-static void layer(struct server *s)
+/* Derive the keys of the protected connection (RFC 2831, 2.3 and 2.4). */
+static void derive_keys(struct server *s)
 {
     static const char *const magic[] = {
         "Digest session key to client-to-server signing key magic constant",
@@ -262,7 +264,7 @@ static void verify(struct server *s, const Hadoop__RpcSasl *m)
     (void)snprintf(x + 16, sizeof x - 16, ":%s:%s", s->nonce, s->cnonce);
     memcpy(x, h, 16);
     md5(x, 16 + strlen(x + 16), s->ha1);
-    sums(s, qop, "AUTHENTICATE", want);
+    digest_response(s, qop, "AUTHENTICATE", want);
     if (strcmp(user, s->id) != 0 || strcmp(got, want) != 0) {
         server_refuse(s, -33, 2, 15, "org.apache.hadoop.security.token.SecretManager$InvalidToken",
                       "org.apache.hadoop.security.token.SecretManager$InvalidToken: token is gone\n"
@@ -270,7 +272,7 @@ static void verify(struct server *s, const Hadoop__RpcSasl *m)
         return;
     }
     char rspauth[64];
-    sums(s, qop, "", want);
+    digest_response(s, qop, "", want);
     if (s->bad_rspauth)
         want[5] ^= 1;
     (void)snprintf(rspauth, sizeof rspauth, "rspauth=%s", want);
@@ -280,7 +282,7 @@ static void verify(struct server *s, const Hadoop__RpcSasl *m)
     done.token.data = (uint8_t *)rspauth;
     done.token.len = strlen(rspauth);
     send_sasl(s, &done);
-    layer(s);
+    derive_keys(s);
     s->wrapping = strcmp(qop, "auth") != 0;
     s->conf = strcmp(qop, "auth-conf") == 0;
     if (s->conf) {
@@ -362,6 +364,28 @@ static void on_context(struct server *s, struct span body)
     hadoop__rpc_connection_context__free_unpacked(m, NULL);
 }
 
+static void on_call(struct server *s, const Hadoop__RpcRequestHeader *h, struct span *frame)
+{
+    assert_true(h->call_id >= 0);
+    assert_non_null(s->protocol); /* the context arrived before the first call */
+    struct span mh = part(frame), body = part(frame);
+    Hadoop__RpcMethodHeader *m =
+        hadoop__rpc_method_header__unpack(NULL, mh.len, (const uint8_t *)mh.p);
+    assert_non_null(m);
+    struct server_call c = { .id = h->call_id,
+                             .retry = h->retry_count,
+                             .method = str_dup(m->method),
+                             .protocol = str_dup(m->protocol),
+                             .body = { .max = 512 << 20 } };
+    assert_int_equal(buf_add(&c.body, body.p, body.len), 0);
+    assert_int_equal(vec_push(&s->calls, c), 0);
+    hadoop__rpc_method_header__free_unpacked(m, NULL);
+}
+
+/* The negative call ids of Hadoop's RpcConstants */
+enum { CALL_CONTEXT = -3, CALL_PING = -4, CALL_SASL = -33 };
+
+/* inner: the frame was inside a protected one. */
 static void on_frame(struct server *s, struct span frame, bool inner)
 {
     struct span head = part(&frame);
@@ -370,33 +394,19 @@ static void on_frame(struct server *s, struct span frame, bool inner)
     assert_non_null(h);
     assert_int_equal(h->kind, HADOOP__RPC_REQUEST_HEADER__KIND__PROTOCOL_BUFFER);
     assert_true(h->has_op && h->has_kind);
-    if (h->call_id == -33) {
+    if (h->call_id == CALL_SASL) {
         assert_false(inner);
         on_sasl(s, part(&frame));
     } else {
         assert_int_equal(h->client_id.len, 16);
         assert_int_equal(inner, s->wrapping);
         assert_true(s->ready);
-        if (h->call_id == -3) {
+        if (h->call_id == CALL_CONTEXT)
             on_context(s, part(&frame));
-        } else if (h->call_id == -4) {
+        else if (h->call_id == CALL_PING)
             s->pings++;
-        } else {
-            assert_true(h->call_id >= 0);
-            assert_non_null(s->protocol); /* the context arrived before the first call */
-            struct span mh = part(&frame), body = part(&frame);
-            Hadoop__RpcMethodHeader *m =
-                hadoop__rpc_method_header__unpack(NULL, mh.len, (const uint8_t *)mh.p);
-            assert_non_null(m);
-            struct server_call c = { .id = h->call_id,
-                                     .retry = h->retry_count,
-                                     .method = str_dup(m->method),
-                                     .protocol = str_dup(m->protocol),
-                                     .body = { .max = 512 << 20 } };
-            assert_int_equal(buf_add(&c.body, body.p, body.len), 0);
-            assert_int_equal(vec_push(&s->calls, c), 0);
-            hadoop__rpc_method_header__free_unpacked(m, NULL);
-        }
+        else
+            on_call(s, h, &frame);
     }
     assert_int_equal(frame.len, 0);
     hadoop__rpc_request_header__free_unpacked(h, NULL);

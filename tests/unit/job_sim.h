@@ -26,16 +26,18 @@
 
 struct executor {
     char container[64];
-    uint32_t slot, asked /* the slot for which its container was asked */, generation, attempt,
-        ready /* generation */;
-    int64_t heard_ms;   /* when a master last received a message from it */
-    int64_t dead_by_ms; /* an executor that was told to end, or refused, is dead by then; INT64_MAX
-                           = it was not */
+    uint32_t slot, generation, attempt;
+    uint32_t asked;   /* the slot for which its container was requested */
+    uint32_t ready;   /* the generation for which it will report next that it is ready; 0 = none */
+    int64_t heard_ms; /* when a master last received a message from it */
+    int64_t dead_by_ms; /* by then it is dead, since a master has told it to end or has refused it;
+                           INT64_MAX = neither has happened */
     int64_t lost_ms;    /* when the cluster gives up its node; 0 = it does not */
     int64_t taken_ms;   /* when the scheduler takes its container; 0 = never */
     int64_t saved_ms;   /* when its task has saved a checkpoint and ends; 0 = it saves none */
-    uint64_t resumed_step, saved_step; /* of its task: where it resumed; its last checkpoint */
-    uint32_t saved_attempt;            /* the attempt that saved this checkpoint */
+    uint64_t resumed_step;  /* the step from which its task has resumed */
+    uint64_t saved_step;    /* the step of its task's last checkpoint */
+    uint32_t saved_attempt; /* the attempt that saved this checkpoint */
     bool sidecar;
     bool alive, connected, registered, running, started_told, mute, unkillable, dying;
     bool cut;     /* its node cannot reach any master */
@@ -64,7 +66,8 @@ struct sim {
     uint32_t epoch;
     bool finished, settling, gives_back;
     unsigned n_feeds, n_restarts;
-    uint32_t n_nodes; /* 0: the pool. Even and odd nodes are two racks. */
+    uint32_t n_nodes; /* of the cluster; 0 = the job runs in the pool. The even nodes are one rack,
+                         the odd nodes another one. */
     char nodes[10][12];
     struct job_verdict verdict; /* when the job finished */
     char message[400];
@@ -72,20 +75,22 @@ struct sim {
 
 /* Each event of this run as one line; "crash" stands for a new master. */
 extern struct strv sim_trace;
-extern unsigned sim_given_back, sim_taken; /* withdrawn requests of gangs; spares used */
-extern unsigned sim_notices;               /* announcements that a container will be taken */
-extern unsigned sim_resizes;               /* resizes that the job accepted */
-extern unsigned sim_cut;                   /* records that crashes lost */
-extern unsigned sim_stalls;                /* times that the master did not run */
-extern unsigned sim_lost;                  /* executors whose node was given up while they lived */
-extern unsigned
-    sim_orphans; /* attempts that ran beside their successor after their lease was over */
+/* Counted over all runs, for the summary: */
+extern unsigned sim_given_back; /* requests that a gang withdrew */
+extern unsigned sim_taken;      /* spare containers that were used */
+extern unsigned sim_notices;    /* announcements that a container will be taken */
+extern unsigned sim_resizes;    /* resizes that the job accepted */
+extern unsigned sim_cut;        /* records that crashes lost */
+extern unsigned sim_stalls;     /* times that the master did not run */
+extern unsigned sim_lost;       /* executors whose node was given up while they lived */
+/* attempts that still ran, after their lease was over, while a later attempt of the slot ran */
+extern unsigned sim_orphans;
 
 uint32_t sim_chance(struct sim *m, uint32_t n); /* 0 ... n-1 */
 void sim_cluster(struct sim *m, const struct fake_rule *rules, size_t n);
 void sim_open(struct sim *m);
 int sim_feed(struct sim *m, const struct job_event *ev);
-/* The records so far are stored: carry out the actions that wait for them. */
+/* From now on the records so far are stored. Carries out the actions that wait for that. */
 void sim_flush(struct sim *m);
 void sim_done(struct sim *m);
 /* Compares what a replay must restore exactly: the status document without the parts that are not

@@ -84,9 +84,9 @@ void saves_task_steps(struct sim *m, struct executor *x)
     uint64_t from = x->saved_attempt == x->attempt ? x->saved_step : x->resumed_step;
 
     x->heard_ms = m->now;
-    (void)sim_feed(m, &(struct job_event){ .type = EV_PROGRESS,
-                                           .progress = { .slot = x->slot,
-                                                         .step = from + sim_chance(m, STRIDE) } });
+    (void)sim_feed(m, &(struct job_event){
+                          .type = EV_PROGRESS,
+                          .progress = { .slot = x->slot, .step = from + sim_chance(m, STRIDE) } });
 }
 
 void saves_late_report(struct sim *m)
@@ -109,7 +109,7 @@ void saves_late_report(struct sim *m)
                  r.generation, r.attempt, (unsigned long long)r.step);
 }
 
-/* ---- the second opinion ---- */
+/* ---- the second implementation ---- */
 
 static bool counts(const struct saved_report *r, uint32_t generation, uint64_t step)
 {

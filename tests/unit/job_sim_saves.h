@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Checkpoints in the random world of job_sim.h: what the tasks save, and a second opinion on which
- * checkpoint is whole.
+ * Checkpoints in the random world of job_sim.h: what the tasks save, and a second implementation
+ * that computes which checkpoint is whole. After each event the test compares it with the job.
  *
- * The second opinion keeps each accepted report for ever, with no bound on steps. It knows only the
- * rules of docs/task-socket.md, "Which checkpoint is resumed", and shares no code with
+ * The second implementation keeps each accepted report for ever, with no bound on steps. It knows
+ * only the rules of docs/task-socket.md, "Which checkpoint is resumed", and shares no code with
  * src/job/checkpoint.c:
  *
  * - A report of an earlier attempt or generation is never accepted.
@@ -25,10 +25,10 @@ struct executor;
 
 enum { SAVES_SLOTS = 200 };
 
-/* How the program of a run saves. */
+/* Which tasks save a checkpoint, and the number of parts that they report. */
 enum saving {
-    SAVING_PARTS,     /* all tasks save a part and say how many parts there are */
-    SAVING_UNCOUNTED, /* all tasks save a part and say no number */
+    SAVING_PARTS,     /* all tasks save a part and report how many parts there are */
+    SAVING_UNCOUNTED, /* all tasks save a part and report no number */
     SAVING_RANK0,     /* slot 0 saves everything */
     SAVING_WILD,      /* any task, any number of parts, also numbers that contradict each other */
     SAVING_COUNT
@@ -45,13 +45,17 @@ struct saves {
     enum saving saving;
     VEC(struct saved_report) reports;
     uint32_t timeline; /* the generation whose reports count */
-    bool has;          /* the newest whole step, as the job said at last */
+    /* The newest whole step by the last answer of the job: */
+    bool has; /* there is one */
     uint32_t generation;
     uint64_t step;
-    bool saver[SAVES_SLOTS],
-        awaited[SAVES_SLOTS]; /* by slot: in this generation; only in the one before */
-    bool stayed[SAVES_SLOTS]; /* by slot: a task before and after the generation began */
-    /* Before the event: */
+    /* By slot: */
+    bool saver[SAVES_SLOTS];   /* its task has saved in this generation */
+    bool awaited[SAVES_SLOTS]; /* its task has saved in an earlier generation, but not yet in this
+                                  one */
+    bool stayed[SAVES_SLOTS]; /* its task has saved before this generation began, and was still part
+                                 of the job when it began */
+    /* The state before the event: */
     uint32_t attempts[SAVES_SLOTS], generation_before;
     bool leaving[SAVES_SLOTS], member[SAVES_SLOTS];
     bool gave_up; /* in this generation, more than CHECKPOINT_STEPS steps waited */
@@ -69,7 +73,7 @@ void saves_late_report(struct sim *m);
 /* Before each event, and after each one that the job has accepted. */
 void saves_before(struct sim *m);
 void saves_after(struct sim *m, const struct job_event *ev);
-/* The journal was cut: go through its records again. */
+/* A crash has cut the journal: computes all of this again from the records that are left. */
 void saves_rebuild(struct sim *m);
 
 #endif

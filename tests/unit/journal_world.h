@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A journal in a directory of its own, and faults of its system calls. */
+/* A journal in a directory of its own, and a probe that lets its system calls fail. */
 #ifndef TONY_TESTS_JOURNAL_WORLD_H
 #define TONY_TESTS_JOURNAL_WORLD_H
 
@@ -28,8 +28,8 @@ void write_text(const char *p, size_t len);
 struct fault {
     enum journal_call call; /* JOURNAL_CALL_NONE: all calls are counted */
     int number;             /* the number of the call that fails, from 1; 0 = none */
-    int n;                  /* so many calls fail from there on; 0 = only this one */
-    int rc;                 /* -errno; 1 = the process dies */
+    int n;                  /* how many calls fail, from that one on; 0 = only that one */
+    int rc;                 /* the call returns this -errno; 1 = the process dies */
     int64_t drop_from; /* > 0: the file loses its bytes from there on, as if the page cache were
                           dropped */
     int count;

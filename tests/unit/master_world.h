@@ -39,7 +39,7 @@ struct script {
 struct box { /* a container and the executor in it */
     struct world *w;
     uint32_t slot;
-    bool lost;                 /* see world_lose() */
+    bool lost;                 /* see world_lose() in master_world_int.h */
     struct listener *listener; /* of a lost executor: it listens here for the next master */
     char id[40];
     bool told, launched, completed, completed_told, given_back;
@@ -73,7 +73,7 @@ struct world {
     int64_t busy_ms;       /* how long a node reports that it is busy after the end of the job */
     int64_t busy_since_ms; /* when the master first asked for that */
     long listened_at;      /* the port of the master to which a peer connected last */
-    bool still_busy;       /* the last answer to it */
+    bool still_busy;       /* the last answer of the node to that */
     char finish_state[16];
     struct box boxes[64];
     unsigned n_boxes, n_asks, n_ask_calls, n_launch_calls, n_stop_calls;
@@ -84,10 +84,10 @@ struct world {
     unsigned kill_at;       /* the master dies after this write; 0 = never */
     const char *kill_event; /* the first master dies after it has written this event ... */
     const char *kill_slot;  /* ... for this slot; NULL = the event has no slot */
-    uint32_t lost_slot;     /* slot + 1 of the container that is lost, see world_lose(); 0 = none */
-    bool lost_is_dead;      /* the executor in it has never connected, and is dead */
-    bool lost_port_used;    /* ... and another process listens at one of its ports */
-    bool gives_back;        /* of the scheduler (scheduler.h) */
+    uint32_t lost_slot;     /* slot + 1 of the container that world_lose() loses; 0 = none */
+    bool lost_is_dead;      /* the lost container's executor has died before it ever connected */
+    bool lost_port_used;    /* with lost_is_dead: another process listens at one of its ports */
+    bool gives_back;        /* the flag of that name that the scheduler reports (scheduler.h) */
     bool lists_older; /* the scheduler also lists an older container of that slot to the second
                          master */
     bool lost_ended;  /* the task in the lost container has ended */
@@ -123,7 +123,7 @@ struct world {
     int refused_num;
     char refused[480], refused_hint[240];
     struct buf client_json;
-    bool other_clock; /* the clock of the executors is that of a machine that has just booted */
+    bool other_clock; /* the executors' monotonic clock is near 0, as right after a boot */
     bool client_errs_after_start;   /* the client sends a request that the master must refuse */
     bool client_leaves_after_start; /* its connection breaks when a task runs, and it does not
                                        reconnect */
@@ -137,7 +137,7 @@ struct world {
         int fail;        /* each operation fails with this errno */
         bool hang;       /* no operation ends */
         const char *slow_event;  /* the put of a journal copy that contains this text is slow */
-        bool slow;               /* the slow put has begun */
+        bool slow;               /* that put has begun */
         unsigned n_running_then; /* tasks that ran when the slow put ended */
         bool holds;              /* puts of journal copies wait for world_files_release() */
         struct world_op {
@@ -154,7 +154,7 @@ struct world {
         unsigned n_waiting;
         struct buf request; /* /s/queued/1, which a client has left; empty = there is none */
         bool taken;         /* it is /s/taken/1 now */
-        bool holds_request; /* it is not found before world_files_release_request() */
+        bool holds_request; /* no listing shows it before world_files_release_request() */
     } files;
     void (*on_running)(struct world *w);   /* called once, when the first task runs */
     void (*before_write)(struct world *w); /* called before each write of the journal */
@@ -162,8 +162,8 @@ struct world {
     uint32_t
         reads_log_of;   /* slot + 1: the client reads the log of this task when it runs; 0 = none */
     unsigned n_logs;    /* answers to that */
-    uint32_t log_num;   /* errno of the last answer */
-    char log_text[200]; /* data or message of the last answer */
+    uint32_t log_num;   /* errno of the last of these answers */
+    char log_text[200]; /* its data, or its message */
     bool box_hides_log; /* executors do not answer requests for their log */
     char diagnostics[600]; /* the text that the master gave to finish() */
     const char *fate;      /* what the scheduler answers when it tells the master to end: "over",
@@ -200,7 +200,7 @@ enum master_exit world_run(struct world *w);
 void world_go_remote(struct world *w);
 void world_files_release(struct world *w); /* see files.holds */
 void world_files_release_request(struct world *w);
-/* Connect to the master under any identity; only in remote worlds. */
+/* Connect to the master under the given identity; only in remote worlds. */
 int world_dial(struct world *w, const char *identity, const struct tls_key *key,
                const struct conn_ops *ops, void *arg, struct conn **out);
 /* Runs one master. */

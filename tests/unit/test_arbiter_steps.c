@@ -13,8 +13,8 @@
 
 enum { NODES = 8 };
 
-/* Node 0 is of the first allocation, 1 and 2 are of a further one, 3 of the next. Nodes 0 to 3 have
- * two containers each. */
+/* A job with three allocations: the first is node 0, the second nodes 1 and 2, the third node 3. It
+ * has two containers on each of these nodes. */
 static void make_job(struct arbiter_job *j)
 {
     *j = (struct arbiter_job){ .id = "application_1_0001",
@@ -96,7 +96,7 @@ static void nodes_become_instances(void **state)
     job_free(&j);
 }
 
-/* Only whole allocations are given back, the newest first. */
+/* The job gives back only whole allocations, the newest first. */
 static void it_shrinks_by_whole_allocations(void **state)
 {
     static const struct {
@@ -122,7 +122,7 @@ static void it_shrinks_by_whole_allocations(void **state)
     }
 }
 
-/* It gets nodes that are free, and that it does not have; no two jobs get the same ones. */
+/* A job that grows gets free nodes that it does not have yet. No two jobs get the same ones. */
 static void it_grows_by_what_is_free(void **state)
 {
     struct arbiter a;
@@ -188,7 +188,7 @@ static void room_is_kept_for_others(void **state)
     check_kept((struct queue_wanted){ .n = 1, .each = { { 3000, 0, 0 } } }, NULL, 0, 0, 0);
     check_kept((struct queue_wanted){ .n = 1, .each = { { 1000, 1, 0 } } }, NULL, 0, 0, 0);
     (void)str_copy(w.id, sizeof w.id, elastic.id);
-    check_kept(w, &elastic, 0, 0, 0); /* the policy decides about it */
+    check_kept(w, &elastic, 0, 0, 0); /* for this job the policy keeps room, not this rule */
     check_kept(w, &rigid, 2000, 1000, 1000);
     w = (struct queue_wanted){ .of_all = true, .n = 1, .each = small };
     check_kept(w, &elastic, 1000, 1000, 0);

@@ -203,7 +203,7 @@ static void a_job_holds_up_the_others_for_the_limit_only(void **state)
     assert_false(patience_wait(&p, 1501, 500));
     assert_true(patience_is_over(&p, 1501));
     assert_false(patience_wait(&p, 2000, 500));
-    assert_int_equal(p.failures, 1); /* once, though it was asked twice */
+    assert_int_equal(p.failures, 1); /* counted once, although two calls returned false */
     assert_false(patience_is_over(&p, 2001));
     assert_true(patience_wait(&p, 2001, 500));
 }

@@ -69,7 +69,7 @@ static void one_claims_a_device(void **state)
     assert_true(gpulock_holder(dir, 1, &e));
     assert_string_equal(e.msg, "GPU 1 is used by another job of this machine");
     assert_false(gpulock_holder(dir, 0, &e));
-    assert_false(gpulock_is_held(dir, 11)); /* another device with the same beginning */
+    assert_false(gpulock_is_held(dir, 11)); /* its name begins with that of the held device 1 */
     int eleven = gpulock_take(dir, 11, &e);
     assert_true(eleven >= 0);
     gpulock_release(&eleven);
@@ -82,7 +82,7 @@ static void one_claims_a_device(void **state)
     assert_true(gpulock_take("/nowhere", 0, &e) < 0);
 }
 
-/* A process that was killed holds nothing; while a child of it lives, the claim holds. */
+/* A claim ends when its process is killed, but not before the last child that inherited it ends. */
 static void the_claim_ends_with_its_processes(void **state)
 {
     int up[2], status;

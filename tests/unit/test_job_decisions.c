@@ -28,7 +28,8 @@ struct life {
 };
 
 static const struct life lives[] = {
-    /* the other rules do not restart, or restart, or restart other tasks, or not here */
+    /* by the other rules no task would restart; or a task would restart that did not; or other
+     * tasks would; or the budget for lost nodes is another one */
     { "worker*3/on/max9", "go worker:1=1 +5000 worker:0=0 worker:1=0 worker:2=0", "worker*3" },
     { "worker*3", "go worker:1=1 +5000 worker:0=0 worker:2=0", "worker*3/on/max9" },
     { "worker*3/on/scope-task/max9", "go worker:1=1 +5000 worker:0=0 worker:1=0 worker:2=0",
@@ -37,16 +38,16 @@ static const struct life lives[] = {
       "worker*3/on/scope-task/max9" },
     { "worker*2 lost=3", "go worker:1=lost +5000 worker:0=0 worker:1=0", "worker*2 lost=0" },
     { "worker*2 lost=0", "go worker:1=lost +5000 worker:0=0", "worker*2 lost=3" },
-    /* the other rules do not tolerate the failure, or tolerate it */
+    /* by the other rules the failure would end the job, although it did not; or the reverse */
     { "chief*1 worker*2", "go worker:1=1 +100 worker:0=0 chief:0=0", "chief*1 worker*2 fail=1" },
     { "chief*1 worker*2 fail=1", "go mute:worker:0 mute:chief:0 worker:1=1 +100",
       "chief*1 worker*2" },
     { "worker*2", "go worker:0=0 worker:1=7", "worker*2/on/max3" },
-    /* a restart of the whole job */
+    /* by the other rules the whole job would not restart, although it did; or the reverse */
     { "worker*2/stop retries=1", "go worker:1=1 +60000 worker:0=0 worker:1=0", "worker*2/stop" },
     { "worker*2/stop", "go worker:1=1 +60000", "worker*2/stop retries=1" },
     { "single=1 retries=1", "go driver:0=1 +60000 driver:0=0", "single=1" },
-    /* the other rules refuse the resize, or do it without a restart */
+    /* by the other rules the resize would be refused */
     { "worker*2/restart lost=9", "go resize:worker=4 +100 resize:worker=1 +100",
       "worker*2/fixed lost=9" },
     { "worker*2/restart lost=9 nogrant=2", "go resize:worker=3 +100", "worker*2/fixed lost=9" },

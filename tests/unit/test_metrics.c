@@ -355,7 +355,7 @@ static void a_torn_end_is_cut(void **state)
     assert_int_equal(f.size, size - last);
     metrics_file_close(&f);
 
-    /* not ours, and newer than ours */
+    /* a file that is no file of metrics, and one of a later version */
     assert_int_equal(fs_write_atomic(AT_FDCWD, path, SPAN("nonsense and more\n"), 0600, false, &e),
                      0);
     assert_int_equal(metrics_file_open(&f, path, NULL, &e), -EBADMSG);

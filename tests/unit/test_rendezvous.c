@@ -499,7 +499,8 @@ static void count_refused(const struct err *why, void *arg)
     h->refused++;
 }
 
-/* here: as on a node of a cluster. */
+/* Start a service that serves only peers of this user. here: it checks only peers on this machine,
+ * as on a node of a cluster; otherwise all peers must be on this machine. */
 static struct service *serve_strictly(const char *name, bool here, const char *want,
                                       struct heard *h)
 {

@@ -264,7 +264,7 @@ static void test_count(void **state)
 {
     static const struct {
         struct admission_amount fixed, each, held;
-        int want; /* -1: cannot be told */
+        int want; /* number of containers; -1 = `held` is not fixed + n * each for any n */
     } rows[] = {
         { { 0, 0 }, { 100, 0 }, { 300, 0 }, 3 },   { { 50, 1 }, { 100, 2 }, { 250, 5 }, 2 },
         { { 50, 0 }, { 100, 0 }, { 300, 0 }, -1 }, { { 50, 0 }, { 100, 0 }, { 49, 0 }, -1 },

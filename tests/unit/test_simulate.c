@@ -49,12 +49,14 @@ static void by_hand(void **state)
     assert_true(fabs(r.util_5h - 200.0 / 18000) < 1e-12);
     assert_true(fabs(r.wait.p95_s) < 1e-9);
 
-    /* a shrinks when b arrives, and both stall or not as they should: a stalls for 10 s. */
+    /* a shrinks when b arrives. A job that is resized stands still for 10 s (resize_s), so only a
+     * does. */
     const char *later = "# resources cores\n# nodes 1 4\n# resize_s 10\n" COLUMNS
                         "a,0,1,1,1,4,4,100,1\nb,50,1,1,1,2,2,50,1\n";
     mean(later, "drf", &r);
     assert_int_equal(r.adjustments, 2); /* a shrinks, and grows again */
-    /* a: 200 of 400 left at 50; stalls to 60, 80 done until 100, stalls to 110, 120 left: 140. */
+    /* a has 200 of its 400 core seconds left at 50 s, stands still until 60, does 80 until 100,
+     * stands still until 110, and does the last 120 until 140. */
     assert_true(fabs(r.end_s - 140) < 1e-9);
     assert_true(fabs(r.overhead_percent - 100 * (2 * 10 + 4 * 10) / (4 * 140.0)) < 1e-9);
     assert_true(fabs(r.lost_s - (2 * 10 + 4 * 10)) < 1e-9);

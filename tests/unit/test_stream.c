@@ -206,7 +206,7 @@ static void a_hostile_path_is_refused(void **state)
         if (rc >= 0)
             fail_msg("path '%s' was accepted", paths[i]);
         assert_int_not_equal(e.num, 0);
-        /* and nothing follows */
+        /* after an error all further frames are refused */
         assert_true(entry(r, FILE_ENTRY, "later", "", 0, &e) < 0);
         tree_receive_free(r);
         assert_int_equal(faccessat(p->fd, "in/later", F_OK, 0), -1);
@@ -278,10 +278,10 @@ static void a_sender_that_breaks_the_order_is_refused(void **state)
     assert_true(tree_receive_frame(r, SF_DONE, SPAN(""), &e) < 0);
     tree_receive_free(r);
     r = receive(p, "in", "");
-    assert_true(entry(r, FILE_ENTRY, "a", "", 0, &e) < 0); /* not the root */
+    assert_true(entry(r, FILE_ENTRY, "a", "", 0, &e) < 0); /* the first entry must be the root */
     tree_receive_free(r);
     r = receive(p, "in", "");
-    assert_true(entry(r, FILE_ENTRY, "", "", 0, &e) < 0); /* in place of a directory */
+    assert_true(entry(r, FILE_ENTRY, "", "", 0, &e) < 0); /* a file cannot replace a directory */
     tree_receive_free(r);
     r = receive(p, "in", "name");
     assert_int_equal(entry(r, FILE_ENTRY, "", "", 3, &e), 0);

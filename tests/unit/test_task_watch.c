@@ -97,7 +97,7 @@ static void by_marker(void **state)
     expect(w, "");
     make("a step 2/DONE");
     expect(w, "2 ");
-    make("a step 3DONE"); /* next to the checkpoint */
+    make("a step 3DONE"); /* the marker may also stand beside the checkpoint */
     make("a step 1/DONE");
     expect(w, "1 3 ");
     make("a step 4DONE"); /* a marker without a checkpoint */

@@ -21,7 +21,8 @@ static void test_props(void **state)
 {
     (void)state;
     static const struct {
-        const char *text, *props; /* line:name=value[!] ; */
+        const char *text;
+        const char *props; /* "LINE:NAME=VALUE;" for each property, "VALUE!" if it is final */
     } cases[] = {
         { HEAD TAIL, "" },
         { "<configuration/>", "" },

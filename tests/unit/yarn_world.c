@@ -145,7 +145,7 @@ static bool failed(struct rpc_call *c)
                            .maybe_done = w->fail[c->kind].maybe_done };
     const Hadoop__AllocateRequest *rq = (const Hadoop__AllocateRequest *)c->rq;
     if (!e.kind || (e.kind == RPC_FAULT_INVALID_RESOURCE && !rq->n_ask))
-        return false; /* a request for no container cannot name an unknown resource */
+        return false; /* the call asks for no container, so its resources cannot be the fault */
     if (w->fail[c->kind].class_name)
         (void)str_copy(e.class_name, sizeof e.class_name, w->fail[c->kind].class_name);
     (void)str_copy(e.line, sizeof e.line, w->fail[c->kind].line ? w->fail[c->kind].line : "");

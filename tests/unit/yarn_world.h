@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A scripted ResourceManager and two NodeManagers, "n0" and "n1". They replace the calls of
- * hadoop/yarn.h below the YARN back-end. Each call is answered a moment later as the world says.
- * Containers go to the two nodes in turn.
+ * A scripted ResourceManager and two NodeManagers, "n0" and "n1": this file defines the functions
+ * of hadoop/yarn.h that the YARN back-end calls. Each call is answered a moment later, as struct
+ * world says. Containers go to the two nodes in turn.
  */
 #ifndef TONY_TESTS_YARN_WORLD_H
 #define TONY_TESTS_YARN_WORLD_H
@@ -63,7 +63,8 @@ extern struct world {
     int n_calls[K_COUNT], n_answered[K_COUNT], n_asks, n_racks;
     int32_t id;
     struct fake_box boxes[BOXES_MAX];
-    int n_boxes, told /* granted, up to */;
+    int n_boxes;
+    int told; /* the back-end has learned of the boxes below this number */
     int complete[64], n_complete;
     struct {
         enum rpc_fault kind;
@@ -76,31 +77,34 @@ extern struct world {
     bool silent_node; /* n1 does not answer */
     bool holds;       /* the ResourceManager holds back its answer to allocate */
     bool roll;        /* each answer has a new token */
-    int finish_after;
+    int finish_after; /* this number of calls of finish are answered with "not done yet" */
     char env[2000], command[200], diagnostics[100], page[100];
     char expires[64]; /* the LIFETIME that was set last */
     int64_t time_left_ms;
     const struct job_spec *spec; /* NULL = none */
     size_t n_tokens, n_resources;
     bool finished;
-    bool second; /* the master is a successor: it gets kept[], and the ends in complete[] */
-    bool not_stored;
-    int attempt;         /* the attempt that runs now by the report; 0 = 1 */
-    int killed_after;    /* number of reports */
-    int preempt[2];      /* boxes + 1 to preempt: by a strict contract, and by the other kind */
-    const char *health;  /* health report of n0, in the next answer */
-    char detail[300];    /* detail of the last end */
-    struct strv avoided; /* "+n1", "-n1": of the last request with any */
+    bool second; /* the master is a successor: it gets the containers of its predecessor, and the
+                    ends in complete[] */
+    bool not_stored;    /* the journal has not stored the master's records yet */
+    int attempt;        /* the attempt that runs by the application report; 0 = attempt 1 */
+    int killed_after;   /* the report of this number says that the application was killed */
+    int preempt[2];     /* boxes + 1 to preempt: by a strict contract, and by the other kind */
+    const char *health; /* health report of n0, in the next answer */
+    char detail[300];   /* why the last container ended */
+    /* The changes of the list of avoided nodes in the last request that had any: "+n1" adds a node,
+     * "-n1" removes it. */
+    struct strv avoided;
     float progress;
-    int n_stored;       /* calls of the callback */
+    int n_stored;       /* calls of is_stored() by the back-end */
     int n_asked_before; /* calls of allocate at the registration */
-    int want_n;         /* the count for until() */
+    int want_n;         /* what world_until() waits for */
     const char *want_text;
     int64_t deadline;
     bool timed_out;
 } * w;
 
-/* For each test: a master's back-end that has registered, and its removal. */
+/* cmocka's functions around each test: the first makes a back-end that has registered. */
 int world_setup(void **state);
 int world_teardown(void **state);
 void world_open(uint32_t epoch);
