@@ -16,15 +16,14 @@ enum {
     STEPS_TINY_EXACT = 1800000,
     TINY = 48, /* jobs * nodes */
     /* all parts, for 1,000 nodes; for more nodes, up to ten times as many */
-    STEPS_LARGE = 1500000,
-    STEPS_WHOLE = 300000,    /* the part of it for the upper bound */
-    STEPS_MIX = 350000,      /* at least so many for the patterns */
-    STEPS_POOR = 700000,     /* the same while no good division is known */
-    LARGE = 5000,            /* jobs * nodes */
-    STEPS_FEASIBLE = 300000, /* to find out whether one more job of the queue can be admitted */
-    STEPS_ROUGH = 100000,    /* the same in a large problem, if little is lacking */
-    STEPS_FAR = 600000,      /* at least so many for local search, if the bound is far */
-    STEPS_FIRST = 100000,    /* before the proof */
+    STEPS_LARGE = 1400000,
+    STEPS_LARGE_FAR = 1700000, /* the same while the division is far from the bound */
+    STEPS_CLIMB = 600000,      /* up to there, prefixes of the queue are tried */
+    STEPS_WHOLE = 300000,      /* for the upper bound */
+    LARGE = 5000,              /* jobs * nodes */
+    STEPS_FEASIBLE = 300000,   /* to find out whether one more job of the queue can be admitted */
+    STEPS_ROUGH = 100000,      /* the same in a large problem, if little is lacking */
+    STEPS_FIRST = 100000,      /* before the proof */
     STEPS_EXACT = 600000,
     STEPS_POLISH = 100000,
     STEPS_POLISH_LARGE = 30000,
@@ -35,6 +34,8 @@ enum {
 
 /* A division that lacks less than this (dorm_score()) may become possible by a short search. */
 #define ALMOST 0.003
+/* The same for a longer search. */
+#define NEARLY 0.02
 
 static int falling(const void *a, const void *b)
 {
@@ -91,6 +92,23 @@ static enum dorm_proof prove(struct dorm_search *s, uint64_t steps)
     return proof;
 }
 
+static bool is_large(const struct dorm_problem *p)
+{
+    return (size_t)p->n_all * p->n_nodes >= LARGE;
+}
+
+/* So many times the steps of 1,000 nodes. */
+static uint64_t times_of(const struct dorm_problem *p)
+{
+    return MIN(MAX(p->n_nodes / 1000, 1u), 10u);
+}
+
+/* In a large problem: the steps up to this number of them in all, less those that are used. */
+static uint64_t steps_until(const struct dorm_problem *p, uint64_t end)
+{
+    return end * times_of(p) - MIN(end * times_of(p), p->work.steps);
+}
+
 /* Can the first `queued` jobs of the queue be admitted? If so, s->best is an allocation for
  * them. */
 static bool admit(struct dorm_search *s, uint32_t queued)
@@ -103,9 +121,9 @@ static bool admit(struct dorm_search *s, uint32_t queued)
         return true;
     if (s->prices.impossible)
         return false;
-    if (s->rough && !dorm_is_small(s->p)) {
-        if (s->best.score.bad < ALMOST)
-            search_more(s, STEPS_ROUGH, true);
+    if (is_large(s->p)) {
+        if (s->best.score.bad < (s->rough ? ALMOST : NEARLY))
+            search_more(s, s->rough ? STEPS_ROUGH : STEPS_FEASIBLE, true);
         return !(s->best.score.bad > 0);
     }
     search_more(s, STEPS_FEASIBLE, true);
@@ -164,6 +182,12 @@ static bool try_prefix(struct dorm_search *s, struct climb *c, uint32_t n)
     return false;
 }
 
+/* Are the steps of a large problem for the search of a prefix used up? */
+static bool is_late(const struct dorm_search *s)
+{
+    return is_large(s->p) && steps_until(s->p, STEPS_CLIMB) == 0;
+}
+
 /* Try the longest prefix, then shorter ones with growing steps until one is possible. */
 static bool descend(struct dorm_search *s, struct climb *c)
 {
@@ -173,7 +197,7 @@ static bool descend(struct dorm_search *s, struct climb *c)
         if (n == 0 || s->p->failed)
             return false;
         uint32_t less = s->rough ? MAX(step, n - c->guess) : step;
-        n -= s->p->work.over ? n : MIN(n, less);
+        n -= s->p->work.over || is_late(s) ? n : MIN(n, less);
         step += c->impossible - n > 4 ? step : (n + 16) / 16 - 1;
     }
     return true;
@@ -188,7 +212,7 @@ static bool climb(struct dorm_search *s, uint32_t *admitted)
 {
     struct climb c;
     struct dorm_plan best = { 0 }; /* for c.n jobs of the queue, if the last try failed */
-    s->rough = (size_t)s->p->n_all * s->p->n_nodes >= LARGE;
+    s->rough = is_large(s->p);
     bool loaded = descend(s, &c), rough = s->rough;
     if (!loaded && rough && c.unproved && !s->p->work.over && !s->p->failed) {
         s->rough = rough = false;
@@ -196,7 +220,7 @@ static bool climb(struct dorm_search *s, uint32_t *admitted)
         c.impossible = longest_prefix(s->p) + 1;
     }
     for (bool by_guess = rough; loaded || best.any; by_guess = rough && !by_guess) {
-        if (c.impossible - c.n <= 1 || s->p->work.over || s->p->failed)
+        if (c.impossible - c.n <= 1 || is_late(s) || s->p->work.over || s->p->failed)
             break;
         bool guessed = by_guess && c.guess > c.n && c.guess < c.impossible;
         if (loaded) {
@@ -290,30 +314,19 @@ static void give_nothing(const struct dorm_problem *p, const struct part_job *jo
         p->out->jobs[p->jobs[i].index].verdict = PART_WAITS;
 }
 
-/* So many times the steps of 1,000 nodes. */
-static uint64_t times_of(const struct dorm_problem *p)
-{
-    return MIN(MAX(p->n_nodes / 1000, 1u), 10u);
-}
-
-/* The steps for a large problem, less those that are used. */
-static uint64_t steps_large(const struct dorm_problem *p, uint64_t used)
-{
-    uint64_t all = STEPS_LARGE * times_of(p);
-    return all - MIN(all, used);
-}
-
 /* In a large problem: build divisions from patterns, and lower the bound by whole containers. */
 static void build_mix(struct dorm_search *s)
 {
     struct dorm_problem *p = s->p;
-    uint64_t before = p->work.steps, times = times_of(p);
+    uint64_t before = p->work.steps;
     if (dorm_counted_may_change(p) && !dorm_pairs_possible(p)) {
-        dorm_whole_prices(p, &s->prices, STEPS_WHOLE * times);
+        dorm_whole_prices(p, &s->prices,
+                          MIN(STEPS_WHOLE * times_of(p), steps_until(p, STEPS_LARGE)));
         if (s->prices.pi)
-            dorm_whole_bound(p, &s->prices, s->prices.pi, s->prices.pi_loss);
+            dorm_whole_bound(p, &s->prices, s->prices.pi, s->prices.pi_loss, 0,
+                             MIN(STEPS_WHOLE * times_of(p), steps_until(p, STEPS_LARGE)));
     }
-    dorm_mix(s, MAX(steps_large(p, p->work.steps), STEPS_MIX * times), STEPS_POOR * times);
+    dorm_mix(s, steps_until(p, STEPS_LARGE), steps_until(p, STEPS_LARGE_FAR));
     s->steps_left -= MIN(p->work.steps - before, s->steps_left);
 }
 
@@ -321,9 +334,8 @@ static void build_mix(struct dorm_search *s)
  * far from the bound. */
 static uint64_t steps_after(const struct dorm_search *s)
 {
-    uint64_t left = steps_large(s->p, s->p->work.steps);
     bool far = s->best.score.bad > 0 || s->best.score.util < (1 - FAR) * s->prices.upper;
-    return far ? MAX(left, (uint64_t)STEPS_FAR * times_of(s->p)) : left;
+    return steps_until(s->p, far ? STEPS_LARGE_FAR : STEPS_LARGE);
 }
 
 /* Make s->best as good as the steps and the solver allow. True: no allocation is better. */
@@ -333,7 +345,7 @@ static bool improve(struct dorm_search *s, const struct part_solver *solver)
         return true;
     if (!dorm_is_small(s->p))
         build_mix(s);
-    if ((size_t)s->p->n_all * s->p->n_nodes >= LARGE)
+    if (is_large(s->p))
         s->steps_left = steps_after(s);
     search_more(s, STEPS_FIRST, false);
     bool tiny = (size_t)s->p->n * s->p->n_nodes <= TINY;

@@ -11,6 +11,7 @@
  * dorm_reach.c     the room on nodes that no container can use, which lowers that bound
  * dorm_rooms.c     what rooms on nodes are worth in whole containers (dorm_rooms.h)
  * dorm_whole.c     the upper bound from whole containers
+ * dorm_company.c   another bound for all sets of running jobs that change (dorm_company.h)
  * dorm_choose.c    which running jobs should change (dorm_choose.h)
  * dorm_pairs.c     the same, with an upper bound, if at most two may (dorm_pairs.h)
  * dorm_state.c     an allocation that can be changed and undone
@@ -302,6 +303,7 @@ struct dorm_prices {
     double *gain;              /* of each job: the value of changing it, in the same mean */
     double *freed;             /* the part of it that is waste of the job's nodes (dorm_reach.c) */
     struct dorm_bound_memory *memory;
+    struct whole *whole; /* internal to dorm_whole.c */
 };
 
 int dorm_prices_init(struct dorm_problem *p, struct dorm_prices *prices);
@@ -491,9 +493,14 @@ void dorm_mix(struct dorm_search *s, uint64_t steps, uint64_t more);
 
 /* Set prices->pi and pi_loss so that the bound from whole containers is low. */
 void dorm_whole_prices(struct dorm_problem *p, struct dorm_prices *prices, uint64_t steps);
-/* Lower prices->upper to the bound for these prices of containers (by demand) and of loss. */
+/* The table of rooms that the functions of dorm_whole.c have made for these jobs. NULL: none. */
+struct dorm_rooms;
+const struct dorm_rooms *dorm_whole_rooms(const struct dorm_problem *p,
+                                          const struct dorm_prices *prices);
+/* Lower prices->upper to the bound for these prices of containers (by demand) and of loss.
+ * enough: a bound that is low enough. steps: at most about so many. */
 void dorm_whole_bound(struct dorm_problem *p, struct dorm_prices *prices, const double *pi,
-                      double mu);
+                      double mu, double enough, uint64_t steps);
 
 /* ---- dorm_search.c */
 

@@ -56,9 +56,10 @@ void dorm_choice_add(struct dorm_choice *c, double mu, const bool *raise)
     c->n++;
     memcpy(cut->f, r->f, sizeof(*cut->f) * r->cells);
     cut->rest = mu * p->loss_bound;
+    cut->raised = 0;
     for (uint32_t v = 0; v < r->n_demands && raise; v++)
         if (raise[v])
-            cut->rest -= MAX(0.0, r->pi[v] - p->jobs[r->example[v]].u);
+            cut->raised += MAX(0.0, r->pi[v] - p->jobs[r->example[v]].u);
     for (uint32_t i = 0; i < p->n; i++) {
         const struct dorm_job *job = &p->jobs[i];
         double n, stays = job->u * job->now - mu * job->D * fabs((double)job->now - job->ideal);
@@ -81,7 +82,8 @@ static void gains(const struct dorm_choice *c, uint32_t i, int way, double *gain
         dorm_rooms_more(r, i, way * (int64_t)job->at[a].n, c->room + (size_t)j * r->m, room);
         size_t cell = dorm_rooms_cell(r, room);
         for (uint32_t t = 0; t < c->n; t++)
-            gain[t] += (double)c->cuts[t].f[cell] - (double)c->cuts[t].f[c->cell[j]];
+            gain[t] += ((double)c->cuts[t].f[cell] - (double)c->cuts[t].f[c->cell[j]]) *
+                       (1 + DORM_ROOMS_SLACK);
     }
     dorm_work(&r->p->work, job->n_at / 2 + 1);
 }
@@ -131,12 +133,11 @@ static uint32_t best_to_add(const struct dorm_choice *c, const bool *changes, co
     return best;
 }
 
-double dorm_choose(struct dorm_choice *c, bool *changes, unsigned sweeps)
+/* Set the rooms and cells for the case that no counted job changes, and value to V of each cut. */
+static void begin(struct dorm_choice *c, double *value)
 {
     const struct dorm_rooms *r = c->rooms;
     struct dorm_problem *p = r->p;
-    double value[DORM_CUTS_MAX];
-    uint32_t n = 0;
     for (uint32_t t = 0; t < c->n; t++)
         value[t] = c->cuts[t].rest;
     for (uint32_t j = 0; j < p->n_nodes; j++) {
@@ -144,8 +145,40 @@ double dorm_choose(struct dorm_choice *c, bool *changes, unsigned sweeps)
         dorm_rooms_room(r, j, 0, room);
         c->cell[j] = dorm_rooms_cell(r, room);
         for (uint32_t t = 0; t < c->n; t++)
-            value[t] += c->cuts[t].f[c->cell[j]];
+            value[t] += (double)c->cuts[t].f[c->cell[j]] * (1 + DORM_ROOMS_SLACK);
     }
+    dorm_work(&p->work, (uint64_t)p->n_nodes * c->n / 8);
+}
+
+double dorm_choose_bound(struct dorm_choice *c)
+{
+    struct dorm_problem *p = c->rooms->p;
+    double none[DORM_CUTS_MAX], one[DORM_CUTS_MAX], gain[DORM_CUTS_MAX];
+    if (p->adjust_bound > 2 || c->n == 0)
+        return INFINITY;
+    begin(c, none);
+    double most = least(c, none, NULL);
+    for (uint32_t a = 0; a < c->n_counted && !p->work.over; a++) {
+        memcpy(one, none, sizeof(one));
+        change(c, c->counted[a], 1, one);
+        most = MAX(most, least(c, one, NULL));
+        for (uint32_t b = a + 1; b < c->n_counted && p->adjust_bound == 2; b++) {
+            gains(c, c->counted[b], 1, gain);
+            most = MAX(most, least(c, one, gain));
+        }
+        change(c, c->counted[a], -1, one);
+    }
+    return p->work.over ? INFINITY : most;
+}
+
+double dorm_choose(struct dorm_choice *c, bool *changes, unsigned sweeps)
+{
+    struct dorm_problem *p = c->rooms->p;
+    double value[DORM_CUTS_MAX];
+    uint32_t n = 0;
+    begin(c, value);
+    for (uint32_t t = 0; t < c->n; t++)
+        value[t] -= c->cuts[t].raised;
     for (uint32_t k = 0; k < c->n_counted; k++)
         if (changes[c->counted[k]]) {
             change(c, c->counted[k], 1, value);

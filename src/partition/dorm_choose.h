@@ -9,9 +9,10 @@ enum { DORM_CUTS_MAX = 16 };
 
 /* A bound of the utilization by the set of the counted jobs that change, for some prices. */
 struct dorm_cut {
-    float *f;     /* the table of rooms */
-    double *gain; /* [job]: changes_i - stays_i */
-    double rest;  /* the part of the bound that does not depend on the set */
+    float *f;      /* the table of rooms */
+    double *gain;  /* [job]: changes_i - stays_i */
+    double rest;   /* the part of the bound that does not depend on the set */
+    double raised; /* what the bound is lower with the minima that are raised */
 };
 
 struct dorm_choice {
@@ -33,5 +34,8 @@ void dorm_choice_add(struct dorm_choice *c, double mu, const bool *raise);
 /* Improve the set of counted jobs that change, which the bound on adjusted jobs allows: make the
  * least of the cuts large, and return it. sweeps: over the jobs of the set. There must be a cut. */
 double dorm_choose(struct dorm_choice *c, bool *changes, unsigned sweeps);
+/* An upper bound for all sets, if they have at most two jobs: the least of the cuts for the best of
+ * them. Else infinite. */
+double dorm_choose_bound(struct dorm_choice *c);
 
 #endif

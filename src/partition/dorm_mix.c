@@ -88,18 +88,80 @@ struct mix {
     /* upper: the utilization that no division with these changes exceeds. best_pi, best_mu: the
      * prices that prove it. */
     double *best_pi, best_mu, upper;
-    double enough;       /* the search ends when upper is below this */
-    uint64_t more;       /* steps for one set while no good division is known */
-    struct spare *spare; /* [demand] */
+    double value;         /* of the solution */
+    double enough;        /* the search ends when upper is below this */
+    uint64_t end_if_poor; /* of the steps while no good division is known */
+    struct spare *spare;  /* [demand] */
 };
 
 /* ---- groups and patterns */
+
+/* The part of the room that a container of demand v needs, of the type of which it needs most. */
+static double part_of(const struct dorm_rooms *r, uint32_t v, const int64_t *room)
+{
+    double part = 0;
+    for (uint32_t k = 0; k < r->m; k++) {
+        double need = (double)r->need[(size_t)v * r->m + k];
+        part = MAX(part, need > 0 ? need / (double)MAX(room[k], (int64_t)1) : 0);
+    }
+    return part;
+}
+
+/* The containers of x->sold, found in a table with rounded demands, may need more than the room of
+ * group g. Then remove those that give least for what they need of the type that lacks, and fill
+ * the rest with others. */
+static void make_fit(struct mix *x, uint32_t g)
+{
+    const struct dorm_rooms *r = &x->rooms;
+    const int64_t *room = x->room + (size_t)g * r->m;
+    int64_t rest[PART_TYPES_MAX];
+    memcpy(rest, room, sizeof(*rest) * r->m);
+    for (uint32_t v = 0; v < r->n_demands; v++)
+        if (x->sold[v] > 0)
+            dorm_rooms_less(r, v, (uint32_t)x->sold[v], rest, rest);
+    for (uint32_t k = 0; k < r->m; k++)
+        while (rest[k] < 0) {
+            uint32_t out = DORM_END;
+            double least = INFINITY;
+            for (uint32_t v = 0; v < r->n_demands; v++) {
+                double need = (double)r->need[(size_t)v * r->m + k];
+                if (x->sold[v] > 0 && need > 0 && r->pi[v] / need < least) {
+                    least = r->pi[v] / need;
+                    out = v;
+                }
+            }
+            x->sold[out]--;
+            for (uint32_t t = 0; t < r->m; t++)
+                rest[t] += r->need[(size_t)out * r->m + t];
+        }
+    for (;;) {
+        uint32_t in = DORM_END;
+        double most = 0;
+        for (uint32_t c = 0; c < r->n_active; c++) {
+            uint32_t v = r->active[c];
+            double ratio = r->pi[v] / part_of(r, v, room);
+            if (ratio > most && dorm_rooms_fit(r, v, rest) > 0) {
+                most = ratio;
+                in = v;
+            }
+        }
+        if (in == DORM_END)
+            return;
+        uint32_t n = dorm_rooms_fit(r, in, rest);
+        x->sold[in] += n;
+        dorm_rooms_less(r, in, n, rest, rest);
+    }
+}
 
 /* Add the pattern of x->sold and the best containers for the room to group g. Sets *added if it is
  * new. */
 static void add_pattern(struct mix *x, uint32_t g, const int64_t *room, bool *added)
 {
     dorm_rooms_sell(&x->rooms, dorm_rooms_cell(&x->rooms, room), 1, x->sold);
+    if (x->rooms.rounded) {
+        make_fit(x, g);
+        dorm_work(&x->p->work, x->rooms.n_active / 2);
+    }
     *added |= dorm_simplex_add(&x->lp, g, x->sold);
     memset(x->sold, 0, sizeof(*x->sold) * x->rooms.n_demands);
     dorm_work(&x->p->work, 16 + x->rooms.n_active / 4);
@@ -335,6 +397,7 @@ static bool solve(struct mix *x, uint64_t end)
         double value = base + dorm_simplex_value(&x->lp), gap = (x->upper - value) / x->upper;
         bool close = gap < CLOSE || (many && gap < NEAR_ENOUGH && value - last < STALLED * value);
         last = value;
+        x->value = value;
         if (limited && (close || !added || work->steps >= limited_end)) {
             limited = false;
             dorm_simplex_limit_prices(&x->lp, NULL, 0, 0);
@@ -349,9 +412,9 @@ static bool solve(struct mix *x, uint64_t end)
         bool before = added;
         added = false;
         double upper = add_patterns(x, false, &added) + buy_all(x);
+        near *= note_bound(x, upper) ? 1 : WIDER;
         if (!added && !before)
             break;
-        near *= note_bound(x, upper) ? 1 : WIDER;
         if (gap < NEARLY)
             near *= 2;
         if (limited)
@@ -674,7 +737,7 @@ static bool try_set(struct mix *x, uint64_t end)
     dorm_rooms_limit(&x->rooms, x->room, x->lp.n_groups);
     bool solved = solve(x, end);
     dorm_rooms_limit_to_nodes(&x->rooms);
-    if (!solved || x->upper < x->enough)
+    if (!solved || (x->upper < x->enough && x->value < (1 + CLOSE) * before))
         return false;
     build(x);
     note_lacking(x, x->lacks);
@@ -705,19 +768,22 @@ static void try_sets(struct mix *x, uint64_t end)
     for (unsigned vain = 0; vain < VAIN && bound > (1 + CLOSE) * known_use(x->s);) {
         x->enough = MAX((1 + CLOSE) * known_use(x->s), (1 - FAR) * MIN(bound, x->s->prices.upper));
         bool poor = known_use(x->s) < (1 - FAR) * bound;
-        vain = try_set(x, poor ? MAX(end, p->work.steps + x->more) : end) ? 0 : vain + 1;
+        vain = try_set(x, poor ? x->end_if_poor : end) ? 0 : vain + 1;
         if (good_enough(x->s) || p->work.over || p->failed)
-            return;
+            break;
         for (uint32_t v = 0; v < x->rooms.n_demands; v++)
             x->rooms.pi[v] = x->wanted[v] ? x->best_pi[v] : x->s->prices.pi[v];
         if (vain == 0)
-            dorm_whole_bound(p, &x->s->prices, x->rooms.pi, x->best_mu);
+            dorm_whole_bound(p, &x->s->prices, x->rooms.pi, x->best_mu,
+                             known_use(x->s) / (1 - GOOD), end - MIN(end, p->work.steps));
         if (good_enough(x->s) || p->work.steps >= end)
-            return;
+            break;
         dorm_rooms_fill(&x->rooms);
         dorm_choice_add(&choice, x->best_mu, x->raise);
         bound = dorm_choose(&choice, x->changes, SWEEPS);
     }
+    if (!good_enough(x->s) && !p->failed)
+        x->s->prices.upper = MIN(x->s->prices.upper, dorm_choose_bound(&choice));
 }
 
 /* The same as try_set(), without patterns. */
@@ -760,11 +826,13 @@ static void try_pairs(struct mix *x, uint64_t end)
 void dorm_mix(struct dorm_search *s, uint64_t steps, uint64_t more)
 {
     struct dorm_problem *p = s->p;
-    struct mix x = {
-        .s = s, .p = p, .mu = s->prices.least_loss, .changes = s->picked, .more = more
-    };
+    struct mix x = { .s = s, .p = p, .mu = s->prices.least_loss, .changes = s->picked };
     uint64_t end = p->work.steps + steps;
-    x.has_rooms = dorm_rooms_init(&x.rooms, p);
+    x.end_if_poor = MAX(end, p->work.steps + more);
+    const struct dorm_rooms *rooms = dorm_whole_rooms(p, &s->prices);
+    if (rooms)
+        x.rooms = *rooms;
+    x.has_rooms = rooms || dorm_rooms_init(&x.rooms, p);
     x.raise = dorm_alloc(p, x.rooms.n_demands, sizeof(*x.raise));
     x.wanted = dorm_alloc(p, x.rooms.n_demands, sizeof(*x.wanted));
     if (!change_as_before(&x)) /* out of memory */

@@ -27,9 +27,9 @@
 enum {
     BRANCHES = 60, /* for one node */
     TRIALS = 20,
-    TRIALS_WORK = 10, /* steps of one trial */
-    ITEMS_MAX = 128,  /* jobs that are considered for one node */
-    TAKEN_MAX = 64,   /* jobs that may leave one node */
+    TRIALS_WORK = 4, /* steps of one trial, beside those for each item */
+    ITEMS_MAX = 128, /* jobs that are considered for one node */
+    TAKEN_MAX = 64,  /* jobs that may leave one node */
     SWEEPS = 6,
 };
 
@@ -311,7 +311,7 @@ static bool refill(struct dorm_search *s, struct filling *f, uint32_t n_jobs, ui
     f->left = BRANCHES;
     branch(f, 0, f->room, 0);
     try_more(f, &s->seed);
-    dorm_work(&s->p->work, BRANCHES + TRIALS * TRIALS_WORK);
+    dorm_work(&s->p->work, BRANCHES + TRIALS * (TRIALS_WORK + f->n / 3) + n_jobs / 4);
     return f->best > now + 1e-10 && carry_out(s, f, node);
 }
 

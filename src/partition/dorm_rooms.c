@@ -18,15 +18,13 @@
 
 enum {
     CELLS_MAX = 300000,
-    WORK_MAX = 15000000, /* cells * demands */
+    WITH_FRONTS_MAX = 600000, /* the same with the cells before each row */
+    WORK_MAX = 15000000,      /* cells * demands */
     SHIFT_MAX = 20,
     PART = 32,        /* cells of a row that are computed at once */
     FRONT = PART,     /* cells before each row, for rooms that are too small for a container */
     STEP_CELLS = 512, /* cells * demands of one step */
 };
-
-/* More than all rounding errors of f. */
-static const double SLACK = 1e-5;
 
 /* Number the different demands, and find the units. */
 static void list_demands(struct dorm_rooms *r)
@@ -79,8 +77,8 @@ static bool shape(struct dorm_rooms *r)
     for (uint32_t k = 0; k < r->m; k++)
         for (uint32_t j = 0; j < p->n_nodes && r->unit[k] > 0; j++)
             largest[k] = MAX(largest[k], p->cap[(size_t)j * r->m + k] / r->unit[k]);
-    for (double cells;
-         (cells = lay_out(r, largest)) > CELLS_MAX || cells * r->n_demands > WORK_MAX;)
+    for (double cells; (cells = lay_out(r, largest)) > CELLS_MAX || r->cells > WITH_FRONTS_MAX ||
+                       cells * r->n_demands > WORK_MAX;)
         if (++r->shift[r->order[0]] > SHIFT_MAX)
             return false;
     r->f = dorm_alloc(p, r->cells, sizeof(*r->f));
@@ -96,6 +94,7 @@ static bool shape(struct dorm_rooms *r)
             r->need[(size_t)v * r->m + k] = need;
             r->d[(size_t)v * r->m + k] = (uint32_t)MIN(d, (int64_t)UINT32_MAX);
             r->offset[v] += (size_t)d * r->stride[k];
+            r->rounded |= need != d << r->shift[k];
         }
         if (r->offset[v] == 0) /* any number would fit */
             return false;
@@ -270,7 +269,7 @@ double dorm_rooms_worth(const struct dorm_rooms *r, const int64_t *room)
 
 double dorm_rooms_at(const struct dorm_rooms *r, size_t cell)
 {
-    return (double)r->f[cell] * (1 + SLACK);
+    return (double)r->f[cell] * (1 + DORM_ROOMS_SLACK);
 }
 
 /* List the room that is free on each node, and the jobs that could leave more. */

@@ -14,6 +14,9 @@
 
 #include "partition/dorm.h"
 
+/* f is computed with floats. This part of it is more than all their rounding errors. */
+#define DORM_ROOMS_SLACK 1e-5
+
 /* The containers of a counted job on a node. */
 struct dorm_held {
     uint32_t job, n;
@@ -38,6 +41,7 @@ struct dorm_rooms {
      * is found by its units >> shift: if the table would be too large, demands are rounded down. */
     int64_t unit[PART_TYPES_MAX]; /* 0: no job needs this type */
     unsigned shift[PART_TYPES_MAX];
+    bool rounded; /* some demand is rounded down: a set that is worth f(room) may need more */
     uint32_t size[PART_TYPES_MAX]; /* 1 + the units of the largest node >> shift */
     size_t stride[PART_TYPES_MAX];
     uint32_t order[PART_TYPES_MAX]; /* the types by rising stride; the first has the largest size */

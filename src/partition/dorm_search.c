@@ -101,7 +101,7 @@ static void first_builds(struct dorm_search *s)
         uint32_t adjusted = s->best.score.adjusted;
         try_build(s);
         if (s->rough && !dorm_is_small(p) &&
-            (s->state.lack > HOPELESS || !(s->best.score.bad > 0) || way == ROUGH_WAYS - 1))
+            (s->best.score.bad > HOPELESS || !(s->best.score.bad > 0) || way == ROUGH_WAYS - 1))
             break;
         if (!dorm_is_small(p) && !(s->best.score.bad > 0) &&
             (s->best.score.adjusted > adjusted || p->adjust_bound == 0))

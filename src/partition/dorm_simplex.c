@@ -23,7 +23,7 @@ enum {
     GROUPS_SCANNED = 32, /* for patterns that may enter, after the first one was found */
 };
 
-static const double PENALTY = 3;
+static const double PENALTY = 10;
 /* A listed pattern is dropped when it gains less than this part of the best gain of its list. */
 static const double STALE = 0.1;
 

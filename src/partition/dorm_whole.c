@@ -34,17 +34,17 @@
  *    each S with at most Q jobs, whatever the freed_ij are. So they change like prices, too: where
  *    a node needs job i for its best set T, but i is not among the Q jobs, freed_ij rises; in the
  *    opposite case it falls. At the end, job i of a node gets only what its change is needed for.
- *    With more than SHARED_MAX jobs on a node, the further ones have freed_ij = 0, and top_j is
- *    computed as if they changed in any case: f_j grows with T, so it is not too small.
+ *    With more than DORM_SHARED_MAX jobs on a node, the further ones have freed_ij = 0, and top_j
+ * is computed as if they changed in any case: f_j grows with T, so it is not too small.
  */
 #include <math.h>
 #include <string.h>
 
 #include "base/util.h"
 #include "partition/dorm_choose.h"
+#include "partition/dorm_company.h"
 
 enum {
-    SHARED_MAX = 7,
     ROUNDS = 25,
     VAIN = 8,
     SHARE_ROUNDS = 120,
@@ -60,12 +60,14 @@ struct whole {
     struct dorm_problem *p;
     struct dorm_rooms rooms;
     struct dorm_choice choice;
+    struct dorm_company company;
     double *freed, *gain, *want; /* [job] */
     double *by_gain;
     bool *changes;
     double *over, slack; /* [demand]: containers sold less those wanted; B less the loss */
     double *mean, mean_slack;
     double mu, *best_pi, best_mu, best;
+    uint32_t n; /* the number of jobs that take part: for others, all this is made again */
 
     uint32_t *nodes_with; /* [cell] */
     size_t *different;    /* the cells of the rooms of all nodes, each once */
@@ -163,33 +165,47 @@ static bool step(struct whole *w, double part, double fall)
 
 /* ---- the freed_ij as prices */
 
-static uint32_t shared_on(const struct dorm_rooms *r, uint32_t j)
+/* List the cells of the rooms of a node, for all sets T. */
+static void list_cells_of(struct whole *w, uint32_t j)
 {
-    return MIN(r->first[j + 1] - r->first[j], (uint32_t)SHARED_MAX);
+    const struct dorm_rooms *r = &w->rooms;
+    int64_t room[1u << DORM_SHARED_MAX][PART_TYPES_MAX];
+    uint32_t sets = 1u << dorm_shared(r, j);
+    dorm_rooms_room(r, j, ~0u << DORM_SHARED_MAX, room[0]);
+    for (uint32_t set = 0; set < sets; set++) {
+        if (set > 0) { /* the last job of the set leaves the room of the others */
+            uint32_t last = 31 - (uint32_t)__builtin_clz(set);
+            const struct dorm_held *held = &r->held[r->first[j] + last];
+            dorm_rooms_more(r, held->job, held->n, room[set - (1u << last)], room[set]);
+        }
+        w->cell[w->first_set[j] + set] = dorm_rooms_cell(r, room[set]);
+    }
+    dorm_work(&w->p->work, sets / 4 + 1);
 }
 
-/* List the cells of the rooms of all nodes, for all sets T. */
+/* Memory for the freed_ij, and the cells of all nodes. */
 static bool list_cells(struct whole *w)
 {
     struct dorm_problem *p = w->p;
     const struct dorm_rooms *r = &w->rooms;
     size_t held = r->first[p->n_nodes];
     double **rows[] = { &w->share, &w->best_share, &w->mean_share, &w->weight };
+    if (w->cell)
+        return true;
     for (unsigned c = 0; c < ARRAY_LEN(rows); c++)
         *rows[c] = dorm_alloc(p, held, sizeof(double));
     w->taken = dorm_alloc(p, held, sizeof(*w->taken));
     w->first_set = dorm_alloc(p, (size_t)p->n_nodes + 1, sizeof(*w->first_set));
     for (uint32_t j = 0; j < p->n_nodes && !p->failed; j++)
-        w->first_set[j + 1] = w->first_set[j] + (1u << shared_on(r, j));
+        w->first_set[j + 1] = w->first_set[j] + (1u << dorm_shared(r, j));
     w->cell = p->failed ? NULL : dorm_alloc(p, w->first_set[p->n_nodes], sizeof(*w->cell));
-    for (uint32_t j = 0; j < p->n_nodes && !p->failed; j++) {
-        int64_t room[PART_TYPES_MAX];
-        for (uint32_t set = 0; set < 1u << shared_on(r, j); set++) {
-            dorm_rooms_room(r, j, set | ~0u << SHARED_MAX, room);
-            w->cell[w->first_set[j] + set] = dorm_rooms_cell(r, room);
-        }
-    }
-    return !p->failed;
+    for (uint32_t j = 0; j < p->n_nodes && !p->failed; j++)
+        list_cells_of(w, j);
+    if (p->failed || !dorm_company_init(&w->company, r))
+        return false;
+    w->company.cell = w->cell;
+    w->company.first_set = w->first_set;
+    return true;
 }
 
 /* Each job of a node gets a part of what the node frees if all of them change. */
@@ -198,7 +214,7 @@ static void first_shares(struct whole *w)
     const struct dorm_rooms *r = &w->rooms;
     for (uint32_t j = 0; j < w->p->n_nodes; j++) {
         const size_t *cell = w->cell + w->first_set[j];
-        uint32_t from = r->first[j], n = shared_on(r, j);
+        uint32_t from = r->first[j], n = dorm_shared(r, j);
         double sum = 0, all = dorm_rooms_at(r, cell[(1u << n) - 1]) - dorm_rooms_at(r, cell[0]);
         for (uint32_t h = from; h < from + n; h++) {
             w->weight[h] = r->pi[r->demand_of[r->held[h].job]] * r->held[h].n + 1e-9;
@@ -217,8 +233,8 @@ static double top_of(struct whole *w, uint32_t j)
     const struct dorm_rooms *r = &w->rooms;
     const size_t *cell = w->cell + w->first_set[j];
     const double *share = w->share + r->first[j];
-    uint32_t n = shared_on(r, j), best = 0;
-    double sum[1u << SHARED_MAX], top = dorm_rooms_at(r, cell[0]);
+    uint32_t n = dorm_shared(r, j), best = 0;
+    double sum[1u << DORM_SHARED_MAX], top = dorm_rooms_at(r, cell[0]);
     sum[0] = 0;
     for (uint32_t c = 0, sets = 1; c < n; c++, sets *= 2)
         for (uint32_t set = sets; set < 2 * sets; set++) { /* those whose last job is c */
@@ -252,16 +268,17 @@ static bool step_shares(struct whole *w, double part, double fall)
     return norm > 1e-16;
 }
 
-/* Lower the bound for the present pi and mu by other freed_ij. enough: a bound that is known; if
- * that is far below, the rounds end soon. */
-static void share_rounds(struct whole *w, double enough)
+/* Lower the bound for the present pi and mu by other freed_ij. known: a bound that is known; if
+ * that is far below, the rounds end soon. end: of the steps. */
+static void share_rounds(struct whole *w, double known, uint64_t end)
 {
     struct dorm_problem *p = w->p;
     uint32_t held = w->rooms.first[p->n_nodes];
     double size = SHARE_FIRST, best = INFINITY;
-    dorm_rooms_fill(&w->rooms);
     first_shares(w);
     for (unsigned round = 0; round < SHARE_ROUNDS && !p->work.over; round++) {
+        if (round > 0 && p->work.steps >= end)
+            break;
         double bound = 0;
         memset(w->freed, 0, sizeof(*w->freed) * p->n);
         for (uint32_t j = 0; j < p->n_nodes; j++)
@@ -274,7 +291,7 @@ static void share_rounds(struct whole *w, double enough)
             size *= SHARE_SHORTER;
         }
         dorm_work(&p->work, w->first_set[p->n_nodes] / 8 + held / 4);
-        if (round == TRIED && best > enough * (1 + TOO_FAR))
+        if (round == TRIED && best > known * (1 + TOO_FAR))
             break;
         double part = MAX(SHARE_PART, 1.0 / (round + 1));
         if (!step_shares(w, part, size * best))
@@ -283,18 +300,34 @@ static void share_rounds(struct whole *w, double enough)
     w->best = MIN(w->best, best);
 }
 
-static bool init(struct whole *w, struct dorm_problem *p, struct dorm_prices *prices)
+/* What dorm_whole_prices() and dorm_whole_bound() share for these jobs. NULL: out of memory, or no
+ * table of rooms can be made. */
+static struct whole *whole_of(struct dorm_problem *p, struct dorm_prices *prices)
 {
-    *w = (struct whole){ .p = p, .mu = prices->least_loss, .best = INFINITY };
+    struct whole *w = prices->whole;
+    if (w && w->n == p->n)
+        return w;
+    w = dorm_alloc(p, 1, sizeof(*w));
+    if (!w)
+        return NULL;
+    *w = (struct whole){ .p = p, .n = p->n };
     if (!dorm_rooms_init(&w->rooms, p))
-        return false;
+        return NULL;
     double **rows[] = {
         &w->freed, &w->gain, &w->want, &w->by_gain, &w->over, &w->mean, &w->best_pi
     };
     for (unsigned c = 0; c < ARRAY_LEN(rows); c++)
         *rows[c] = dorm_alloc(p, p->n_all, sizeof(double));
     w->changes = dorm_alloc(p, p->n_all, sizeof(*w->changes));
-    return !p->failed;
+    if (p->failed)
+        return NULL;
+    return prices->whole = w;
+}
+
+const struct dorm_rooms *dorm_whole_rooms(const struct dorm_problem *p,
+                                          const struct dorm_prices *prices)
+{
+    return prices->whole && prices->whole->n == p->n ? &prices->whole->rooms : NULL;
 }
 
 /* V at the present prices, for the best set of jobs that is found. Sets want and changes. */
@@ -333,43 +366,53 @@ static void find_start(struct whole *w, const struct dorm_prices *prices)
 
 void dorm_whole_prices(struct dorm_problem *p, struct dorm_prices *prices, uint64_t steps)
 {
-    struct whole w;
     uint64_t end = p->work.steps + steps;
     double size = FIRST_STEP;
     unsigned vain = 0; /* rounds without gain */
-    if (!init(&w, p, prices) || !dorm_choice_init(&w.choice, &w.rooms))
+    struct whole *w = whole_of(p, prices);
+    if (!w || !dorm_choice_init(&w->choice, &w->rooms))
         return;
-    w.nodes_with = dorm_alloc(p, w.rooms.cells, sizeof(*w.nodes_with));
-    w.different = dorm_alloc(p, p->n_nodes, sizeof(*w.different));
+    w->mu = prices->least_loss;
+    w->best = INFINITY;
+    w->nodes_with = dorm_alloc(p, w->rooms.cells, sizeof(*w->nodes_with));
+    w->different = dorm_alloc(p, p->n_nodes, sizeof(*w->different));
     if (p->failed)
         return;
     for (uint32_t i = 0; i < p->n; i++)
-        w.changes[i] = p->jobs[i].kind == DORM_LOOSE;
-    find_start(&w, prices);
+        w->changes[i] = p->jobs[i].kind == DORM_LOOSE;
+    find_start(w, prices);
     for (unsigned round = 0; round < ROUNDS && vain < VAIN && p->work.steps < end && !p->work.over;
          round++) {
-        double bound = evaluate(&w);
-        compare(&w);
-        bool better = note(&w, bound);
+        double bound = evaluate(w);
+        compare(w);
+        bool better = note(w, bound);
         vain = better ? 0 : vain + 1;
         size *= better ? 1 : SHORTER;
-        if (!step(&w, MAX(LAST_PART, 1.0 / (round + 1)), size * w.best))
+        if (!step(w, MAX(LAST_PART, 1.0 / (round + 1)), size * w->best))
             break;
     }
-    if (isfinite(w.best)) {
-        prices->pi = w.best_pi;
-        prices->pi_loss = w.best_mu;
-    }
+    if (!isfinite(w->best))
+        return;
+    double *pi = dorm_alloc(p, w->rooms.n_demands, sizeof(*pi));
+    if (!pi)
+        return;
+    memcpy(pi, w->best_pi, sizeof(*pi) * w->rooms.n_demands);
+    prices->pi = pi;
+    prices->pi_loss = w->best_mu;
 }
 
 void dorm_whole_bound(struct dorm_problem *p, struct dorm_prices *prices, const double *pi,
-                      double mu)
+                      double mu, double enough, uint64_t steps)
 {
-    struct whole w;
-    if (!init(&w, p, prices) || !list_cells(&w))
+    struct whole *w = whole_of(p, prices);
+    uint64_t end = p->work.steps + steps;
+    if (!w || !list_cells(w))
         return;
-    memcpy(w.rooms.pi, pi, sizeof(*w.best_pi) * w.rooms.n_demands);
-    w.mu = mu;
-    share_rounds(&w, prices->upper);
-    prices->upper = MIN(prices->upper, w.best);
+    memmove(w->rooms.pi, pi, sizeof(*pi) * w->rooms.n_demands);
+    w->mu = w->company.mu = mu;
+    dorm_rooms_fill(&w->rooms);
+    w->best = dorm_company_bound(&w->company, enough, end);
+    if (w->best > enough && p->work.steps < end)
+        share_rounds(w, MIN(prices->upper, w->best), end);
+    prices->upper = MIN(prices->upper, w->best);
 }

@@ -20,7 +20,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "partition/dorm.h"
+#include "partition/dorm_company.h"
 
 enum {
     NODES = 3,
@@ -252,7 +252,7 @@ static double best_use(const struct dorm_problem *p)
 
 /* ---- the bounds */
 
-static uint32_t tried[5]; /* how often each kind of bound was checked */
+static uint32_t tried[6]; /* how often each kind of bound was checked */
 
 /* The bound of dorm_whole.c, for prices of all kinds. */
 static void check_whole(struct dorm_search *s, double best)
@@ -268,10 +268,64 @@ static void check_whole(struct dorm_search *s, double best)
         for (uint32_t v = 0; v < p->n; v++)
             pi[v] = prices->pi[v] * (c == 0 ? 1 : below(5) * 0.5);
         prices->upper = INFINITY;
-        dorm_whole_bound(p, prices, pi, mu);
+        dorm_whole_bound(p, prices, pi, mu, below(3) == 0 ? INFINITY : 0, below(2) * 100000);
         HOLDS(best <= prices->upper + 1e-9);
         tried[1]++;
     }
+}
+
+/* V(S) of dorm_whole.c for the counted jobs of the set (bit i: job i) at the prices of the rooms.
+ */
+static double value_of_set(const struct dorm_rooms *r, double mu, uint32_t set)
+{
+    const struct dorm_problem *p = r->p;
+    double value = mu * p->loss_bound, n;
+    for (uint32_t i = 0; i < p->n; i++) {
+        const struct dorm_job *job = &p->jobs[i];
+        bool changes = job->kind == DORM_LOOSE || (job->kind == DORM_COUNTED && set >> i & 1);
+        value += changes ? dorm_rooms_buy(job, r->pi[r->demand_of[i]], mu, &n)
+                         : job->u * job->now - mu * job->D * fabs((double)job->now - job->ideal);
+    }
+    for (uint32_t j = 0; j < p->n_nodes; j++) {
+        int64_t room[PART_TYPES_MAX];
+        uint32_t here = 0;
+        for (uint32_t h = r->first[j]; h < r->first[j + 1]; h++)
+            here |= (set >> r->held[h].job & 1) << (h - r->first[j]);
+        dorm_rooms_room(r, j, here, room);
+        value += dorm_rooms_worth(r, room);
+    }
+    return value;
+}
+
+/* The bound of dorm_company.c is not below V(S) of any set S. pi: of each demand, in u. */
+static void check_company(struct dorm_problem *p, const double *pi, double mu)
+{
+    struct dorm_rooms rooms;
+    struct dorm_company c;
+    size_t cell[NODES << JOBS];
+    uint32_t first_set[NODES + 1] = { 0 };
+    if (!dorm_rooms_init(&rooms, p))
+        return;
+    for (uint32_t v = 0; v < rooms.n_demands; v++)
+        rooms.pi[v] = p->jobs[rooms.example[v]].u * pi[v];
+    dorm_rooms_fill(&rooms);
+    for (uint32_t j = 0; j < p->n_nodes; j++) {
+        first_set[j + 1] = first_set[j] + (1u << dorm_shared(&rooms, j));
+        for (uint32_t set = 0; set < first_set[j + 1] - first_set[j]; set++) {
+            int64_t room[PART_TYPES_MAX];
+            dorm_rooms_room(&rooms, j, set, room);
+            cell[first_set[j] + set] = dorm_rooms_cell(&rooms, room);
+        }
+    }
+    HOLDS(dorm_company_init(&c, &rooms));
+    c.mu = mu;
+    c.cell = cell;
+    c.first_set = first_set;
+    double bound = dorm_company_bound(&c, 0, below(2) ? UINT64_MAX : 0);
+    for (uint32_t set = 0; set < 1u << p->n; set++)
+        if ((uint32_t)__builtin_popcount(set) <= p->adjust_bound)
+            HOLDS(value_of_set(&rooms, mu, set) <= bound + 1e-9);
+    tried[5]++;
 }
 
 /* Branch and bound, which begins with the present containers and not with a good division, and may
@@ -291,6 +345,7 @@ static void check_exact(struct dorm_search *s, double best)
 
 static void check_bounds(struct dorm_search *s)
 {
+    double pi[JOBS];
     struct dorm_problem *p = s->p;
     double best = best_use(p);
     bool found = dorm_search_start(s);
@@ -300,8 +355,12 @@ static void check_bounds(struct dorm_search *s)
     tried[0] += !s->prices.impossible;
     if (best < 0 || s->prices.impossible)
         return;
-    if (dorm_counted_may_change(p))
+    if (dorm_counted_may_change(p)) {
         check_whole(s, best);
+        for (uint32_t v = 0; v < p->n; v++)
+            pi[v] = below(9) * 0.25;
+        check_company(p, pi, below(3) * 0.2);
+    }
     s->prices.upper = INFINITY;
     dorm_mix(s, 200000, 200000);
     HOLDS(s->best.score.bad > 0 || s->best.score.util <= best + 1e-9);
@@ -361,8 +420,39 @@ static void no_bound_is_below_the_best_division(void **state)
         assert_true(rounds < 1000 || tried[c] > rounds / 4);
 }
 
+/* Three jobs must leave a node before a container of the fourth job fits there. */
+static void three_must_leave(void **state)
+{
+    (void)state;
+    static const double pi[] = { 1, 0 }; /* of the container that needs the whole node */
+    struct world w = { .n = JOBS, .o = part_defaults };
+    AUTO(part_decision_done) struct part_decision out = { 0 };
+    struct dorm_problem p;
+    struct dorm_search s;
+    current_seed = 0;
+    w.c = (struct part_cluster){ 1, types, 1, w.nodes };
+    w.nodes[0].v[0] = 6;
+    for (size_t i = 0; i < JOBS; i++) {
+        bool large = i == JOBS - 1;
+        w.jobs[i] = (struct part_job){
+            .id = "x", .weight = 1, .min = 1, .max = 3, .demand = { { large ? 6 : 2 } }
+        };
+        w.at[i][0] = (struct part_place){ 0, 1 };
+        w.jobs[i].at = large ? NULL : w.at[i];
+        w.jobs[i].n_at = !large;
+    }
+    w.o.adjust_max = 3;
+    HOLDS(part_begin(&out, w.n) == 0);
+    HOLDS(dorm_problem_init(&p, &w.c, w.jobs, w.n, &w.o, &out) == 0);
+    HOLDS(dorm_search_init(&p, &s) == 0);
+    HOLDS(dorm_problem_admit(&p, 1) == 0);
+    dorm_waste_find(&p);
+    check_company(&p, pi, 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(no_bound_is_below_the_best_division) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(three_must_leave),
+                                        cmocka_unit_test(no_bound_is_below_the_best_division) };
     return cmocka_run_group_tests_name("dorm_bound", tests, NULL, NULL);
 }

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A bound from how few others can change beside a job. Private to the policy `dorm`. */
+#ifndef TONY_PARTITION_DORM_COMPANY_H
+#define TONY_PARTITION_DORM_COMPANY_H
+
+#include "partition/dorm_rooms.h"
+
+enum {
+    /* More counted jobs of a node than this are not told apart: the further ones are taken as if
+     * they changed in any case. */
+    DORM_SHARED_MAX = 7,
+};
+
+struct dorm_company {
+    const struct dorm_rooms *rooms; /* input */
+    double mu;                      /* input: the price of a unit of loss; the others: rooms->pi */
+    /* Input, [first_set[node] + T]: the cell of the node's room if its jobs T change. */
+    const size_t *cell;
+    const uint32_t *first_set;
+
+    /* internal; by place of a counted job: the index in rooms->held */
+    double *weight, *start, *power, *best_power, *mean;
+    double *gain, *by_gain, least; /* [job]; the least gain of the Q largest ones */
+    double *with, *by_with;        /* [job]: beside the present job */
+    uint32_t *beside, n_beside;    /* the jobs of which `with` is set */
+    uint8_t *counts_on;            /* [job][job]: is the second one counted beside the first? */
+};
+
+/* False: out of memory. */
+bool dorm_company_init(struct dorm_company *c, const struct dorm_rooms *rooms);
+/* The number of counted jobs of node j that are told apart. */
+static inline uint32_t dorm_shared(const struct dorm_rooms *r, uint32_t j)
+{
+    return MIN(r->first[j + 1] - r->first[j], (uint32_t)DORM_SHARED_MAX);
+}
+/* An upper bound of the utilization for the present prices, whose table is filled. It ends when the
+ * bound is at most `enough`, or the steps reach `end`. */
+double dorm_company_bound(struct dorm_company *c, double enough, uint64_t end);
+
+#endif
