@@ -146,10 +146,9 @@ static void note_driver(struct executor *x)
 static bool may_be_of_cluster(const struct executor *x, enum end_reason reason)
 {
     int status = x->a.status;
-    bool term = WIFSIGNALED(status) ? WTERMSIG(status) == SIGTERM
-                                    : WEXITSTATUS(status) == 128 + SIGTERM;
-    return x->cfg->remote && executor_has_keeper(x) && reason == END_EXITED && term &&
-           !x->leaving;
+    bool term =
+        WIFSIGNALED(status) ? WTERMSIG(status) == SIGTERM : WEXITSTATUS(status) == 128 + SIGTERM;
+    return x->cfg->remote && executor_has_keeper(x) && reason == END_EXITED && term && !x->leaving;
 }
 
 /* No process of the attempt is alive: find out why it ended, store the result, and report it. */
@@ -218,9 +217,11 @@ void attempt_reaped(struct executor *x, pid_t pid, int status, const struct rusa
                     int64_t now_us)
 {
     struct attempt *a = &x->a;
-    a->cpu_ms += (uint64_t)(used->ru_utime.tv_sec + used->ru_stime.tv_sec) * 1000 +
-                 (uint64_t)(used->ru_utime.tv_usec + used->ru_stime.tv_usec) / 1000;
-    a->max_rss = MAX(a->max_rss, (uint64_t)used->ru_maxrss * 1024);
+    if (!x->engine_apart) { /* else this is the client of the engine, and no process of the task */
+        a->cpu_ms += (uint64_t)(used->ru_utime.tv_sec + used->ru_stime.tv_sec) * 1000 +
+                     (uint64_t)(used->ru_utime.tv_usec + used->ru_stime.tv_usec) / 1000;
+        a->max_rss = MAX(a->max_rss, (uint64_t)used->ru_maxrss * 1024);
+    }
     if (WIFSIGNALED(status) || WEXITSTATUS(status) == ENGINE_FAILED)
         a->engine_failed = true;
     if (a->ranks) {
@@ -336,6 +337,12 @@ static int spawn_rank(struct executor *x, const Tony__Start *s, uint32_t rank, c
         rc = ranks_logs_open(x, rank, &out_fd, &err_fd, e);
     if (rc < 0)
         return rc;
+    if (x->engine_apart) { /* the limits are not for the client of the engine */
+        procs = NULL;
+        close_p(&cgroup_fd);
+        cgroup_fd = -1;
+        a->in_cgroup = false;
+    }
     struct spawn sp = { .path = command.path,
                         .shell = command.shell,
                         .workdir = x->workdir,
@@ -583,7 +590,7 @@ void attempt_check_memory(struct executor *x)
 {
     struct attempt *a = &x->a;
     uint64_t used = 0;
-    if (!attempt_alive(a))
+    if (!attempt_alive(a) || x->engine_apart) /* the engine has set the limits */
         return;
     const struct cgroup *g = &x->cfg->cgroup;
     uint64_t limit = x->cfg->memory_bytes;

@@ -25,7 +25,9 @@ enum { NAME_MAX_LEN = 160, UMASK_TEXT_MAX = 8 };
 
 static void container_name(const struct executor *x, uint32_t rank, char out[NAME_MAX_LEN])
 {
-    (void)snprintf(out, NAME_MAX_LEN, "tony-%s-%u-%u", x->cfg->container_id, x->a.number, rank);
+    /* with the uid: all users of docker share one service */
+    (void)snprintf(out, NAME_MAX_LEN, "tony-%u-%s-%u-%u", (unsigned)geteuid(), x->cfg->container_id,
+                   x->a.number, rank);
 }
 
 static void umask_text(const struct executor *x, char out[UMASK_TEXT_MAX])
@@ -179,9 +181,15 @@ static void cap_processes(struct rlimit *procs)
     procs->rlim_max = MIN(procs->rlim_max, (rlim_t)most);
 }
 
-/* A container of podman stays in the control group of the task, which limits it. If there is no
- * such group, only podman of root can limit the container; for other users the executor samples the
- * memory. A container of docker has a group of its own, so docker gets the limits. */
+/* Has each container a control group of its own? A container of podman stays in the control group
+ * of the task, which limits it. If there is no such group, only podman of root can limit the
+ * container; for other users the executor samples the memory. A container of docker has a group of
+ * its own, so docker gets the limits. */
+static bool is_apart(const struct executor *x, bool podman)
+{
+    return !podman || !(x->a.in_cgroup || !x->cfg->memory_bytes || geteuid() != 0);
+}
+
 static int add_limits(const struct executor *x, bool podman, struct strv *argv)
 {
     struct rlimit procs = { RLIM_INFINITY, RLIM_INFINITY };
@@ -194,7 +202,7 @@ static int add_limits(const struct executor *x, bool podman, struct strv *argv)
         rc = add_ulimit("nproc", &procs, argv);
     if (rc < 0)
         return rc;
-    if (podman && (x->a.in_cgroup || !x->cfg->memory_bytes || geteuid() != 0))
+    if (!is_apart(x, podman))
         return strv_push(argv, "--cgroups=disabled");
     if (x->cfg->memory_bytes)
         rc = add(argv, "--memory=%llub", (unsigned long long)x->cfg->memory_bytes);
@@ -233,10 +241,11 @@ static char *command_text(const struct executor *x, const char *text)
  * The command runs in the foreground of this shell: in the background it would ignore INT and QUIT.
  * This shell itself prints nothing, such as "Terminated".
  *
- * $0 is the name of the container, $1 the command. $2: with docker, a file that this shell makes if
- * the kernel has killed a process for its memory. Nobody else can tell: the service of docker makes
- * the control group, and removes it with the container. $3: the file creation mask; an engine
- * starts this shell with a mask of its own.
+ * $0 is the name of the container, $1 the command. $2: if the container has a control group of its
+ * own, a directory for two files. This shell makes `out-of-memory` if the kernel has killed a
+ * process for its memory, and writes to `cpu-<name>` how much CPU time the group has used, in
+ * microseconds. Nobody else can tell: the engine makes the group, and removes it with the
+ * container. $3: the file creation mask; an engine starts this shell with a mask of its own.
  */
 static const char first_process[] =
     "umask \"$3\"\n"
@@ -248,21 +257,32 @@ static const char first_process[] =
     "if [ \"$2\" ]; then\n"
     "for f in /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control; do\n"
     "while read -r k v; do\n"
-    "case $k,$v in oom_kill,0) ;; oom_kill,*) true >\"$2\" ;; esac\n"
+    "case $k,$v in oom_kill,0) ;; oom_kill,*) true >\"$2/out-of-memory\" ;; esac\n"
     "done <$f\n"
     "done\n"
+    "u=\n"
+    "read -r g </proc/self/cgroup\n"
+    "if [ \"$g\" = 0::/ ]; then\n"
+    "while read -r k v; do\n"
+    "case $k in usage_usec) u=$v ;; esac\n"
+    "done </sys/fs/cgroup/cpu.stat\n"
+    "elif read -r v </sys/fs/cgroup/cpuacct/cpuacct.usage; then u=${v%???}; fi\n"
+    "if [ \"$u\" ]; then echo \"$u\" >\"$2/cpu-$0\"; fi\n"
     "fi\n"
     "exit $r";
 
-static char *oom_file(const struct executor *x)
-{
-    return str_printf("%s/out-of-memory", x->a.logs.dir);
-}
-
 bool engine_oom_killed(const struct executor *x)
 {
-    AUTO(free_p) char *path = x->engine && x->a.logs.dir ? oom_file(x) : NULL;
+    AUTO(free_p)
+    char *path = x->engine && x->a.logs.dir ? str_printf("%s/out-of-memory", x->a.logs.dir) : NULL;
     return path && unlink(path) == 0;
+}
+
+char *engine_cpu_file(const struct executor *x, uint32_t rank)
+{
+    char name[NAME_MAX_LEN];
+    container_name(x, rank, name);
+    return str_printf("%s/cpu-%s", x->a.logs.dir ? x->a.logs.dir : "", name);
 }
 
 /* The command line of this process as in /proc, up to the name of the container. */
@@ -277,7 +297,7 @@ static int first_arguments(const struct executor *x, uint32_t rank, struct buf *
     return rc;
 }
 
-static pid_t first_of(const struct executor *x, uint32_t rank)
+pid_t engine_first(const struct executor *x, uint32_t rank)
 {
     AUTO(buf_done) struct buf start = { 0 };
     return first_arguments(x, rank, &start) == 0 ? proctree_find(start.p, start.len) : 0;
@@ -285,13 +305,13 @@ static pid_t first_of(const struct executor *x, uint32_t rank)
 
 unsigned engine_signal(const struct executor *x, uint32_t rank, int signal, bool catchers)
 {
-    pid_t first = first_of(x, rank);
+    pid_t first = engine_first(x, rank);
     return first ? proctree_signal_below(first, signal, catchers) : 0;
 }
 
 bool engine_has_container(const struct executor *x, uint32_t rank)
 {
-    return first_of(x, rank) != 0;
+    return engine_first(x, rank) != 0;
 }
 
 static int find_engine(struct executor *x, const struct strv *env, char **out, bool *out_podman,
@@ -316,8 +336,8 @@ static int fill(struct executor *x, const char *command, uint32_t rank, bool pod
     char name[NAME_MAX_LEN], mask[UMASK_TEXT_MAX];
     container_name(x, rank, name);
     AUTO(free_p) char *text = command_text(x, command);
-    AUTO(free_p) char *oom = podman ? str_dup("") : oom_file(x);
-    int rc = text && oom ? 0 : -ENOMEM;
+    const char *notes = is_apart(x, podman) ? x->a.logs.dir : "";
+    int rc = text ? 0 : -ENOMEM;
     /* --ipc=host: data loaders need more shared memory than the 64 MB of a container */
     const char *const fixed[] = { podman ? "podman" : "docker",
                                   "run",
@@ -344,7 +364,7 @@ static int fill(struct executor *x, const char *command, uint32_t rank, bool pod
         rc = add_variables(env, argv);
     umask_text(x, mask);
     const char *const last[] = {
-        "--entrypoint=", x->role->docker_image, "sh", "-c", first_process, name, text, oom, mask
+        "--entrypoint=", x->role->docker_image, "sh", "-c", first_process, name, text, notes, mask
     };
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(last); i++)
         rc = strv_push(argv, last[i]);
@@ -368,6 +388,7 @@ int engine_prepare(struct executor *x, const char *text, uint32_t rank, struct s
         rc = strv_env_set(env, "XDG_RUNTIME_DIR", runtime);
     free(x->engine);
     x->engine = rc == 0 ? str_dup(c.path) : NULL;
+    x->engine_apart = is_apart(x, podman);
     if (rc < 0 || !x->engine) {
         command_done(&c);
         return err_set(e, ENOMEM, "cannot prepare the container: %m");

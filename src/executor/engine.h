@@ -14,10 +14,12 @@
 #include <stdint.h>
 
 #include "base/vec.h"
+#include "executor/cgroup.h"
 
 struct command;
 struct err;
 struct executor;
+struct usage;
 
 /* text: the command. env: of the task; it becomes the environment of the engine, which passes the
  * variables of the task on. */
@@ -41,14 +43,31 @@ int engine_exec(const struct executor *x, const struct strv *argv, bool tty, boo
 unsigned engine_signal(const struct executor *x, uint32_t rank, int signal, bool catchers);
 /* Does the container of this rank have a first process? */
 bool engine_has_container(const struct executor *x, uint32_t rank);
-/* With docker: was a process of this attempt killed for its memory? True only once. */
+/* The first process of the container of this rank; 0 = there is none. */
+pid_t engine_first(const struct executor *x, uint32_t rank);
+/* If the containers have groups of their own: was a process of this attempt killed for its memory?
+ * True only once. */
 bool engine_oom_killed(const struct executor *x);
+/* The file with the CPU time of the container of this rank, in microseconds. Its first process
+ * writes it at its end. The caller frees the path. NULL = no memory. */
+char *engine_cpu_file(const struct executor *x, uint32_t rank);
 /* Tell the engine to kill the containers of the task, because the processes of docker are not
  * children of the executor. Does not wait. */
 void engine_kill(struct executor *x);
 
 /* The engines of all ranks have exited by themselves, so they have removed their containers. */
 void engine_forget(const struct executor *x);
+
+/* ---- engine_usage.c: what the containers use, if x->engine_apart ---- */
+
+struct engine_container {
+    struct cgroup group;                        /* kind 0: not found yet */
+    uint64_t cpu_ms, read_bytes, written_bytes; /* largest values so far */
+};
+
+void engine_usage_begin(struct executor *x); /* an attempt begins */
+/* over: no process of the attempt is alive. Then memory_bytes and threads are 0. */
+void engine_usage(struct executor *x, bool over, struct usage *out);
 
 /* ---- engine_stop.c: stops the task, also if its command has not started yet ---- */
 

@@ -63,8 +63,8 @@ void left_forget(const char *job_dir, const char *name)
 static bool is_running(const struct keeper *k, const char *name)
 {
     for (const struct container *c = k ? k->live.first : NULL; c; c = c->after) {
-        AUTO(free_p) char *start = str_printf("tony-%s-", c->id);
-        if (c->state == CONTAINER_RUNNING && (!start || strncmp(name, start, strlen(start)) == 0))
+        AUTO(free_p) char *part = str_printf("-%s-", c->id);
+        if (c->state == CONTAINER_RUNNING && (!part || strstr(name, part)))
             return true;
     }
     return false;

@@ -128,7 +128,10 @@ struct executor {
     char *spec_path;     /* the file with the cluster spec that the task knows; NULL = none */
     struct err spec_err; /* why this executor could not write a file of its own */
     char *workdir;
-    char *engine;           /* program that runs the attempt in a container image; NULL = none */
+    char *engine;      /* program that runs the attempt in a container image; NULL = none */
+    bool engine_apart; /* the containers have control groups of their own: engine_usage.c */
+    struct engine_container *containers; /* one for each rank; NULL = not measured yet */
+    uint32_t n_containers;
     struct err workdir_err; /* why there is no workdir */
     bool leaving;           /* the executor exits as soon as no attempt runs */
     bool node_reports_end;  /* the node has stopped the container and reports the reason itself */

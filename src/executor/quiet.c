@@ -8,7 +8,7 @@ static bool is_possible(const struct executor *x, int64_t now_ms)
 {
     return x->greeted && now_ms >= x->own_until_ms && !x->leaving && x->cfg->keeper &&
            !x->cfg->remote && x->role->quiet_ms && x->a.state == ATTEMPT_RUNNING && !x->server.s &&
-           (x->a.in_cgroup || !x->cfg->memory_bytes);
+           (x->a.in_cgroup || x->engine_apart || !x->cfg->memory_bytes);
 }
 
 bool quiet_now(const struct executor *x)

@@ -15,6 +15,7 @@
 #include "base/str.h"
 #include "base/util.h"
 #include "base/vec.h"
+#include "executor/engine.h"
 #include "executor/executor_int.h"
 #include "executor/gpu_watch.h"
 #include "executor/quiet.h"
@@ -92,7 +93,7 @@ int task_metrics_say(struct executor *x, const void *metrics, struct err *e)
 
 static const struct cgroup *group_of(const struct executor *x)
 {
-    return x->a.in_cgroup && !x->engine ? &x->cfg->cgroup : NULL;
+    return x->a.in_cgroup ? &x->cfg->cgroup : NULL;
 }
 
 static const struct usage_base *reaped_of(const struct executor *x)
@@ -132,7 +133,9 @@ static void measure(struct executor *x, bool over)
         set_value(&t->v[METRIC_STEP], (double)x->task.step);
     if (!over && is_idle(x))
         return;
-    if (over) {
+    if (x->engine_apart) {
+        engine_usage(x, over, &u);
+    } else if (over) {
         usage_at_end(group_of(x), &t->base, reaped_of(x), &u);
     } else {
         struct pids others = { 0 };
@@ -145,6 +148,8 @@ static void measure(struct executor *x, bool over)
     x->a.max_rss = MAX(x->a.max_rss, u.memory_bytes);
     /* A process that ends between two reads is missing in both for a moment. */
     t->cpu_ms = MAX(t->cpu_ms, u.cpu_ms);
+    if (x->engine_apart)
+        x->a.cpu_ms = t->cpu_ms;
     t->read_bytes = MAX(t->read_bytes, u.read_bytes);
     t->written_bytes = MAX(t->written_bytes, u.written_bytes);
     if (u.threads) { /* 0: all processes have ended, so what is measured now says nothing */
@@ -223,7 +228,8 @@ bool task_metrics_reaped(struct executor *x, pid_t pid, const struct rusage *use
 {
     struct task_metrics *t = &x->metrics;
     if (pid != t->gpu_pid) {
-        t->max_bytes = MAX(t->max_bytes, (uint64_t)used->ru_maxrss * 1024);
+        if (!x->engine_apart) /* else it is the client of the engine */
+            t->max_bytes = MAX(t->max_bytes, (uint64_t)used->ru_maxrss * 1024);
         return false;
     }
     t->gpu_pid = 0;
@@ -332,6 +338,7 @@ void task_metrics_begin(struct executor *x)
     if (!x->role->metrics_ms)
         return;
     usage_base(group_of(x), reaped_of(x), &t->base);
+    engine_usage_begin(x);
     t->due_ms = clock_mono_ms() + MIN((int64_t)x->role->metrics_ms, (int64_t)FIRST_MS);
     start_gpus(x);
 }

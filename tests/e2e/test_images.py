@@ -45,12 +45,13 @@ def test_arguments_of_the_engine(lab, engine, tmp_path):
     call = run_call(engine)
     end = call.index("library/worker:3")
     options, command = call[1:end], call[end + 1:]
-    assert command[:2] == ["sh", "-c"] and command[4:6] == ["./job.sh a", ""], "a file of the source is found without a path"
+    assert command[:2] == ["sh", "-c"] and command[4] == "./job.sh a", "a file of the source is found without a path"
+    assert ("--cgroups=disabled" in options) == (command[5] == ""), "a directory, if the container has a group of its own"
     here = lab.log(app, "worker:0").split()
     assert here[2:] == ["library/worker:3", "a", "b"] and f"--workdir={here[1]}" in options
     value = {o.split("=", 1)[0]: o.split("=", 1)[1] for o in options if "=" in o}
     assert {"--rm", "--network=host", "--ipc=host", "--entrypoint="} <= set(options)
-    assert value["--user"] == f"{os.geteuid()}:{os.getegid()}" and app.replace("application", "tony-container") in value["--name"]
+    assert value["--user"] == f"{os.geteuid()}:{os.getegid()}" and value["--name"].startswith(app.replace("application", f"tony-{os.geteuid()}-container"))
     assert any(o.startswith("--ulimit=nofile=") for o in options)
     assert "--cgroups=disabled" in options or f"--memory={64 << 20}b" in options
     volumes = [o.split("=", 1)[1] for o in options if o.startswith("--volume=")]
@@ -119,7 +120,7 @@ def test_a_stop_leaves_no_container_that_was_made_and_not_started(lab, engine):
     app = lab.submit(lab.workers(TRAP, conf=PATIENT))
     wait_until(lambda: pathlib.Path(f"{engine}.ready").exists(), "the engine runs")
     lab.ok("kill", app)
-    assert "rm --force tony-container" in pathlib.Path(f"{engine}.calls").read_text()
+    assert f"rm --force tony-{os.geteuid()}-container" in pathlib.Path(f"{engine}.calls").read_text()
     lab.settled()
 
 
@@ -282,6 +283,70 @@ def test_the_service_of_docker_kills_a_process_for_its_memory(lab, engine):
         app = app_of(r)
         assert lab.status(app)["tasks"][0]["reason"] == reason, r.stdout + r.stderr
         assert not list((lab.home / "history" / app).rglob("out-of-memory"))
+
+
+# As the service of docker: the container is in a control group of its own. The client uses much memory and CPU time.
+IN_A_GROUP = """#!/bin/bash
+[ "$1" = run ] || exit 0
+for (( i = 1; i <= $#; i++ )); do if [ "${{!i}}" = sh ]; then break; fi; done
+mkdir {group}
+(echo $BASHPID > {group}/cgroup.procs; exec unshare -m sh -c 'mount --bind {dir} /sys/fs/cgroup && exec "$@"' sh "${{@:i}}") &
+python3 -c '{client}' &
+wait %1; r=$?
+wait; rmdir {group}; exit $r
+"""
+
+
+def uses(directory, mib, cpu_s, up, gate):
+    return (f"import time; x = bytearray({mib} << 20)\nwhile time.process_time() < {cpu_s}: pass\n"
+            f"open(\"{directory}/{up}\", \"w\"); open(\"{directory}/{gate}\").read()")
+
+
+def places_of_groups():
+    """Where root can make a group with a limit of memory, with either version."""
+    if os.access("/sys/fs/cgroup/memory/cgroup.procs", os.W_OK):
+        return pathlib.Path("/sys/fs/cgroup/memory")
+    enabled = pathlib.Path("/sys/fs/cgroup/cgroup.subtree_control")
+    return enabled.parent if os.access(enabled, os.W_OK) and "memory" in enabled.read_text() else None
+
+
+def test_the_metrics_of_docker_are_those_of_the_container(lab, engine):
+    """Not those of its client. The CPU time at the end is what the first process reads (here from a stand-in)."""
+    place = places_of_groups()
+    if place is None:
+        pytest.skip("optional: no control groups can be made here")
+    for name in ("gate", "gate of client"):
+        os.mkfifo(engine.parent / name)
+    (engine.parent / "cpuacct").mkdir()
+    (engine.parent / "cpuacct/cpuacct.usage").write_text("7654321000\n")
+    engine.write_text(IN_A_GROUP.format(group=place / f"tony-test-{os.getpid()}", dir=engine.parent,
+                                        client=uses(engine.parent, 400, 3, "client", "gate of client")))
+    engine.rename(engine.parent / "docker")
+    hidden = engine.parent / "path"
+    hidden.mkdir()
+    for program in ("sh", "bash", "env", "mkdir", "rmdir", "unshare", "mount"):
+        (hidden / program).symlink_to(shutil.which(program))
+    (hidden / "python3").symlink_to(sys.executable)
+    (engine.parent / "docker").rename(hidden / "docker")
+    lab.env["PATH"] = f"{hidden}:{lab.bin}"
+    app = lab.submit(lab.workers(f"python3 -c '{uses(engine.parent, 60, 1, 'up', 'gate')}'", role={"memory": "96m"},
+                                 conf={**CONF, "tony.task.metrics-interval-ms": 200}))
+    wait_until(lambda: (engine.parent / "up").exists() and (engine.parent / "client").exists(), "both have used their CPU time")
+
+    def largest(name):
+        points = [p for s in lab.json("metrics", app)["series"] if s["name"] == name for p in s["points"]]
+        return max((value for _, value in points if value is not None), default=0)
+    wait_until(lambda: largest("memory_bytes") > 60 << 20 and largest("cpu_ms") >= 900, "both were measured")
+    assert largest("memory_bytes") < 90 << 20 and largest("memory_peak_bytes") < 90 << 20
+    assert largest("cpu_ms") < 2000 and largest("threads") <= 3
+    for name in ("gate", "gate of client"):
+        (engine.parent / name).write_text("")
+    lab.in_history(app)
+    task = lab.status(app)["tasks"][0]
+    assert task["exit_code"] == 0 and largest("cpu_ms") == 7654
+    assert 60 << 20 < largest("memory_peak_bytes") < 90 << 20 and task["metrics"]["MAX_MEMORY_BYTES"] < 90 << 20
+    assert not list((lab.home / "history" / app).rglob("cpu-*"))
+    lab.settled()
 
 
 def test_without_an_engine_or_an_image(lab):

@@ -780,7 +780,8 @@ def test_a_fork_of_the_killed_pool_is_still_dying(lab, command):
     kill9(pool)
     ended(pool)
     os.mkfifo(lab.base / "ends")
-    subprocess.run([sys.executable, "-c", FORK, lab.home / "pool/locks/pool", socket, lab.base / "ends"], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", FORK, lab.home / "pool/locks/pool", socket, lab.base / "ends"], check=True, timeout=60,
+                   env=lab.env)
     kill9(keeper)
     ended(keeper)
     client = lab.start(command, *({"status": [job.app], "list": [], "submit": [lab.workers("true")]}[command]))

@@ -188,6 +188,42 @@ def test_cores(case):
     case.clean()
 
 
+def test_metrics(case):
+    """They are those of the control group that the container is in, also if docker's service has made it."""
+    app = case.submit("x=$(head -c 60000000 /dev/zero | tr '\\0' x); echo ${#x}; sleep 7650; sleep 1", memory="256m",
+                      conf={"tony.task.metrics-interval-ms": 1000})
+    group = groups_of(case, "sleep 7650")[0]
+
+    def newest():
+        r = case.machine.ssh(case.user, f"tony metrics {app} --json", check=False)
+        series = json.loads(r.stdout)["series"] if r.returncode == 0 else []
+        return {s["name"]: s["points"][-1][1] for s in series if s["points"][-1][1] is not None}
+    case.wait_for(lambda: newest().get("memory_bytes", 0) > 60000000, "its memory was measured")
+    values = newest()
+    if case.limits:
+        current = int(case.machine.out("root", f"cat {group}/memory.current"))
+        stat = dict(line.split() for line in case.machine.out("root", f"cat {group}/memory.stat").split("\n"))
+        cpu = dict(line.split() for line in case.machine.out("root", f"cat {group}/cpu.stat").split("\n"))
+        assert abs(values["memory_bytes"] - (current - int(stat["inactive_file"]))) < 8 << 20, (values, current, stat)
+        assert 0.8 * int(cpu["usage_usec"]) / 1000 < values["cpu_ms"] <= int(cpu["usage_usec"]) / 1000, (values, cpu)
+    case.machine.ssh("root", "pkill -f '^sleep 7650'")
+    doc = case.over(app)
+    assert doc["state"] == "SUCCEEDED" and newest() == {}, doc
+    if case.limits:
+        series = {s["name"]: s["points"] for s in case.json("metrics", app)["series"]}
+        assert [v for _, v in series["cpu_ms"] if v][-1] >= int(cpu["usage_usec"]) / 1000
+    case.clean()
+
+
+def test_the_least_memory(case):
+    """The limit is that of the task, and not that of docker's client, which needs more than this."""
+    if case.engine == "podman":
+        pytest.skip("optional: the memory of podman counts as that of the task")
+    app = case.submit("echo small", memory="16m")
+    assert case.over(app)["state"] == "SUCCEEDED" and case.tony("logs", app, "--stdout") == "small"
+    case.clean()
+
+
 def test_gpus(case):
     """Each task finds its own device, as number 0, and not that of the other task."""
     case.tony("pool", "stop", timeout=300)
