@@ -436,6 +436,7 @@ void attempt_start(struct executor *x, const Tony__Start *s)
                  : remote_logs_open(x->cfg->remote, s->attempt, &a->logs, &e);
     if (rc == 0)
         rc = spawn(x, s, &e);
+    spec_forget(x->crew);
     if (rc < 0) {
         fail_launch(x, &e);
         return;

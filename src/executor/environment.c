@@ -108,7 +108,7 @@ static int set_runtime(struct executor *x, const struct runtime *rt, const Tony_
     in->roles = spec->roles;
     in->n_roles = spec->n_roles;
     in->first_addresses_only = spec->firsts;
-    in->spec = buf_span(&spec->text);
+    in->spec = spec->text;
     in->spec_file = x->spec_path;
     in->total_max = environment_max(x);
     int rc = s->plan[0] ? driver_plan(s->plan, &plan, &in->n_plan, e) : 0;

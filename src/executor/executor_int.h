@@ -267,11 +267,14 @@ struct spec {
     struct rt_role *roles;
     size_t n_roles;
     bool firsts;     /* only the first address of each role is known */
-    struct buf text; /* the cluster spec as JSON, if it was read from the file */
+    struct span text; /* the cluster spec as JSON, if it was read from the file; borrowed */
 };
 /* all: if the Start has only the first address of each role, read all of them from the file. */
 int spec_open(struct executor *x, const Tony__Start *s, bool all, struct spec *out, struct err *e);
 void spec_done(struct spec *s);
+/* The text that spec_open() has read stays for the other executors of the crew. Free it, unless one
+ * of them will need it. No struct spec may be in use. */
+void spec_forget(const struct crew *c);
 /* Set x->spec_path to the file of the cluster spec. If the Start has all addresses, write the file
  * first. */
 int spec_file_ready(struct executor *x, const Tony__Start *s, const struct spec *spec,

@@ -505,7 +505,10 @@ void task_side_end(struct executor *x)
     struct task_side *t = &x->task;
     int64_t now = 0;
     t->refused = 0;
-    accept_all(t);
+    /* accept4() makes a socket before it sees that nobody has connected. */
+    struct pollfd listens = { .fd = t->listen_fd, .events = POLLIN };
+    if (poll(&listens, 1, 0) > 0)
+        accept_all(t);
     for (size_t i = 0; t->n_conns && i < ARRAY_LEN(t->conns); i++) {
         /* all processes of the task are dead, so no more bytes will come */
         for (size_t read = 0; t->conns[i].fd >= 0 && read < LAST_BYTES; read += READ_MAX) {

@@ -5,6 +5,7 @@ its own; only the death of the process is common to all.
 """
 
 import glob
+import json
 import os
 import shutil
 import signal
@@ -86,6 +87,26 @@ def test_the_death_of_a_crew_is_no_failure_of_its_tasks(crews):
     assert doc["restarts"] == len(found[victim])
     told = [e["detail"] for e in lab.journal(job.app) if "executors of 9 other tasks were in the same process" in e.get("detail", "")]
     assert len(told) == 10 and "killed by signal 9 (SIGKILL)" in told[0], told
+    lab.settled()
+
+
+def test_a_new_gang_of_a_crew_has_its_new_addresses(crews):
+    """The executors of a crew share what they have read of the cluster spec. It changes with each generation."""
+    lab = crews
+    tasks = [f"worker:{i}" for i in range(N)]
+    job = Runs(lab, {"worker": {**FREE, "instances": N, "restart": "on-failure", "restart-scope": "job"}})
+    specs = []
+    for generation in (1, 2, 3):
+        envs = [job.env(t, generation) for t in tasks]
+        specs.append(json.loads(envs[0]["CLUSTER_SPEC"])["worker"])
+        assert {e["CLUSTER_SPEC"] for e in envs} == {Path(envs[0]["TONY_SPEC_FILE"]).read_text().strip()}
+        assert [e["TONY_ADDRESS"] for e in envs] == specs[-1]
+        if generation < 3:
+            job.ends(f"worker:{N - 1}", generation, 1)
+    assert not set(specs[0]) & set(specs[1]) and not set(specs[1]) & set(specs[2])
+    for t in tasks:
+        job.ends(t, 3, 0)
+    job.over()
     lab.settled()
 
 
