@@ -430,9 +430,14 @@ void attempt_start(struct executor *x, const Tony__Start *s)
     serve_begin(x, s);
     struct err e = x->workdir ? x->server.why_not : x->workdir_err;
     int rc = x->workdir && !e.num ? 0 : -EIO;
+    struct log_place at = { .log_dir = w->log_dir,
+                            .role = w->role,
+                            .index = w->index,
+                            .spare_dir = x->cfg->spare_dir,
+                            .container_id = x->cfg->container_id };
     if (rc == 0)
         rc = executor_has_keeper(x)
-                 ? logs_open(w->log_dir, w->role, w->index, s->attempt, &a->logs, &e)
+                 ? logs_open(&at, s->attempt, &a->logs, &e)
                  : remote_logs_open(x->cfg->remote, s->attempt, &a->logs, &e);
     if (rc == 0)
         rc = spawn(x, s, &e);

@@ -194,6 +194,7 @@ void container_queue(struct keeper *k, struct container *c)
         return; /* launched already; or no memory */
     c->state = CONTAINER_QUEUED;
     k->n_alive++;
+    k->n_most = MAX(k->n_most, k->n_alive);
 }
 
 static void gpus_text(const struct container *c, char *out, size_t size)

@@ -288,6 +288,17 @@ static struct spare_groups groups_used(const struct keeper *k)
                                   .limit = k->groups.mixed ? 0 : k->groups.limit };
 }
 
+/* For the next job. If this process is killed meanwhile, its rest in pool/ended/ is removed. */
+static void prepare_logs(const struct keeper *k)
+{
+    AUTO(free_p) char *all = str_printf("%s/ended", k->paths.pool);
+    if (!all || !k->spare_dir)
+        return;
+    (void)mkdir(all, 0700);
+    fs_spread_below(all);
+    spare_make_logs(k->spare_dir, k->ended_dir, k->n_most);
+}
+
 int keeper_end(struct keeper *k)
 {
     struct err e = { 0 };
@@ -317,6 +328,8 @@ int keeper_end(struct keeper *k)
         AUTO(free_p) char *dir = paths_history(&k->paths, k->app_id);
         cgroup_job_remove(&k->cgroup, groups_used(k));
         keeper_clear_ended(k->ended_dir, k->spare_dir);
+        if (k->kind == KEEPER_OF_POOL)
+            prepare_logs(k);
         if (dir && left_any(dir))
             keeper_mark_ended(k);
         keeper_unlock(k);

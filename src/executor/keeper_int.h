@@ -277,6 +277,7 @@ struct keeper {
     } draining;
     struct container_index index[BY_COUNT];
     uint32_t n_alive; /* containers that are queued, running or draining */
+    uint32_t n_most;  /* the largest n_alive */
     uint64_t used_mib, used_vcores;
     int64_t next_kill_ms; /* the earliest kill_at_ms of all containers */
     int64_t reap_at_ms;   /* when to call reap_all(); INT64_MAX = no child has ended */

@@ -11,15 +11,32 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fs.h"
 #include "base/str.h"
 #include "base/util.h"
 
-int spare_take(const char *spare_dir, unsigned n, const char *path)
+#define LOGS "logs"
+
+static int take(const char *dir, const char *below, const char *container_id, const char *path)
 {
-    AUTO(free_p) char *from = str_printf("%s/%u", spare_dir, n % SPARE_MAX);
+    const char *number = strrchr(container_id, '_');
+    AUTO(free_p)
+    char *from = number ? str_printf("%s%s/%lu", dir, below,
+                                     strtoul(number + 1, NULL, 10) % (unsigned long)SPARE_MAX)
+                        : NULL;
     if (!from)
-        return -ENOMEM;
+        return number ? -ENOMEM : -ENOENT;
     return renameat2(AT_FDCWD, from, AT_FDCWD, path, RENAME_NOREPLACE) == 0 ? 0 : -errno;
+}
+
+int spare_take(const char *spare_dir, const char *container_id, const char *path)
+{
+    return take(spare_dir, "", container_id, path);
+}
+
+int spare_take_logs(const char *spare_dir, const char *container_id, const char *path)
+{
+    return take(spare_dir, "/" LOGS, container_id, path);
 }
 
 /* Can another container use the directory? Only if it is empty, and has the owner and the mode of a
@@ -59,4 +76,85 @@ void spare_keep(const char *spare_dir, const char *containers)
     }
     if (d)
         closedir(d);
+}
+
+static int make_file(int dir, const char *path)
+{
+    int fd = openat(dir, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0 ? 0 : -errno;
+}
+
+static int make_one(int all, const char *name)
+{
+    char dir[24], path[32];
+    snprintf(dir, sizeof dir, "%s/1", name);
+    if (mkdirat(all, name, 0700) == -1 || mkdirat(all, dir, 0700) == -1)
+        return -errno;
+    snprintf(path, sizeof path, "%s/stdout", dir);
+    int rc = make_file(all, path);
+    snprintf(path, sizeof path, "%s/stderr", dir);
+    return rc < 0 ? rc : make_file(all, path);
+}
+
+static void name_of(unsigned i, char out[static 16])
+{
+    snprintf(out, 16, "%u", i % SPARE_MAX);
+}
+
+static bool is_missing(int logs, const char *name)
+{
+    return logs == -1 || faccessat(logs, name, F_OK, 0) == -1;
+}
+
+static bool any_missing(int logs, unsigned n)
+{
+    char name[16];
+    for (unsigned i = 1; i <= n; i++) {
+        name_of(i, name);
+        if (is_missing(logs, name))
+            return true;
+    }
+    return false;
+}
+
+/* Make in `room` what is missing in `logs`. Other keepers may take and make some at the same time.
+ */
+static int make_missing(int logs, int room, unsigned n)
+{
+    char name[16];
+    int rc = 0;
+    for (unsigned i = 1; rc == 0 && i <= n; i++) {
+        name_of(i, name);
+        rc = is_missing(logs, name) ? make_one(room, name) : 0;
+    }
+    return rc;
+}
+
+/* Move the directories from `room`. Those whose name is in use by now stay. */
+static void move_each(int logs, int room, unsigned n)
+{
+    for (unsigned i = 1; i <= n; i++) {
+        char name[16];
+        name_of(i, name);
+        (void)renameat2(room, name, logs, name, RENAME_NOREPLACE);
+    }
+}
+
+void spare_make_logs(const char *spare_dir, const char *room, unsigned n)
+{
+    enum { DIR_FLAGS = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC };
+    AUTO(free_p) char *path = str_printf("%s/" LOGS, spare_dir);
+    AUTO(close_p) int to = path ? open(path, DIR_FLAGS) : -1;
+    n = MIN(n, (unsigned)SPARE_MAX);
+    if (!path || !any_missing(to, n) || mkdir(room, 0700) == -1)
+        return; /* tasks make what is missing themselves */
+    AUTO(close_p) int from = open(room, DIR_FLAGS);
+    /* rename() replaces a directory only if it is empty: all that were there have been taken. */
+    if (from >= 0 && make_missing(to, from, n) == 0 && rename(room, path) == 0)
+        return;
+    if (from >= 0 && to >= 0)
+        move_each(to, from, n);
+    (void)fs_remove_tree(AT_FDCWD, room, NULL); /* if it fails, the next pool removes it */
 }

@@ -86,9 +86,7 @@ static int mount_one(int dirfd, const Tony__Mount *m, struct err *e)
 static int make_dir(const char *all, const char *dir, const char *container_id,
                     const char *spare_dir)
 {
-    const char *number = strrchr(container_id, '_');
-    if (spare_dir && number &&
-        spare_take(spare_dir, (unsigned)strtoul(number + 1, NULL, 10), dir) == 0)
+    if (spare_dir && spare_take(spare_dir, container_id, dir) == 0)
         return 0;
     if (mkdir(dir, 0700) == 0)
         return 0;
@@ -139,26 +137,32 @@ static int make_log_dir(const char *log_dir, const char *task_dir, const char *d
     return rc < 0 ? rc : make_one(dir);
 }
 
-int logs_open(const char *log_dir, const char *role, uint32_t index, uint32_t attempt,
-              struct logs *out, struct err *e)
+static int open_files(const char *out_path, struct logs *l)
+{
+    const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW;
+    l->out_fd = open(out_path, flags, 0600);
+    l->err_fd = l->out_fd == -1 ? -1 : open(l->err_path, flags, 0600);
+    return l->err_fd == -1 ? -errno : 0;
+}
+
+int logs_open(const struct log_place *at, uint32_t attempt, struct logs *out, struct err *e)
 {
     struct logs l = { .out_fd = -1, .err_fd = -1 };
-    AUTO(free_p) char *task_dir = str_printf("%s/%s-%u", log_dir, role, index);
-    l.dir = str_printf("%s/%s-%u/%u", log_dir, role, index, attempt);
+    AUTO(free_p) char *task_dir = str_printf("%s/%s-%u", at->log_dir, at->role, at->index);
+    l.dir = task_dir ? str_printf("%s/%u", task_dir, attempt) : NULL;
     AUTO(free_p) char *out_path = str_printf("%s/stdout", l.dir ? l.dir : "");
     l.err_path = str_printf("%s/stderr", l.dir ? l.dir : "");
     int rc = -ENOMEM;
-    if (task_dir && l.dir && out_path && l.err_path)
-        rc = make_log_dir(log_dir, task_dir, l.dir, attempt == 1);
-    if (rc == 0) {
-        const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW;
-        l.out_fd = open(out_path, flags, 0600);
-        l.err_fd = l.out_fd == -1 ? -1 : open(l.err_path, flags, 0600);
-        if (l.err_fd == -1)
-            rc = -errno;
+    if (l.dir && out_path && l.err_path) {
+        bool is_new = attempt == 1;
+        bool taken = is_new && at->spare_dir &&
+                     spare_take_logs(at->spare_dir, at->container_id, task_dir) == 0;
+        rc = taken ? open_files(out_path, &l) : -ENOENT;
+        if (rc == -ENOENT && (rc = make_log_dir(at->log_dir, task_dir, l.dir, is_new)) == 0)
+            rc = open_files(out_path, &l);
     }
     if (rc < 0) {
-        (void)err_set(e, -rc, "cannot make the log files in '%s': %m", l.dir ? l.dir : log_dir);
+        (void)err_set(e, -rc, "cannot make the log files in '%s': %m", l.dir ? l.dir : at->log_dir);
         logs_close(&l);
         return rc;
     }

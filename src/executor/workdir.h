@@ -21,8 +21,13 @@ struct logs {
     char *err_path;
     int out_fd, err_fd; /* appending, close-on-exec */
 };
-int logs_open(const char *log_dir, const char *role, uint32_t index, uint32_t attempt,
-              struct logs *out, struct err *e);
+/* Where the logs of a task belong. */
+struct log_place {
+    const char *log_dir, *role;
+    uint32_t index;
+    const char *spare_dir, *container_id; /* as in workdir_make() */
+};
+int logs_open(const struct log_place *at, uint32_t attempt, struct logs *out, struct err *e);
 void logs_close(struct logs *l);
 
 #endif

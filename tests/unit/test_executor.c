@@ -612,6 +612,74 @@ static void spare_directories(void **state)
     assert_int_equal(access(path, F_OK), 0);
 }
 
+/* Is this the log directory of a task with its files, empty? */
+static void check_logs(const struct log_place *at, uint32_t attempt, bool is_spare)
+{
+    char path[300];
+    struct logs l;
+    struct stat st;
+    struct err e = { 0 };
+    assert_int_equal(logs_open(at, attempt, &l, &e), 0);
+    snprintf(path, sizeof path, "%s/%s-%u/%u", at->log_dir, at->role, at->index, attempt);
+    assert_string_equal(l.dir, path);
+    assert_int_equal(write(l.out_fd, "o", 1), 1);
+    assert_int_equal(write(l.err_fd, "e", 1), 1);
+    assert_int_equal(stat(l.err_path, &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0600);
+    assert_true(st.st_size >= 1);
+    assert_int_equal(stat(l.dir, &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0700);
+    logs_close(&l);
+    const char *number = strrchr(at->container_id, '_') + 1;
+    snprintf(path, sizeof path, "%s/logs/%u", at->spare_dir, (unsigned)strtoul(number, NULL, 10));
+    assert_int_equal(access(path, F_OK), is_spare ? 0 : -1);
+}
+
+/* A task takes the log directory that was made for the number of its container. It makes what is
+ * missing: a keeper may have died at any step. */
+static void spare_log_directories(void **state)
+{
+    char logs[100], spare[100], room[100], path[200];
+    struct log_place at = { .log_dir = logs, .role = "worker", .spare_dir = spare };
+    (void)state;
+    snprintf(logs, sizeof logs, "%s/logs", dir);
+    snprintf(spare, sizeof spare, "%s/spare", dir);
+    at.container_id = "container_1_0001_01_000001";
+    check_logs(&at, 1, false); /* there is no spare one */
+    snprintf(room, sizeof room, "%s/room", dir);
+    assert_int_equal(mkdir(spare, 0700), 0);
+    spare_make_logs(spare, room, 6);
+    spare_make_logs(spare, room, 7); /* makes only the one that is missing */
+    assert_int_equal(access(room, F_OK), -1);
+    check_logs(&at, 2, true); /* only for the first attempt */
+    at.index = 1;
+    check_logs(&at, 1, false);
+    static const char *const missing[] = { "3/1/stderr", "4/1/stdout", "5/1" };
+    for (size_t i = 0; i < ARRAY_LEN(missing); i++) {
+        char id[40];
+        snprintf(path, sizeof path, "%s/logs/%s", spare, missing[i]);
+        if (i == 2) {
+            char file[240];
+            snprintf(file, sizeof file, "%s/stdout", path);
+            assert_int_equal(unlink(file), 0);
+            snprintf(file, sizeof file, "%s/stderr", path);
+            assert_int_equal(unlink(file), 0);
+        }
+        assert_int_equal(i == 2 ? rmdir(path) : unlink(path), 0);
+        snprintf(id, sizeof id, "container_1_0001_01_%06zu", i + 3);
+        at.container_id = id;
+        at.index++;
+        check_logs(&at, 1, false);
+    }
+    /* the directory of the task exists: after a master that had no journal of it */
+    at.container_id = "container_1_0001_01_000006";
+    check_logs(&at, 1, true);
+    at.index++;
+    check_logs(&at, 1, false);
+    snprintf(path, sizeof path, "%s/logs/7/1/stdout", spare);
+    assert_int_equal(access(path, F_OK), 0);
+}
+
 /* ---- links ---- */
 
 static void frames_over_a_link(void **state)
@@ -787,6 +855,7 @@ int main(void)
         cmocka_unit_test(control_groups),
         cmocka_unit_test_setup_teardown(mounts, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(spare_directories, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(spare_log_directories, make_dir, remove_dir),
         cmocka_unit_test(frames_over_a_link),
         cmocka_unit_test(invalid_frames_close_the_link),
         cmocka_unit_test(a_queued_frame_waits_for_the_next),
