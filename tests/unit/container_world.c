@@ -6,7 +6,6 @@
 #include <stddef.h>
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -24,6 +23,7 @@
 #include <cmocka.h>
 
 #include "base/base.h"
+#include "marked_processes.h"
 #include "storage/jobkey.h"
 
 struct world *w;
@@ -68,26 +68,7 @@ void write_tokens(const char *alias, const char *secret)
 
 int processes(bool kill_them)
 {
-    int n = 0;
-    DIR *d = opendir("/proc");
-    for (struct dirent *x; d && (x = readdir(d));) {
-        char path[300];
-        char *end;
-        long pid = strtol(x->d_name, &end, 10);
-        if (*end || pid <= 1 || pid == getpid())
-            continue;
-        snprintf(path, sizeof path, "/proc/%ld/environ", pid);
-        AUTO(buf_done) struct buf text = { 0 };
-        if (fs_read(AT_FDCWD, path, &text, NULL) < 0 || text.len == 0 ||
-            !memmem(text.p, text.len, w->mark, strlen(w->mark)))
-            continue;
-        n++;
-        if (kill_them)
-            kill((pid_t)pid, SIGKILL);
-    }
-    if (d)
-        closedir(d);
-    return n;
+    return marked_processes(w->mark, kill_them);
 }
 
 const char *container_secret(void)

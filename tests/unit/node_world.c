@@ -4,7 +4,6 @@
  */
 #include "node_world.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
@@ -25,6 +24,7 @@
 #include "base/fs.h"
 #include "base/str.h"
 #include "base/util.h"
+#include "marked_processes.h"
 #include "storage/paths.h"
 
 static void copy_program(const char *from, const char *to)
@@ -153,36 +153,9 @@ struct world *world_new(const char *args)
     return w;
 }
 
-/* Processes with this variable in their environment. It finds tasks only: a keeper that the test
- * started has no such environment, and executors share the keeper's. */
-static int with_variable(const char *want, bool kill_them)
-{
-    int n = 0;
-    DIR *d = opendir("/proc");
-    for (struct dirent *x; d && (x = readdir(d));) {
-        char path[300];
-        char *end;
-        long pid = strtol(x->d_name, &end, 10);
-        if (*end || pid <= 1 || pid == getpid())
-            continue;
-        snprintf(path, sizeof path, "/proc/%ld/environ", pid);
-        AUTO(buf_done) struct buf text = { 0 };
-        if (fs_read(AT_FDCWD, path, &text, NULL) < 0 || text.len == 0)
-            continue;
-        if (!memmem(text.p, text.len, want, strlen(want)))
-            continue;
-        n++;
-        if (kill_them)
-            kill((pid_t)pid, SIGKILL);
-    }
-    if (d)
-        closedir(d);
-    return n;
-}
-
 static void kill_all_with(const char *want)
 {
-    for (int i = 0; i < 500 && with_variable(want, true) > 0; i++)
+    for (int i = 0; i < 500 && marked_processes(want, true) > 0; i++)
         usleep(2000);
 }
 
@@ -190,7 +163,8 @@ int world_tasks_alive(struct world *w)
 {
     char want[300];
     snprintf(want, sizeof want, "TONY_LOG_DIR=%s", w->job_dir);
-    return with_variable(want, false);
+    /* These are tasks: the keeper and the executors do not have this variable. */
+    return marked_processes(want, false);
 }
 
 void world_drop_master(struct world *w)
