@@ -163,13 +163,55 @@ static void write_exit(const struct slot *s, char *out, size_t size)
                        name ? name : "", name ? ")" : "", s->attempt ? "" : " before it started");
 }
 
+/* The budget to which restarts after this end are charged, and the end of its key. END_NONE: it has
+ * none. */
+static enum end_reason budget_of(enum end_reason reason, const char **out_key)
+{
+    static const struct {
+        enum end_reason reason, budget;
+        const char *key;
+    } budgets[] = {
+        { END_NODE_LOST, END_NODE_LOST, "node-lost" },
+        { END_UNKNOWN, END_NODE_LOST, "node-lost" },
+        { END_PREEMPTED, END_PREEMPTED, "preempted" },
+        { END_DISK_FAILED, END_DISK_FAILED, "disk-failed" },
+        { END_LAUNCH_FAILED, END_LAUNCH_FAILED, "launch-failed" },
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(budgets); i++)
+        if (budgets[i].reason == reason) {
+            *out_key = budgets[i].key;
+            return budgets[i].budget;
+        }
+    return END_NONE;
+}
+
+/* The rule that allowed the task no further attempt, although its end was not its own doing. "" =
+ * it has not restarted for that reason, so nothing is used up. */
+static void write_last_rule(const struct job *j, const struct slot *s, char *out, size_t size)
+{
+    const char *key = "";
+    enum end_reason budget = budget_of(s->reason, &key);
+
+    out[0] = '\0';
+    if (budget == END_NONE)
+        return;
+    if (s->quick[RESTART_QUICK_NODES - 1] >= 0)
+        (void)snprintf(out, size,
+                       "; it has ended so within %d s on %d nodes, so tony tries no other",
+                       RESTART_QUICK_MS / 1000, RESTART_QUICK_NODES);
+    else if (s->spent[budget] && s->spent[budget] >= j->spec->restarts[budget])
+        (void)snprintf(out, size, "; tony.task.restarts.%s allows no more than %u restart%s", key,
+                       j->spec->restarts[budget], j->spec->restarts[budget] == 1 ? "" : "s");
+}
+
 /* After the task's name come the end, the detail if there is one, and the name of the reason in
  * parentheses. The reason is left out for a plain exit, and where the sentence names none. */
 void verdict_sentence(const struct job *j, uint32_t slot, char *out, size_t size)
 {
     const struct slot *s = &j->slots[slot];
     const char *detail = s->detail ? s->detail : slot_note_text(j, s->note), *what = NULL;
-    char text[160], limit[32];
+    char text[160], limit[32], rule[120];
 
     switch (s->reason) {
     case END_EXITED:
@@ -211,9 +253,10 @@ void verdict_sentence(const struct job *j, uint32_t slot, char *out, size_t size
         break;
     }
     bool unnamed = s->reason == END_UNKNOWN || s->reason == END_NONE; /* `what` says so already */
-    (void)snprintf(out, size, "task '" SLOT_NAME "' %s%s%s%s%s%s", SLOT_ARGS(j, slot), what,
+    write_last_rule(j, s, rule, sizeof rule);
+    (void)snprintf(out, size, "task '" SLOT_NAME "' %s%s%s%s%s%s%s", SLOT_ARGS(j, slot), what,
                    detail ? ": " : "", detail ? detail : "", unnamed ? "" : " (",
-                   unnamed ? "" : end_reason_name(s->reason), unnamed ? "" : ")");
+                   unnamed ? "" : end_reason_name(s->reason), unnamed ? "" : ")", rule);
 }
 
 /*

@@ -71,9 +71,11 @@ int slurm_put_back(const char *number, int limit_ms, struct err *e)
     int rc = slurm_run(argv, NULL, limit_ms, &a, e);
     if (rc == 0 && a.status != 0) {
         AUTO(free_p) char *words = slurm_words(&a);
-        rc = err_set(e, slurm_is_trouble(words ? words : "") ? EAGAIN : EPERM,
-                     "Slurm does not put the job back into its queue: %s",
-                     words && *words ? words : "scontrol failed");
+        if (slurm_is_trouble(words ? words : ""))
+            rc = slurm_failed(&a, "scontrol requeue", e);
+        else
+            rc = err_set(e, EPERM, "Slurm does not put the job back into its queue: %s",
+                         words && *words ? words : "scontrol failed");
     }
     slurm_answer_done(&a);
     return rc;
@@ -87,8 +89,7 @@ int slurm_cancel_job(const char *number, int limit_ms, struct err *e)
     if (rc == 0 && a.status != 0) {
         AUTO(free_p) char *words = slurm_words(&a);
         if (!words || !strstr(words, "Invalid job id")) /* it has ended */
-            rc = err_set(e, EIO, "cannot cancel the job in Slurm: %s",
-                         words && *words ? words : "scancel failed");
+            rc = slurm_failed(&a, "scancel", e);
     }
     slurm_answer_done(&a);
     return rc;

@@ -137,9 +137,23 @@ void slurm_answer_done(struct slurm_answer *a)
 
 #define ASK_CONTROLLER "scontrol ping shows whether Slurm's controller answers"
 
+/* Its many lines say neither what munged is nor where it should run. */
+static bool is_munge_away(const char *words)
+{
+    return strstr(words, "Munge encode failed") || strstr(words, "Munge decode failed");
+}
+
 int slurm_failed(const struct slurm_answer *a, const char *command, struct err *e)
 {
     AUTO(free_p) char *words = slurm_words(a);
+    if (words && is_munge_away(words)) {
+        (void)err_set(
+            e, EIO,
+            "'%s' failed: munged, by which Slurm knows its users, does not answer on this "
+            "machine",
+            command);
+        return err_hint(e, "systemctl status munge shows whether it runs");
+    }
     (void)err_set(e, EIO, "'%s' failed: %s", command, words && *words ? words : "no reason given");
     return err_hint(e, ASK_CONTROLLER);
 }

@@ -134,11 +134,15 @@ class Slurm:
     def controller_off(self):
         self.end("slurmctld", signal.SIGTERM)  # it saves its state: after a KILL it would not know a job of the last seconds
 
-    def start(self):
+    def munged_on(self):
         m = self.dir / "munge"
+        (m / "socket").unlink(missing_ok=True)
         self.launch("munged", "munged", "--foreground", "--force", f"--key-file={m}/key", f"--socket={m}/socket",
                     f"--pid-file={m}/pid", f"--log-file={m}/log", f"--seed-file={m}/seed")
         wait_until((m / "socket").exists, "munged listens", pause=0.01)
+
+    def start(self):
+        self.munged_on()
         self.controller_on()
         for node in self.names:
             self.power_on(node)
@@ -162,6 +166,8 @@ class Slurm:
 
     def repair(self):
         """All daemons run again, and all nodes take jobs."""
+        if "munged" not in self.procs:
+            self.munged_on()
         if "slurmctld" not in self.procs:
             self.controller_on()
         for node in self.names:

@@ -4,6 +4,7 @@
 import json
 import os
 import shutil
+import signal
 
 import pytest
 from lib_slurm import wait_until
@@ -60,6 +61,23 @@ def test_a_stop_that_slurm_does_not_hear_at_first(tony, slurm, silence):
     silence.unlink()
     client.communicate(timeout=60)
     assert tony.status(app)["state"] == "KILLED" and not slurm.jobs()
+
+
+def test_munged_is_away(tony, slurm):
+    """Nothing that runs needs it. Commands of Slurm say many lines about it, tony one."""
+    app = tony.submit(LONG, conf=RESTARTS)
+    tony.await_running(app, 3)
+    slurm.end("munged", signal.SIGTERM)
+    try:
+        for words in (("submit", tony.job_file("true")), ("list", "--cluster", "slurm")):
+            done = tony(*words, ok=False)
+            assert "munged, by which Slurm knows its users, does not answer" in done.stderr and "encode" not in done.stderr, done
+        os.kill(tony.processes("tony-keeper ", " node 1")[0], signal.SIGKILL)
+        wait_until(lambda: sorted(t["attempt"] for t in tony.await_running(app, 3)["tasks"]) == [1, 1, 2], "the keeper and its task restart")
+    finally:
+        slurm.munged_on()
+    assert app in tony("list", "--cluster", "slurm").stdout
+    tony("stop", app)
 
 
 @pytest.mark.slow

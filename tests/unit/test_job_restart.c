@@ -157,7 +157,9 @@ static void test_which_failures_restart(void **state)
           "worker:0=running/4.1", NULL },
         { "worker*1 pre=2", "go worker:0!preempt worker:0!preempt +2000 worker:0!preempt",
           JOB_FAILED, "worker:0=L/3.1",
-          "task 'worker:0' was preempted by the scheduler (preempted)" },
+          "task 'worker:0' was preempted by the scheduler (preempted); "
+          "tony.task.restarts.preempted "
+          "allows no more than 2 restarts" },
         { "worker*1 pre=1 lost=1 disk=1 launch=1",
           "go worker:0!preempt worker:0!lost +2000 worker:0!disk +30000 worker:0!launch +8000",
           JOB_RUNNING, "worker:0=running/5.1", NULL },
@@ -471,6 +473,7 @@ static bool is_on(const struct drive *d, uint32_t slot, const char *node)
 static void test_nodes(void **state)
 {
     struct drive d;
+    struct job_verdict v;
 
     (void)state;
     /* Ten tasks on ten nodes, n1 .. n9 n0; worker:0 is on n1. */
@@ -504,6 +507,16 @@ static void test_nodes(void **state)
     assert_int_equal(d.job->slots[1].result, RES_NONE);
     drive_run(&d, "worker:0=launch");
     assert_int_equal(d.job->slots[1].result, RES_FAILED);
+    drive_done(&d);
+
+    /* the message says so, and nothing is said of a budget that is not used up */
+    drive_init(&d, "worker*1 nodes=10 launch=100");
+    drive_run(&d, "go worker:0=launch +5000 worker:0=launch +5000 worker:0=launch");
+    job_verdict(d.job, &v);
+    assert_int_equal(v.state, JOB_FAILED);
+    assert_non_null(strstr(v.message, "; it has ended so within 10 s on 3 nodes, so tony tries no "
+                                      "other"));
+    assert_null(strstr(v.message, "tony.task.restarts"));
     drive_done(&d);
 
     /* unless it worked on a node in between */

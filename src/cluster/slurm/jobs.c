@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -110,6 +111,12 @@ static bool was_not_seen(const char *dir, const struct slurm_state *s)
     return str_eq(s->state, "FAILED") && path && access(path, F_OK) == -1;
 }
 
+static bool is_full(const char *dir)
+{
+    struct statvfs at;
+    return statvfs(dir, &at) == 0 && at.f_bavail == 0;
+}
+
 /* Its batch script could not cancel its further allocations. If that fails here, too, they end by
  * themselves as soon as they run. */
 static void cancel_further(const char *dir, const char *id)
@@ -199,6 +206,9 @@ int slurm_settle(struct cluster_host *h, const char *id, const struct slurm_stat
         why = str_dup("the time limit of its job in Slurm was over");
     else if (killed)
         why = str_dup("its job in Slurm was cancelled");
+    else if (is_full(dir))
+        why = str_printf("its job in Slurm ended as %s, and the file system of '%s' is full",
+                         s->state[0] ? s->state : "unknown", h->paths.home);
     else if (was_not_seen(dir, s))
         why = str_printf(
             "the first node of its job in Slurm cannot use '%s'; the first node must see "

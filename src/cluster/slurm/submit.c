@@ -441,13 +441,16 @@ static int run_sbatch(const struct slurm_cluster *s, const struct conf *c, const
     }
     AUTO(free_p) char *words = slurm_words(&a);
     int rc = 0;
-    if (a.status != 0 || slurm_parse_number(buf_span(&a.out), number) < 0) {
+    if (a.status != 0 && slurm_is_trouble(words ? words : "")) {
+        (void)slurm_failed(&a, "sbatch", e);
+        rc = -EXIT_CLUSTER;
+    } else if (a.status != 0 || slurm_parse_number(buf_span(&a.out), number) < 0) {
         AUTO(buf_done) struct buf asked = { 0 };
         describe_request(c, &s->size, &asked);
         (void)err_set(e, EINVAL, "Slurm refuses the job: %s; the job asks for %s",
                       words && *words ? words : "sbatch gives no reason", buf_cstr(&asked));
         err_hint(e, "%s", "tony plan shows the script that sbatch gets; " LOOK_AT_NODES);
-        rc = slurm_is_trouble(words ? words : "") ? -EXIT_CLUSTER : -EXIT_MISUSE;
+        rc = -EXIT_MISUSE;
     }
     slurm_answer_done(&a);
     return rc;
