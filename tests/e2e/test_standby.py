@@ -46,12 +46,12 @@ def test_a_job_gets_the_standby(own_tony):
     tony.ok("pool", "start")
     first = ready(tony)
     app = start(tony)
-    assert processes_of(tony, app) == first
+    wait_until(lambda: processes_of(tony, app) == first, "they are the job's keeper and master, and no fork of one has its name")
     assert [open(f"/proc/{pid}/comm").read().strip() for pid in first] == ["tony-keeper", "tony-master"]
     other = ready(tony)  # another standby, for the next job, is started while this job runs
     assert not set(first) & set(other)
     second = start(tony)
-    assert processes_of(tony, second) == other
+    wait_until(lambda: processes_of(tony, second) == other, "the other one is that of the second job")
     tony.ok("kill", app)
     tony.ok("kill", second)
     last = ready(tony)
