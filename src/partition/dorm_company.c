@@ -36,9 +36,10 @@
 
 #include "base/util.h"
 
-enum { ROUNDS = 25, SETS = 1 << DORM_SHARED_MAX };
+enum { ROUNDS = 25, TRIED = 8, SETS = 1 << DORM_SHARED_MAX };
 
 static const double LAST_PART = 0.3, SHORTER = 0.8, POWER_MAX = 20;
+static const double TOO_FAR = 1.03; /* after TRIED rounds: so many times the known bound */
 
 bool dorm_company_init(struct dorm_company *c, const struct dorm_rooms *rooms)
 {
@@ -216,7 +217,7 @@ static void step(struct dorm_company *c, double part, double size)
     dorm_work(&r->p->work, r->first[r->p->n_nodes]);
 }
 
-double dorm_company_bound(struct dorm_company *c, double enough, uint64_t end)
+double dorm_company_bound(struct dorm_company *c, double enough, double known, uint64_t end)
 {
     const struct dorm_rooms *r = c->rooms;
     struct dorm_problem *p = r->p;
@@ -237,6 +238,8 @@ double dorm_company_bound(struct dorm_company *c, double enough, uint64_t end)
         } else {
             size *= SHORTER;
         }
+        if (round == TRIED && best > known * TOO_FAR)
+            break;
         step(c, MAX(LAST_PART, 1.0 / (round + 1)), size);
     }
     return best;

@@ -45,7 +45,12 @@ enum {
     FORCED_MAX = 16,   /* containers that make way for one */
     SWEEPS = 4,        /* of dorm_choose() */
     VAIN = 3,          /* sets that may be tried in vain one after the other */
-    CHAIN = 3,         /* one makes way for the next, at most so often */
+    FINER = 4,         /* the table of bound_finely() is so many times as large */
+    /* If demands are rounded, patterns for a room that is smaller by 1 / ROUNDED_PART and so on,
+     * too: these fit more often. */
+    ROUNDED_TRIES = 4,
+    ROUNDED_PART = 40,
+    CHAIN = 3, /* one makes way for the next, at most so often */
 };
 
 static const double OLD_PRICES = 0.3; /* the part of the best prices in those that are tried */
@@ -196,9 +201,13 @@ static double add_patterns(struct mix *x, bool is_first, bool *added)
     for (uint32_t g = 0; g < x->lp.n_groups; g++) {
         const int64_t *room = x->room + (size_t)g * r->m;
         worth += dorm_rooms_worth(r, room) * x->lp.groups[g].size;
-        if (dorm_simplex_full(&x->lp))
-            continue;
-        add_pattern(x, g, room, added);
+        for (int part = 0; part < (r->rounded ? ROUNDED_TRIES : 1); part++) {
+            int64_t less[PART_TYPES_MAX];
+            for (uint32_t k = 0; k < r->m; k++)
+                less[k] = room[k] - room[k] * part / ROUNDED_PART;
+            if (!dorm_simplex_full(&x->lp))
+                add_pattern(x, g, less, added);
+        }
     }
     for (uint32_t g = 0; g < x->lp.n_groups; g++)
         add_filled(x, g, (PATTERNS + x->lp.n_groups - 1) / x->lp.n_groups, is_first, added);
@@ -398,12 +407,16 @@ static bool solve(struct mix *x, uint64_t end)
         bool close = gap < CLOSE || (many && gap < NEAR_ENOUGH && value - last < STALLED * value);
         last = value;
         x->value = value;
+        if (limited && work->steps >= limited_end && gap > 0.05)
+            break;
         if (limited && (close || !added || work->steps >= limited_end)) {
             limited = false;
             dorm_simplex_limit_prices(&x->lp, NULL, 0, 0);
             continue;
         }
-        if (close || work->steps >= end || x->upper < x->enough)
+        if (work->steps >= end || x->upper < x->enough)
+            break;
+        if (close && !(!limited && dorm_simplex_forbid_lacking(&x->lp)))
             break;
         double old = added ? OLD_PRICES : 0;
         for (uint32_t v = 0; v < r->n_demands; v++)
@@ -413,7 +426,7 @@ static bool solve(struct mix *x, uint64_t end)
         added = false;
         double upper = add_patterns(x, false, &added) + buy_all(x);
         near *= note_bound(x, upper) ? 1 : WIDER;
-        if (!added && !before)
+        if (!added && !before && !(!limited && dorm_simplex_forbid_lacking(&x->lp)))
             break;
         if (gap < NEARLY)
             near *= 2;
@@ -823,6 +836,26 @@ static void try_pairs(struct mix *x, uint64_t end)
     }
 }
 
+/* Only the loose jobs change: lower x->upper with a table in which demands are rounded less. Its
+ * prices are those of the program, whose patterns are not rounded at all. */
+static void bound_finely(struct mix *x)
+{
+    struct dorm_problem *p = x->p;
+    struct dorm_rooms fine;
+    if (known_use(x->s) >= (1 - GOOD) * x->upper || p->work.over ||
+        !dorm_rooms_init(&fine, p, FINER))
+        return;
+    for (uint32_t v = 0; v < fine.n_demands; v++)
+        fine.pi[v] = dorm_simplex_price(&x->lp, v);
+    memcpy(x->rooms.pi, fine.pi, sizeof(*fine.pi) * fine.n_demands);
+    x->mu = dorm_simplex_loss_price(&x->lp);
+    dorm_rooms_fill(&fine);
+    double upper = buy_all(x);
+    for (uint32_t g = 0; g < x->lp.n_groups; g++)
+        upper += dorm_rooms_worth(&fine, x->room + (size_t)g * fine.m) * x->lp.groups[g].size;
+    note_bound(x, upper);
+}
+
 void dorm_mix(struct dorm_search *s, uint64_t steps, uint64_t more)
 {
     struct dorm_problem *p = s->p;
@@ -832,7 +865,7 @@ void dorm_mix(struct dorm_search *s, uint64_t steps, uint64_t more)
     const struct dorm_rooms *rooms = dorm_whole_rooms(p, &s->prices);
     if (rooms)
         x.rooms = *rooms;
-    x.has_rooms = rooms || dorm_rooms_init(&x.rooms, p);
+    x.has_rooms = rooms || dorm_rooms_init(&x.rooms, p, 1);
     x.raise = dorm_alloc(p, x.rooms.n_demands, sizeof(*x.raise));
     x.wanted = dorm_alloc(p, x.rooms.n_demands, sizeof(*x.wanted));
     if (!change_as_before(&x)) /* out of memory */
@@ -846,7 +879,10 @@ void dorm_mix(struct dorm_search *s, uint64_t steps, uint64_t more)
         if (s->prices.pi)
             try_sets(&x, end);
     } else { /* only the loose jobs change */
-        (void)try_set(&x, end);
+        if (!try_set(&x, end) && !x.lp.n_groups)
+            return;
+        if (x.rooms.rounded)
+            bound_finely(&x);
         s->prices.upper = MIN(s->prices.upper, x.upper);
     }
 }

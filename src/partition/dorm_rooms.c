@@ -70,15 +70,15 @@ static double lay_out(struct dorm_rooms *r, const int64_t *largest)
 }
 
 /* Choose the table's cells. False: the demands are too different for a table of this size. */
-static bool shape(struct dorm_rooms *r)
+static bool shape(struct dorm_rooms *r, uint32_t times)
 {
     struct dorm_problem *p = r->p;
     int64_t largest[PART_TYPES_MAX] = { 0 };
     for (uint32_t k = 0; k < r->m; k++)
         for (uint32_t j = 0; j < p->n_nodes && r->unit[k] > 0; j++)
             largest[k] = MAX(largest[k], p->cap[(size_t)j * r->m + k] / r->unit[k]);
-    for (double cells; (cells = lay_out(r, largest)) > CELLS_MAX || r->cells > WITH_FRONTS_MAX ||
-                       cells * r->n_demands > WORK_MAX;)
+    for (double cells; (cells = lay_out(r, largest) / times) > CELLS_MAX ||
+                       r->cells / times > WITH_FRONTS_MAX || cells * r->n_demands > WORK_MAX;)
         if (++r->shift[r->order[0]] > SHIFT_MAX)
             return false;
     r->f = dorm_alloc(p, r->cells, sizeof(*r->f));
@@ -441,7 +441,7 @@ void dorm_rooms_start(struct dorm_rooms *r, const struct dorm_prices *prices, bo
     dorm_work(&r->p->work, (uint64_t)r->p->n * r->p->n_classes);
 }
 
-bool dorm_rooms_init(struct dorm_rooms *r, struct dorm_problem *p)
+bool dorm_rooms_init(struct dorm_rooms *r, struct dorm_problem *p, uint32_t times)
 {
     *r = (struct dorm_rooms){ .p = p, .m = p->m };
     r->demand_of = dorm_alloc(p, p->n_all, sizeof(*r->demand_of));
@@ -454,7 +454,7 @@ bool dorm_rooms_init(struct dorm_rooms *r, struct dorm_problem *p)
     r->pi = dorm_alloc(p, r->n_demands, sizeof(*r->pi));
     r->active = dorm_alloc(p, r->n_demands, sizeof(*r->active));
     r->by_least = dorm_alloc(p, r->n_demands, sizeof(*r->by_least));
-    if (r->n_demands == 0 || !shape(r))
+    if (r->n_demands == 0 || !shape(r, times))
         return false;
     list_nodes(r);
     r->largest = dorm_alloc(p, (size_t)p->n_nodes * r->m, sizeof(*r->largest));

@@ -64,8 +64,9 @@ struct dorm_rooms {
     int64_t *largest; /* [node][m]: the room if all counted jobs leave */
 };
 
-/* False: out of memory, or no table of a good size can be made. Sets no prices. */
-bool dorm_rooms_init(struct dorm_rooms *r, struct dorm_problem *p);
+/* False: out of memory, or no table of a good size can be made. Sets no prices. times: the table
+ * may be so many times as large as usually, so that demands are rounded less. */
+bool dorm_rooms_init(struct dorm_rooms *r, struct dorm_problem *p, uint32_t times);
 /* Set the prices to those that follow from the prices of the classes: prices->least. dear: a price
  * may be so high that the jobs buy only their minima. */
 void dorm_rooms_start(struct dorm_rooms *r, const struct dorm_prices *prices, bool dear);

@@ -23,7 +23,7 @@ enum {
     GROUPS_SCANNED = 32, /* for patterns that may enter, after the first one was found */
 };
 
-static const double PENALTY = 10;
+static const double PENALTY = 3, PENALTY_MAX = 100;
 /* A listed pattern is dropped when it gains less than this part of the best gain of its list. */
 static const double STALE = 0.1;
 
@@ -75,6 +75,7 @@ void dorm_simplex_clear(struct dorm_simplex *lp)
     memset(lp->inverse, 0, sizeof(*lp->inverse) * R * R);
     lp->n_groups = lp->n_patterns = lp->n_items = lp->n_candidates = lp->scanned = 0;
     lp->containers = lp->amount = 0;
+    lp->penalty = PENALTY;
 }
 
 uint32_t dorm_simplex_add_group(struct dorm_simplex *lp)
@@ -198,7 +199,7 @@ void dorm_simplex_limit_prices(struct dorm_simplex *lp, const double *pi, double
         double u = v < lp->n_demands ? lp->u[v] : 1;
         double at = !pi ? 0 : v < lp->n_demands ? pi[v] : mu;
         lp->low[v] = pi ? MAX(at - part * u, 0.0) : 0;
-        lp->high[v] = pi ? at + part * u : PENALTY * u;
+        lp->high[v] = pi ? at + part * u : lp->penalty * u;
     }
     memset(lp->dual, 0, sizeof(*lp->dual) * R);
     for (uint32_t c = 0; c < R; c++)
@@ -206,6 +207,18 @@ void dorm_simplex_limit_prices(struct dorm_simplex *lp, const double *pi, double
             lp->dual[c] += cost_of(lp, lp->basis[r]) * lp->inverse[(size_t)c * R + r];
     lp->n_candidates = 0;
     dorm_work(&lp->p->work, (uint64_t)R * R / 32);
+}
+
+bool dorm_simplex_forbid_lacking(struct dorm_simplex *lp)
+{
+    bool lacks = false;
+    for (uint32_t r = 0; r < lp->rows; r++)
+        lacks |= lp->basis[r].kind == LACKING && lp->x[r] > 1e-6;
+    if (!lacks || lp->penalty > PENALTY_MAX)
+        return false;
+    lp->penalty *= 10;
+    dorm_simplex_limit_prices(lp, NULL, 0, 0);
+    return true;
 }
 
 /* ---- a step */

@@ -69,6 +69,7 @@ struct dorm_simplex {
     double unit;                 /* of gains */
     double *sold;                /* [demand] */
     double *low, *high;          /* [row]: the limits of the prices */
+    double penalty;              /* the highest price if there is no other limit, in u */
     uint32_t scanned;
     uint32_t *candidates, n_candidates; /* patterns that may enter the basis */
     double candidates_gain;             /* of the best one when they were listed */
@@ -94,6 +95,10 @@ bool dorm_simplex_begin(struct dorm_simplex *lp, double loss_left);
  * mu. That is, what lacks is bought at the highest price, and a surplus is sold at the lowest one.
  * pi == NULL: no longer; as in the program above. */
 void dorm_simplex_limit_prices(struct dorm_simplex *lp, const double *pi, double mu, double part);
+/* Does the solution lack containers for the minima, or exceed the bound on the loss? Then a call
+ * makes both ten times as dear, until dorm_simplex_clear(). Call it while the prices are not kept
+ * near others. False: nothing lacks, or it is as dear as possible. */
+bool dorm_simplex_forbid_lacking(struct dorm_simplex *lp);
 /* One step of the simplex method. False: no solution with these patterns is better. */
 bool dorm_simplex_pivot(struct dorm_simplex *lp);
 /* The sum that is maximized, for the present solution. */

@@ -311,7 +311,7 @@ static struct whole *whole_of(struct dorm_problem *p, struct dorm_prices *prices
     if (!w)
         return NULL;
     *w = (struct whole){ .p = p, .n = p->n };
-    if (!dorm_rooms_init(&w->rooms, p))
+    if (!dorm_rooms_init(&w->rooms, p, 1))
         return NULL;
     double **rows[] = {
         &w->freed, &w->gain, &w->want, &w->by_gain, &w->over, &w->mean, &w->best_pi
@@ -411,7 +411,7 @@ void dorm_whole_bound(struct dorm_problem *p, struct dorm_prices *prices, const 
     memmove(w->rooms.pi, pi, sizeof(*pi) * w->rooms.n_demands);
     w->mu = w->company.mu = mu;
     dorm_rooms_fill(&w->rooms);
-    w->best = dorm_company_bound(&w->company, enough, end);
+    w->best = dorm_company_bound(&w->company, enough, prices->upper, end);
     if (w->best > enough && p->work.steps < end)
         share_rounds(w, MIN(prices->upper, w->best), end);
     prices->upper = MIN(prices->upper, w->best);

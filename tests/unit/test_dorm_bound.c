@@ -304,7 +304,7 @@ static void check_company(struct dorm_problem *p, const double *pi, double mu)
     struct dorm_company c;
     size_t cell[NODES << JOBS];
     uint32_t first_set[NODES + 1] = { 0 };
-    if (!dorm_rooms_init(&rooms, p))
+    if (!dorm_rooms_init(&rooms, p, 1))
         return;
     for (uint32_t v = 0; v < rooms.n_demands; v++)
         rooms.pi[v] = p->jobs[rooms.example[v]].u * pi[v];
@@ -321,7 +321,7 @@ static void check_company(struct dorm_problem *p, const double *pi, double mu)
     c.mu = mu;
     c.cell = cell;
     c.first_set = first_set;
-    double bound = dorm_company_bound(&c, 0, below(2) ? UINT64_MAX : 0);
+    double bound = dorm_company_bound(&c, 0, INFINITY, below(2) ? UINT64_MAX : 0);
     for (uint32_t set = 0; set < 1u << p->n; set++)
         if ((uint32_t)__builtin_popcount(set) <= p->adjust_bound)
             HOLDS(value_of_set(&rooms, mu, set) <= bound + 1e-9);
