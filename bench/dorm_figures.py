@@ -30,7 +30,7 @@ def containers_of(directory, day_ms):
     for r in records_of(directory):
         if "t" not in r:
             continue
-        if "wall_ms" in r:  # only the first record of a master has one
+        if "wall_ms" in r:  # only the first record of a master has a wall time
             zero_ms = r["wall_ms"] - r["t"] - day_ms
         t = (zero_ms + r["t"]) / 1000
         if r["e"] == "allocated":
@@ -92,7 +92,7 @@ class Job:
         self.lost["end" if last in c.generations else "resizes"] += max(0.0, c.to_s - at)
 
     def again(self):
-        """Steps that were trained twice count as lost in resizes."""
+        """Counts the time of steps that were trained twice as lost in resizes."""
         done = 0
         for _, (from_s, to_s, first, after, workers) in sorted(self.generations.items()):
             if first < done and after > first:

@@ -93,7 +93,8 @@ def train_args(row, data):
 
 
 class Watch(threading.Thread):
-    """Looks ten times a second at /proc: how many units hold containers in which a training runs, at most, at one moment?"""
+    """Reads /proc ten times a second, and keeps the largest number of units of containers in which trainings ran
+    at the same moment."""
 
     def __init__(self, base, units_of):
         super().__init__(daemon=True)
@@ -192,7 +193,7 @@ class Day:
         return jobs
 
     def doubles(self):
-        """Devices that two live workers had."""
+        """A line for each time that a worker found its device in use by another one."""
         path = self.base / "devices" / "double"
         return path.read_text().splitlines() if path.exists() else []
 
@@ -205,7 +206,8 @@ class Day:
 
 
 class Fair:
-    """The fair shares of jobs, by `tony allocate`; the same question is asked once."""
+    """The fair shares of jobs, as `tony allocate` computes them. For the same jobs `tony allocate` is called only
+    once."""
 
     def __init__(self, tony, capacity):
         self.tony, self.capacity, self.known = tony, capacity, {}

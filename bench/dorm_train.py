@@ -66,7 +66,7 @@ class Network:
         return hidden, scores - np.log(np.exp(scores).sum(1, keepdims=True))
 
     def gradient(self, x, y):
-        """Of the sum of the losses of these samples."""
+        """The gradient of the sum of the losses of these samples."""
         hidden, logs = self.forward(x)
         out = np.empty_like(self.all)
         w1, b1, w2, b2 = self.parts(out)
@@ -88,7 +88,7 @@ class Network:
 
 
 class Alone:
-    """No other ranks, and no time passes."""
+    """Takes the place of Ranks for a single process: there are no other ranks, and no step waits."""
 
     rank, world = 0, 1
 
@@ -189,7 +189,8 @@ def train(network, x, y, args, ranks):
 
 
 def lock_devices(directory):
-    """If another live worker has a device of this one, the file `double` tells of it."""
+    """Locks a file for each device of this worker. If another live worker holds one, a line in the file `double`
+    says so."""
     locks = []
     for device in os.environ["CUDA_VISIBLE_DEVICES"].split(","):
         locks.append(open(directory / f"device{device}", "w"))

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""
-The measurements. Each returns rows for the table: name, numbers, ratio, goal, and whether the goal was met.
-"""
+"""The measurements of bench/run. Each returns rows for the table: name, numbers, ratio, goal, and whether the goal
+was met."""
 import os
 import re
 import select
@@ -28,10 +27,8 @@ def row(what, value, unit, goal=None, **figures):
 
 
 def alternate(world, commands, reps):
-    """
-    Median start-to-exit time of each command, in ms. The commands alternate, and each round begins with
-    another one.
-    """
+    """Returns the median time from start to exit of each command, in ms. The commands alternate, and each round
+    begins with another one."""
     names = list(commands)
     times = {name: [] for name in names}
     for name in names:  # one run to fill the caches

@@ -24,7 +24,7 @@ def now_ms():
 
 
 class Run:
-    """One launcher. Its tasks report when they start."""
+    """A job that one launcher runs. Its tasks report when they start."""
 
     def __init__(self, world, argv):
         self.world = world
@@ -74,7 +74,7 @@ class Run:
 
 
 class Ours(Run):
-    """A job of 16 workers."""
+    """A job of tony with 16 workers."""
 
     def __init__(self, world, scope):
         def argv(command):
@@ -100,10 +100,8 @@ class Ours(Run):
         return [json.loads(line) for line in read(self.job / "journal").splitlines()]
 
     def seen_ms(self, killed_wall_ms):
-        """
-        Time from a kill until the master had the end in its journal, at most. A record that has both times
-        converts the job's time to wall time. Both are rounded down to whole ms.
-        """
+        """An upper bound of the time from a kill until the master had the end in its journal. A record that has
+        both times converts the job's time to wall time. Both are rounded down to whole ms."""
         found = self.records()
         anchor = next(r for r in found if r["e"] == "master_started")
         end = [r for r in found if r["e"] == "attempt_ended"][-1]

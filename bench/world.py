@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The measured system: a home with a running pool, job files, the peers, and readings from /proc."""
+"""What the benchmarks share: a home with a running pool, job files, the other launchers, and readings from /proc."""
 import fcntl
 import json
 import os

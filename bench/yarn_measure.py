@@ -162,15 +162,13 @@ def launch(world, args, notes):
 
 
 def localized(cluster):
-    """
-    Files that the nodes cache for the user over all jobs. (The nodes update their metrics only every ten
-    seconds, so the directories are counted.)
-    """
+    """The paths of the files that the nodes cache for the user over all jobs. They come from the directories,
+    since the nodes update their metrics only every ten seconds."""
     return {str(path) for path in cluster.dir.glob("nm/*/local/usercache/*/filecache/*/*")}
 
 
 def again(world, args, notes):
-    """The upload of the second of two submissions of the same job."""
+    """Two submissions of the same job: what the second one uploads."""
     cluster, home = world.cluster, "/user/root/.tony"
     world.once(world.tony, 8)
     cache, before = cluster.tree(home + "/cache"), localized(cluster)
@@ -188,10 +186,8 @@ def again(world, args, notes):
 
 
 def stopped(world, args, notes):
-    """
-    A hundred containers. One NodeManager is stopped when the first container is granted. Nothing may wait for
-    it.
-    """
+    """A job of a hundred containers. One NodeManager is stopped when the first container is granted. The
+    containers on other nodes must not wait for it."""
     cluster, first_come = world.cluster, {"tony.application.distributed-mode": "FCFS"}
     with world.run(world.tony, 100, first_come) as run:
         undisturbed = run.running()

@@ -12,7 +12,8 @@ import pytest
 HERE = pathlib.Path(__file__).resolve().parent
 URL = re.compile(r"http://127\.0\.0\.1:\d+/(lab)?\?token=[0-9a-f]{48}")
 
-# In place of Jupyter: serves its arguments, its token and its directory, until /stop is asked for.
+# A program in place of Jupyter: an HTTP server that answers with its arguments, its token and its directory, and ends
+# at a request for /stop.
 STAND_IN = """#!/usr/bin/python3
 import http.server, json, os, sys, threading
 class Page(http.server.BaseHTTPRequestHandler):
@@ -42,7 +43,7 @@ def need_browser():
 
 
 def start(tony, *args, cwd=None):
-    """`tony notebook`, and the URL that it has printed."""
+    """Starts `tony notebook`. Returns its process and the URL that it has printed."""
     p = tony.start("notebook", *args, cwd=cwd)
     url = p.stdout.readline().strip()
     assert URL.fullmatch(url), url + p.stderr.read()
@@ -50,7 +51,7 @@ def start(tony, *args, cwd=None):
 
 
 def use(how, url, code):
-    """What a cell with this code shows, in a kernel or in a browser (notebook_user.py)."""
+    """Runs this code in a cell, in a kernel or in a browser (notebook_user.py). Returns what the cell shows."""
     r = subprocess.run([jupyter() / "python3", HERE / "notebook_user.py", how, url, code], capture_output=True, text=True, timeout=600)
     assert r.returncode == 0, r.stderr
     return r.stdout

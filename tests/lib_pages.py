@@ -47,7 +47,7 @@ class Block:
     text: str
 
     def kind(self):
-        """Where it runs: one of KINDS but `slow`, or "" for the pool."""
+        """Where the block runs: one of KINDS besides `slow`, or "" for the pool."""
         return next((m for m in self.marks if m in KINDS and m != "slow"), "")
 
     def until(self):

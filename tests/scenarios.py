@@ -93,7 +93,7 @@ def test_success(on):
     assert doc["state"] == "SUCCEEDED" and doc["live"] is False
     assert on.log(doc["application_id"], "worker:1") == "1 a b\nshipped\n"
     assert all(bool(t.get("node")) == DIFFERS["node"][on.cluster] for t in doc["tasks"])
-    row = on.row(doc["application_id"])  # also if the cluster does not know the end yet
+    row = on.row(doc["application_id"])  # the row is right even if the cluster does not know the end yet
     assert row["state"] == "SUCCEEDED" and row["live"] is False, row
 
 
@@ -141,7 +141,7 @@ def test_stages(on):
 
 
 def test_spares_and_queue(on):
-    """More tasks than a node of the tests holds beside each other, and a spare."""
+    """A job with a spare and with more tasks than fit on one node of the tests."""
     doc = on.finish(on.job({"worker": {"instances": 6, "spares": 1, "command": "true"}}))
     assert doc["state"] == "SUCCEEDED" and len([t for t in doc["tasks"] if t["task"].startswith("worker")]) >= 6
 
@@ -167,7 +167,8 @@ def test_shrink(on):
 
 @pytest.mark.parametrize("change", [{}, {"framework": "pytorch"}], ids=["generic", "pytorch"])
 def test_plan_is_run(on, change):
-    """The digest of `tony plan` is the same on all clusters, and that of what was asked, run and shipped."""
+    """The digest of `tony plan` is the same on all clusters, and equals the digest of what was requested, run and
+    shipped."""
     path = on.job({"worker": {"instances": 2, "command": "true", "spares": 1}, "extra": {"memory": "96m", "command": "sh f"}},
                   src=on.directory("f", "exit 0\n"), env={"A": "b c"}, **change)
     plans = {c: json.loads(on.run("plan", "--cluster", c, path, "--json").stdout)["digest"] for c in ("local", "yarn", "slurm")}
@@ -219,7 +220,7 @@ def test_tasks_meet(on):
 
 
 def test_progress_and_tensorboard(on):
-    """Both are in the status, and in `tony list`, while the job runs."""
+    """Progress and TensorBoard's address are in the status, and in `tony list`, while the job runs."""
     text = ("say(step=3, total=10)\n"
             "if os.environ['TONY_TASK'].startswith('tensorboard'):\n"
             "    import http.server\n"

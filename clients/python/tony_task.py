@@ -89,7 +89,8 @@ class Task:
     def metrics(self, values: Optional[Mapping[str, SupportsFloat]] = None, **more: SupportsFloat) -> None:
         """Numbers about the training: metrics(loss=0.31), or metrics({"val/loss": 0.31}) for names with other characters."""
         numbers = {name: float(value) for name, value in {**(values or {}), **more}.items()}
-        numbers = {name: value for name, value in numbers.items() if math.isfinite(value)}  # JSON has no others
+        # JSON has no infinity and no NaN
+        numbers = {name: value for name, value in numbers.items() if math.isfinite(value)}
         if numbers:
             self._say(metrics=numbers)
 

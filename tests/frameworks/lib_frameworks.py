@@ -55,7 +55,7 @@ def results(tony, app):
     return {t["task"]: t["result"] for t in tony.json("tasks", app)["tasks"]}
 
 
-# Ranks that meet; rank 1 may abort or die. With a second argument all wait until that file exists.
+# An MPI program: its ranks meet, and rank 1 may abort or die. With a second argument all wait until that file exists.
 MPI_PROGRAM = r"""
 #include <mpi.h>
 #include <signal.h>

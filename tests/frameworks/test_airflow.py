@@ -78,7 +78,7 @@ def xcoms(run):
 
 
 def test_a_job_runs(airflow):
-    """In a worker of Airflow, and in its triggerer."""
+    """A job runs, waited for in a worker of Airflow or, deferred, in its triggerer."""
     code, out = airflow("""
         for deferrable in (True, False):
             run = dag(job={**JOB, "command": "echo hello {{ ds }} $TASK_INDEX"}, deferrable=deferrable).test()
@@ -121,7 +121,7 @@ def test_the_job_is_stopped_with_airflows_task(airflow):
 
 
 def test_a_trigger_that_is_cancelled(airflow):
-    """It stops the job if Airflow has given up the task, and not if only the triggerer ends."""
+    """A cancelled trigger stops the job if Airflow has given up the task, and not if only the triggerer ends."""
     code, out = airflow("""
         import asyncio, tony
         from tony_airflow import TonyTrigger
@@ -149,7 +149,7 @@ def test_a_trigger_that_is_cancelled(airflow):
 
 
 def test_airflow_lists_the_provider():
-    """Installed as a package, as its users do."""
+    """The provider is installed as a package, as its users install it."""
     target = make_base()
     try:
         subprocess.run([PYTHON, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--target", target, ROOT / "clients/airflow"],

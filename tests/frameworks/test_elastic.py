@@ -20,10 +20,8 @@ SIZES = (2, 3, 1)  # the number of workers at first, and after each resize
 
 
 class Resized:
-    """
-    A job of examples/elastic. It pauses at a step (tests/fixtures/pauser) until the resize there was requested
-    and is done. trains: the role whose program reports the steps. bin_dir: of its Python.
-    """
+    """A job of examples/elastic. It pauses at a step (tests/fixtures/pauser) until the resize there was requested
+    and is done. trains: the role whose program reports the steps. bin_dir: the directory of its Python."""
 
     def __init__(self, lab, name, trains, bin_dir, args=(), before=None):
         self.lab, self.trains, self.pause = lab, trains, lab.base / "pause"
@@ -63,7 +61,7 @@ class Resized:
         return "\n".join(p.read_text() for p in sorted(self.lab.dir(self.app).glob(f"logs/{self.trains}-*/*/{stream}")))
 
     def result(self):
-        """(accuracy, loss) that it prints at its end."""
+        """(accuracy, loss), which the program prints at its end."""
         self.pause.unlink(missing_ok=True)
         self.lab.run("wait", self.app, timeout=RUN_LIMIT_S)
         doc = self.lab.status(self.app)

@@ -106,7 +106,7 @@ def test_ranks_meet_again_in_a_new_generation(tony, program):
 
 @pytest.mark.parametrize("what, state, code", [("", "SUCCEEDED", 0), ("abort", "FAILED", 42)], ids=["ends", "aborts"])
 def test_the_master_is_killed_while_ranks_run(lab, program, what, state, code):  # noqa: F811
-    """Messages of the ranks to their server still arrive afterwards."""
+    """After the master's death the messages of the ranks to their server still arrive."""
     gate = lab.base / "gate"
     app = lab.submit(lab.workers(f"{program} '{what}' {gate}", n=4, framework="mpi", role={"memory": "128m"}))
     wait_until(lambda: lab.run("logs", app).stdout.count("sum 10") == 4, "the ranks have met")

@@ -18,10 +18,8 @@ def python_of(name):
 
 
 def train(t, python, steps, die=(), n=2, ranks=2):
-    """
-    In each formation one rank kills itself; die has the rank and the step for each formation. Ranks that have
-    saved more do not wait for the others.
-    """
+    """Runs a training in which one rank kills itself in each generation; `die` has the rank and the step for each
+    generation. Ranks that have saved more steps do not wait for the others."""
     folder = t.base / f"snapshots{t.n_files}"
     folder.mkdir()
     path = t.workers(f"{python} -u {SCRIPT} {folder} {steps}", n=n, framework="pytorch",
@@ -43,10 +41,8 @@ def said(t, app, attempt, n=2, ranks=2):
 
 @pytest.mark.slow
 def test_rank_0_dies_and_the_training_goes_on(own_tony):
-    """
-    2 tasks of 2 ranks. Rank 0 is killed after its 5th step. The store survives, and all ranks resume from the
-    snapshot.
-    """
+    """Two tasks have two ranks each. Rank 0 is killed after its 5th step. The store survives, and all ranks resume
+    from the snapshot."""
     check_goes_on(own_tony(), "debian")
 
 

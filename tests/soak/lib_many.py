@@ -3,7 +3,7 @@
 PyTorch ranks that find each other: the ranks of a task, or FORKS forks in each task, which share the memory
 of the imports.
 
-In the first formation rank 0 is killed once all have met. The second one ends normally.
+In the first generation rank 0 is killed once all have met. The second generation ends normally.
 """
 
 import os

@@ -37,7 +37,7 @@ def untouched(lab, job):
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_an_executor_sleeps_for_20_s(lab, whole):
-    """The executor alone, or with its task."""
+    """The executor is frozen for 20 s, alone or with its task."""
     job = Gated(lab, 3, conf=LEASE).running()
     task = job.pid(1)
     frozen([lab.executor_of(task), *([task] if whole else [])], 20)

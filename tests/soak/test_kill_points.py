@@ -16,7 +16,7 @@ from lib_points import make_points_lab, one_point  # noqa: F401 (fixture)
 SOAK_S = float(os.environ.get("TONY_SOAK_S", "3600"))
 SEED = int(os.environ.get("TONY_SEED", random.SystemRandom().randrange(1, 1 << 30)))
 SHAPES = {"task": ("task", 0), "role": ("role", 0), "job": ("job", 0), "job and a spare": ("job", 1)}
-HARMLESS = ("pool", "master")  # no task notices their deaths
+HARMLESS = ("pool", "master")  # the programs whose deaths no task notices
 
 
 @pytest.fixture

@@ -198,7 +198,7 @@ def test_a():
 
 
 def test_the_last_lines_say_why(tree, capsys):
-    """However much else the failure says."""
+    """The last lines of the output say why a test failed, however much else the failure prints."""
     tally = tree(LONG, serial=True)
     capsys.readouterr()
     tally.end()
@@ -208,7 +208,7 @@ def test_the_last_lines_say_why(tree, capsys):
 
 
 def test_pytest_itself_is_killed(check, capsys):
-    """Within a test, and within a line about it."""
+    """pytest is killed during a test, and while it writes a line about it."""
     ours, theirs = os.pipe()
     phase = {"test": "tests/e2e/test_x.py::test_a[x/y]@group", "when": "setup", "outcome": "passed", "seconds": 0, "text": ""}
     os.write(theirs, (json.dumps(phase) + "\n" + json.dumps(phase)[:20]).encode())

@@ -95,7 +95,8 @@ NAME = r"[\w/]+\*?\.[ch]"  # "resize*.c": several files
 
 
 def listed(header):
-    """The names in the list of files at the top of a header. A list has at least four lines that begin with a name."""
+    """The names in the list of files at the top of a header. At least four lines that begin with a name make a
+    list."""
     comments = COMMENT.findall(header)
     top = comments[1] if len(comments) > 1 else ""
     return re.findall(NAME, top) if len(re.findall(rf"^ \*\s{{1,4}}{NAME}[ ,]", top, re.M)) > 3 else []

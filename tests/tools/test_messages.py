@@ -32,7 +32,8 @@ def test_there_are_messages():
 
 @pytest.mark.parametrize("message", MESSAGES)
 def test_the_message_exists(message):
-    """Words in capitals and in quotes, numbers and "..." stand for what differs."""
+    """Each quoted message is in the sources. Words in capitals and in quotes, numbers and "..." in it stand for
+    text that differs."""
     parts = re.split(r"'[^']*'|\b[A-Z]+\b(?!-)|\d+|\.\.\.", message)
     for part in (p.strip() for p in parts):
         assert part in SOURCES, f"no message has '{part}'"

@@ -30,7 +30,7 @@ def text_of(path):
 
 @pytest.mark.parametrize("page", [str(p.relative_to(ROOT)) for p in site.pages()])
 def test_the_links_of_a_page(page):
-    """Each leads to a file or directory of this repository, and to a heading there."""
+    """Each link leads to a file or directory of this repository, and its anchor to a heading there."""
     path = ROOT / page
     for _, target in site.LINK.findall(re.sub(r"`[^`\n]+`", "", text_of(path))):
         name, _, anchor = target.partition("#")

@@ -31,7 +31,7 @@ ENGINES = ("podman", "crun", "uidmap", "fuse-overlayfs", "dbus-user-session", "d
 USERS = {"root": 0, "user": 1000, "other": 1001}
 PROGRAMS = ("tony", "tony-pool", "tony-master", "tony-executor", "tony-pack", "tony-gpu")
 DISK = "6G"
-BOOT_S = 900  # for a machine that hangs, beside other tests on a busy one
+BOOT_S = 900  # so long because a machine beside other tests on a busy host is slow: this limit is for one that hangs
 
 # Runs at each boot: the address that QEMU's network expects.
 NETWORK = """[Unit]
@@ -57,7 +57,7 @@ def run(*argv, **kw):
 
 
 def missing():
-    """What this machine lacks to run a machine of its own; "" = nothing."""
+    """What this machine lacks for running the tests' machine; "" = nothing."""
     lacks = [name for name in NEEDED if not shutil.which(name)]
     if lacks:
         return f"not installed: {', '.join(lacks)} (tools/install-deps vm)"
@@ -69,7 +69,8 @@ def missing():
 # ---- the image ----
 
 def image_dir(packages):
-    """Another one if what makes the image changes."""
+    """The directory of the image. Its name depends on everything that makes the image, so a change leads to
+    another image."""
     made_of = [NETWORK, DISK, *PACKAGES, *packages, *USERS, *map(inspect.getsource, (add_users, install, make_image))]
     return CACHE / f"{SUITE}-{hashlib.sha256(' '.join(made_of).encode()).hexdigest()[:12]}"
 
@@ -232,7 +233,7 @@ class Machine:
         self.process.wait()
 
     def reboot(self):
-        """In an orderly way."""
+        """Reboots with systemctl, so all services are stopped."""
         self.ssh("root", "systemctl poweroff", check=False)
         self.process.wait(timeout=BOOT_S)
         self.boot()

@@ -39,7 +39,7 @@ def cgroups(jobs):
 
 
 def enforced(jobs):
-    """The limits are those of the kernel; afterwards the groups are gone."""
+    """Checks that the kernel enforces the limits of a job, and that the groups are removed afterwards."""
     app = jobs.submit(HOG, memory="96m")
     assert jobs.over(app)["state"] == "FAILED"
     assert "ran out of memory" in jobs.tony("status", app)
@@ -63,7 +63,7 @@ def test_a_user_who_lingers(user):
 
 
 def test_a_user_without_lingering(user):
-    """Memory is sampled, so the task ends all the same, and doctor says what to do."""
+    """Memory is sampled: a task that exceeds its limit is killed all the same, and doctor says what to do."""
     found = cgroups(user)
     assert found["state"] == "note" and "loginctl enable-linger" in found["hint"]
     app = user.submit("python3 -c 'import time; x = bytearray(300 << 20); time.sleep(100)'", memory="96m")
@@ -72,7 +72,7 @@ def test_a_user_without_lingering(user):
 
 
 def measured(jobs):
-    """The metrics at the end of a task are what the kernel has counted."""
+    """Checks that the metrics at the end of a task are what the kernel has counted."""
     jobs.machine.write(jobs.user, "busy.py", BUSY)
     app = jobs.submit("python3 $HOME/busy.py", memory="256m", conf={"tony.task.metrics-interval-ms": 200})
     doc = jobs.over(app)

@@ -83,7 +83,8 @@ def on_engine(machine, request):
 
 @pytest.fixture
 def case(on_engine, request):
-    """If a test fails, the next one finds neither its job nor its containers."""
+    """A case of the table on the machine. If the test fails, its job is ended and its containers are removed, so
+    that the next test does not find them."""
     failed = request.session.testsfailed
     yield on_engine
     if request.session.testsfailed > failed:
@@ -95,7 +96,7 @@ def test_a_job_in_an_image(case):
     case.sh("mkdir -p ~/in; echo from outside > ~/in/file")
     home = case.sh("echo ~")
     case.machine.ssh("root", "groupadd -f shared; usermod -a -G shared user; mkdir -p -m 750 /srv/shared; echo for the group > /srv/shared/file; chgrp shared /srv/shared")
-    case.tony("pool", "stop")  # the next one has the group
+    case.tony("pool", "stop")  # the next pool gets the new group of the user
     app = case.submit("cat /etc/mark /in/file /shared/file; id -u; echo no > /in/no || echo refused; umask; trap 'echo trapped' INT; kill -INT $$; "
                       "ls /home /root || echo hidden",
                       conf={"tony.docker.containers.mount": f"{home}/in:/in:ro,/srv/shared:/shared:ro", "tony.task.umask": "027"})
@@ -189,7 +190,7 @@ def test_cores(case):
 
 
 def test_metrics(case):
-    """They are those of the control group that the container is in, also if docker's service has made it."""
+    """The metrics are those of the container's control group, also if docker's service has made this group."""
     app = case.submit("x=$(head -c 60000000 /dev/zero | tr '\\0' x); echo ${#x}; sleep 7650; sleep 1", memory="256m",
                       conf={"tony.task.metrics-interval-ms": 1000})
     group = groups_of(case, "sleep 7650")[0]
@@ -216,7 +217,8 @@ def test_metrics(case):
 
 
 def test_the_least_memory(case):
-    """The limit is that of the task, and not that of docker's client, which needs more than this."""
+    """A task with a tiny limit runs: the limit holds for the task, and not for docker's client, which needs more
+    than that."""
     if case.engine == "podman":
         pytest.skip("optional: the memory of podman counts as that of the task")
     app = case.submit("echo small", memory="16m")
@@ -336,7 +338,8 @@ def rootless(machine):
 
 
 def test_docker_in_its_rootless_mode(rootless):
-    """A job is refused, in words that are true: its network is another one, and the files of a task would not belong to the user."""
+    """A job is refused. The two reasons that the message gives are true: the network is another one, and the files
+    of a task would not belong to the user."""
     in_words = "runs in its rootless mode"
     job = {"name": "test", "framework": "generic", "roles": {"worker": {"instances": 1, "memory": "64m", "command": "true"}},
            "conf": {"tony.docker.enabled": True, "tony.docker.containers.image": IMAGE}}

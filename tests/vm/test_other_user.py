@@ -28,7 +28,7 @@ def victim(machine):
 
 class Victim(Jobs):
     def attack(self, **plan):
-        """What has worked, in sentences."""
+        """Runs the attack of lib_attack.py. Returns a sentence for each attempt that has succeeded."""
         self.machine.write("other", "attack.py", ATTACK)
         self.machine.write("other", "plan", plan_text(**plan))
         return worked(self.machine.out("other", "python3 attack.py < plan", timeout=1200))
@@ -59,7 +59,8 @@ class Victim(Jobs):
 
 
 def test_files_sockets_processes_and_groups(victim):
-    """The control groups of the tasks, too: whoever may write there could stop or freeze them, or lift their limits."""
+    """Includes the control groups of the tasks: a user who may write there could stop or freeze them, or lift
+    their limits."""
     app = victim.gated(env={"PASSWORD": KEY})
     sockets = victim.lines("find /run/user/1000/tony -type s")
     assert len(sockets) == 3, sockets
@@ -101,7 +102,7 @@ def test_nobody_else_is_a_rank(victim, framework, variable):
 
 
 def test_the_socket_of_a_task(victim):
-    """It is an abstract socket, which has no mode."""
+    """Another user cannot use it, although it is an abstract socket, which has no mode."""
     app = victim.gated("echo $TONY_TASK_SOCKET")
     names = [victim.sh(f"cat port{i}").lstrip("@") for i in range(2)]
     assert all(names) and not victim.attack(abstract=names)
@@ -110,7 +111,8 @@ def test_the_socket_of_a_task(victim):
 
 
 def test_claims_on_gpus(victim):
-    """A file that nobody holds is no claim. A process of another user that holds one is named, and the job runs after its end."""
+    """A claim file that no process has locked is no claim. If a process of another user has locked it, the job's
+    status names this process, and the job runs after its end."""
     victim.machine.ssh("other", "touch /tmp/tony-gpu-0-0 /tmp/tony-gpu-1-0; chmod 666 /tmp/tony-gpu-*; mkdir /tmp/tony-gpu-0-1; ln -s /etc/passwd /tmp/tony-gpu-1-2")
     victim.sh("TONY_NVML=/tony/libfake_nvml.so FAKE_GPUS=2 tony pool start")
     app = victim.gated("echo $CUDA_VISIBLE_DEVICES", role={"gpus": 1})

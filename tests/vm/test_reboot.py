@@ -46,20 +46,20 @@ def lose_power(user):
 
 
 def resumed_at(user):
-    """The step from which the second attempt went on."""
+    """The step from which the second attempt has resumed."""
     user.wait_for(lambda: sum(s.startswith("from") for s in steps(user)) == 2 and not steps(user)[-1].startswith("from"), "the task goes on")
     return int([s for s in steps(user) if s.startswith("from")][1].split()[1])
 
 
 def told(user, app):
-    """The loss with its time, in each command."""
+    """Checks that each command reports the loss of the job with its time."""
     for command in (f"status {app}", f"why {app}", "list"):
         text = " ".join(user.tony(*command.split()).split())
         assert re.search(TIMES, text), text
 
 
 def test_a_job_goes_on_after_a_lost_power_supply(user):
-    """Without any command: the unit of systemd starts the pool, and the job goes on from its checkpoint."""
+    """The unit of systemd starts the pool without any command, and the job continues from its checkpoint."""
     machine = user.machine
     machine.ssh("root", "loginctl enable-linger user")
     try:
@@ -113,7 +113,7 @@ def test_without_lingering_a_job_goes_on_with_the_next_command(user):
 
 
 def test_a_job_is_told_as_lost(user):
-    """The pool is not enabled: nothing runs after the boot, and the next command tells what happened."""
+    """The pool is not enabled: no program of tony runs after the boot, and the next command reports what happened."""
     app = train(user)
     lose_power(user)
     assert user.sh("pgrep -c tony-keeper || true") == "0"

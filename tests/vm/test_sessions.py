@@ -23,7 +23,7 @@ def test_a_job_lives_on_after_the_session_that_submitted_it(login):
 
 
 def test_the_runtime_directory_is_removed(login):
-    """By root, as the session manager does it; the user cannot make it again."""
+    """root removes it, as the session manager does; the user cannot make it again."""
     app, pid = login.running()
     login.machine.ssh("root", "umount -l /run/user/1000; rm -rf /run/user/1000")
     env = "unset XDG_RUNTIME_DIR; "

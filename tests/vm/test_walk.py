@@ -48,7 +48,7 @@ def walk(user, machine, lingers):
     out = user.sh(README, timeout=300)
     assert all(f"I am task {i} of 3" in out for i in range(3)), out
 
-    # the limit of memory: as it is, and after what doctor and the page advise
+    # the limit of memory: first as the machine is, then after what doctor and the page advise
     found = next(c for c in user.json("doctor")["checks"] if c["name"] == "cgroups")
     assert found["state"] == "note" and "loginctl enable-linger" in found["hint"], found
     if lingers:

@@ -37,7 +37,7 @@ ALLOWED = {
     r"DefaultContainerExecutor: delete returned false for path": "the NodeManager deletes the files of a container twice, anybody's",
     r"ContainersMonitorImpl: (Process tree for container|Container .* memory limit)": "a task uses too much memory, and is killed for it",
     r"Event EventType: KILL_CONTAINER sent to absent container \S+_000001$": "the ResourceManager has a master ended that has ended, anybody's",
-    # It may look at the rest of an earlier test when the next one has begun.
+    # The daemon may still log about an earlier test when the next one has begun.
     r"No application Attempt for application : \S+ started on this NM|RecoveredContainerLaunch: (Recovered container exited|Unable to locate pid)|"
     r"RMNodeImpl: Container \S+ was running but not reported from": "a NodeManager was restarted",
     r"couldn't find app \S+ while processing FINISH_CONTAINERS": "a grant went back unused, and the node has nothing else of the application",
@@ -56,7 +56,8 @@ THEIR_OWN = re.compile("|".join(ALLOWED))
 
 
 def wait_until(condition, what, limit=180.0, pause=0.05):
-    """Waits for the condition's first true value and returns it; fails with `what` at the deadline."""
+    """Waits until condition() returns a true value, and returns that. At the deadline the test fails with the text
+    `what`."""
     deadline = time.monotonic() + limit
     while True:
         value = condition()
@@ -114,10 +115,8 @@ class Cluster:
 
     @contextlib.contextmanager
     def usually(self, *settings, restart):
-        """
-        Several tests share these settings: the daemons `restart` restart with them here, and without them at
-        the end.
-        """
+        """For settings that several tests share: restarts the daemons that `restart` names with them, and without
+        them at the end."""
         self.usual = list(settings)
         try:
             self.restart(*restart)
@@ -128,7 +127,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def changed(self, *settings, restart, wait=True):
-        """The daemons `restart` restart with these settings, and without them at the end."""
+        """Restarts the daemons that `restart` names with these settings, and without them at the end."""
         try:
             self.restart(*restart, settings=settings, wait=wait)
             yield self
@@ -222,7 +221,7 @@ class Cluster:
         return found
 
     def processes(self):
-        """Pids of all processes in containers, with their command lines."""
+        """{pid: command line} of all processes in containers."""
         st = self.state
         own = {entry["pid"] for entry in st["procs"].values()}
         found = {}
@@ -256,7 +255,7 @@ class Cluster:
     # ---- its logs ----
 
     def mark(self):
-        """The current ends of the logs."""
+        """The present sizes of the logs, for complaints()."""
         return {name: (self.dir / "logs" / f"{name}.log").stat().st_size for name in self.names()}
 
     def log_since(self, mark, daemon):
@@ -311,7 +310,7 @@ class Cluster:
             raise
 
     def ls(self, path):
-        """Name to status; empty if the directory does not exist."""
+        """{name: status} of the directory's entries; empty if it does not exist."""
         if not self.exists(path):
             return {}
         return {s["pathSuffix"]: s for s in self.hdfs("LISTSTATUS", path)["FileStatuses"]["FileStatus"]}

@@ -26,7 +26,8 @@ def copy(from_, to):
 
 
 def relay(listener, connect):
-    """Accepts for ever, and copies each connection to a new one of connect()."""
+    """Accepts connections for ever, and copies the bytes of each to and from a new connection that connect()
+    makes."""
     with contextlib.suppress(OSError):
         while True:
             near, _ = listener.accept()
@@ -58,7 +59,7 @@ def full_listener(port):
 
 
 def serve(folder, ports, dark):
-    """The gateway's side: runs inside of the namespace."""
+    """The gateway's side of the relays. Runs inside of the namespace."""
     kept = [full_listener(port) for port in dark]
     for port in ports:
         listener = socket.create_server(("127.0.0.1", port))

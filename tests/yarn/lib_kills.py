@@ -63,7 +63,7 @@ class Victims:
         return (doc.get("roles") or [{}])[0] if doc.get("state") == "RUNNING" else {}
 
     def past(self, n, step):
-        """Waits until n tasks run and the job is past this step; returns its step."""
+        """Waits until n tasks run and the job has gone beyond this step. Returns the job's step."""
 
         def there():
             role = self.role()

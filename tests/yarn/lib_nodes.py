@@ -7,7 +7,7 @@ import re
 
 from lib_cluster import wait_until
 
-ONE_A_NODE = {"memory": "5g"}  # of 8
+ONE_A_NODE = {"memory": "5g"}  # a node has 8 GiB
 # With these settings nothing restarts: a loss fails the job, and the message gives the reason.
 STRICT = {"tony.application.fail-on-worker-failure-enabled": "true",
           **{f"tony.task.restarts.{why}": 0 for why in ("node-lost", "preempted", "disk-failed")}}

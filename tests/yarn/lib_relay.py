@@ -11,7 +11,7 @@ import shutil
 import socket
 import threading
 
-HALT = 1 << 20  # after so many bytes of a connection the proxy forwards no more
+HALT = 1 << 20  # the number of bytes after which the proxy forwards no more of a connection
 
 
 class NameNode(http.server.BaseHTTPRequestHandler):

@@ -13,10 +13,8 @@ STEPS = ROOT / "tests" / "fixtures" / "steps.sh"
 
 
 class PointsJob:
-    """
-    A job whose masters die where the test says (tests/points/points.c), and the notes of its tasks (STEPS).
-    charges: so many times each task may be restarted after its own failure. more: of the role in the job file.
-    """
+    """A job whose masters die where the test says (tests/points/points.c), and the notes of its tasks (STEPS).
+    charges: how often each task may be restarted after its own failure. more: further keys of the role."""
 
     def __init__(self, tony, mode, base, n=1, charges=0, **more):
         tony.bin = tony.base / "bin"

@@ -17,7 +17,7 @@ SANITIZER = ("ASAN_OPTIONS", "UBSAN_OPTIONS", "LSAN_OPTIONS", "LLVM_PROFILE_FILE
 
 
 def floor(cluster, command, n=2):
-    """The application of bench/, which uses nothing of tony, runs the command in n containers."""
+    """Runs the command in n containers by the program bench/yarn_floor.c, which uses nothing of tony."""
     p = cluster.state["ports"]
     at = "127.0.0.1:{}".format
     return subprocess.run([str(BUILD / "bench" / "yarn-floor"), "--rm", at(p["rm"]), "--scheduler", at(p["rm_sched"]), "--namenode",
@@ -64,7 +64,7 @@ class Tony:
         return [*self.wrap, str(self.bin / "tony"), *args]
 
     def run(self, *args, timeout=300, cwd=None, env=None, stdout=subprocess.PIPE):
-        """Accepts any exit code; stdout and stderr are text."""
+        """Runs a command of tony, which may exit with any code; stdout and stderr are text."""
         return subprocess.run(self.argv(args), env={**self.env, **(env or {})}, cwd=cwd or self.base, stdin=subprocess.DEVNULL,
                               stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=timeout)
 

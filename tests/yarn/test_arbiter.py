@@ -149,13 +149,14 @@ def arbiter_app(tony, *args):
 
 
 def arbiter_pids(tony, program="tony-arbiter"):
-    """The process itself, not the shells that start it."""
+    """The pids of the arbiter itself, without the shells that start it."""
     return [pid for pid, line in tony.cluster.processes().items() if line.split()[0].endswith(program) and "run" in line]
 
 
 @pytest.mark.slow
 def test_an_application_of_its_own(tony, site):
-    """It is found, refused a second time, divides the queue, goes on after its task and its master were killed, and is stopped."""
+    """`tony arbiter start` starts an arbiter as a job. `status` finds it, a second start is refused, it divides
+    the queue, continues after its task and its master were killed, and `stop` ends it."""
     r = tony.run("arbiter", "status", "--queue", "default")
     assert r.returncode == 1 and "you have no arbiter" in r.stderr, r.stderr
     first = elastic(tony, 10, 2, 10)
@@ -328,7 +329,7 @@ def another_user(tony, tmp_path_factory, name, keys):
 
 
 def once(tony, **kw):
-    """What the arbiter would do now, by application: (has, target)."""
+    """{application: (containers that it has, containers that the arbiter would give it)}, by --once --dry-run."""
     doc = json.loads(tony.ok("arbiter", "run", "--queue", "default", "--once", "--dry-run", "--json", **kw))
     return {j["application_id"]: (j["has"], j["target"]) for j in doc["jobs"]}
 

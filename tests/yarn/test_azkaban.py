@@ -16,7 +16,8 @@ OPEN = ("--add-opens", "java.base/java.lang=ALL-UNNAMED")  # Azkaban reads the p
 
 @pytest.fixture
 def azkaban(tony):
-    """azkaban(script, stdin): runs a job of two workers, in the working directory that Azkaban gives it."""
+    """A function azkaban(script, stdin) that runs a job of two workers, in the working directory that Azkaban
+    gives it."""
     work = tony.base / "work"
     (work / "src").mkdir(parents=True)
     started = []

@@ -35,7 +35,7 @@ def test_logs_right_after_the_end(tony):
 
 
 def test_logs_are_followed_to_the_end(tony, base):
-    """From before the start of the task to its last line."""
+    """`tony logs -f` is started before the task, and shows its log to the last line."""
     app = tony.submit(tony.workers(f"for i in 1 2 3; do echo line $i; done; while [ ! -e {base}/go ]; do sleep 0.1; done; echo last"))
     with open(base / "out", "w") as out:
         follower = tony.start("logs", app, "-f", "--stdout", stdout=out)
@@ -99,7 +99,7 @@ def test_logs_of_the_sites_log_server(tony, cluster, base):
 # ---- uploads and the cache ----
 
 def on_terminal(tony, *args, timeout=300):
-    """Its output on a terminal, and its exit code."""
+    """Runs a command on a terminal. Returns its output and its exit code."""
     master, slave = pty.openpty()
     p = tony.start(*args, stdout=subprocess.DEVNULL, stderr=slave, env={"TERM": "xterm"})
     os.close(slave)
@@ -128,7 +128,7 @@ def test_uploads_have_a_progress_bar(tony, base):
 
 
 def age(cluster, path, ms):
-    """As if it had last been used this long ago."""
+    """Sets the time of a path in HDFS back by `ms`, as if it had last been used then."""
     cluster.hdfs("SETTIMES", path, "PUT", modificationtime=int(time.time() * 1000) - ms, accesstime=-1)
 
 
@@ -198,7 +198,7 @@ def test_the_cache_of_a_live_job_stays(tony, cluster, base):
 
 
 def test_staging_of_ended_jobs_is_removed(tony, cluster):
-    """Staged files of a client and of a master that were killed."""
+    """The next submission removes staging directories that a killed client or a killed master has left."""
     app = APP.search(tony.ok("run", tony.workers("true"))).group()
     never = app[:-4] + "9876"
     for name, old in ((app, 10 * 1000), (never, 3600 * 1000)):
@@ -211,7 +211,7 @@ def test_staging_of_ended_jobs_is_removed(tony, cluster):
 @pytest.mark.slow
 @pytest.mark.takes(13)
 def test_many_clients_at_once(tony, cluster, base):
-    """The same new content from ten machines."""
+    """Ten machines submit jobs with the same new content at the same time."""
     (base / "shared.bin").write_bytes(os.urandom(2 << 20))
     job = tony.workers("cksum < shared.bin", role={"memory": "64m"}, conf={"tony.am.memory": "64m"}, resources=[str(base / "shared.bin")])
     before = set(cluster.ls(CACHE))
@@ -304,7 +304,7 @@ def test_a_job_file_in_hdfs(tony, cluster, base):
 
 
 def test_plan_when(tony):
-    """Nobody but the scheduler knows when a job on YARN will start: the command says so, and shows the plan."""
+    """Only the scheduler knows when a job on YARN will start. So `tony plan --when` says that, and shows the plan."""
     job = tony.workers("true", n=2)
     doc = tony.json("plan", job, "--when")
     assert list(doc["when"]) == ["unknown"] and "the ResourceManager's scheduler decides" in doc["when"]["unknown"], doc["when"]

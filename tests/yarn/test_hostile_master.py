@@ -61,14 +61,15 @@ class Liar:
         wait_until(lambda: running(eve, self.app) == 2, "eve's job runs")
 
     def say(self, lie):
-        """Replaced as a whole: the master never reads a part of a word."""
+        """Tells the master its next answer. The file is replaced by a rename, so that the master never reads half
+        of it."""
         new = self.file.with_suffix(".new")
         new.write_text(lie)
         new.replace(self.file)
 
 
 def look(tony):
-    """What the arbiter would do now: {application: (has, target)}."""
+    """{application: (containers that it has, containers that the arbiter would give it)}."""
     began = time.monotonic()
     r = tony.run("arbiter", "run", "--queue", "default", "--once", "--dry-run", "--json")
     assert r.returncode == 0, r.stderr

@@ -15,7 +15,8 @@ def app_of(done):
 
 
 def test_run_shows_what_the_tasks_write(tony):
-    """Also of tasks that end before the client has reached the master: their logs are read at the end."""
+    """`tony run` also shows the output of tasks that end before the client has reached the master: it reads their
+    logs at the end."""
     done = tony.run("run", tony.workers("echo out $TASK_INDEX; echo err $TASK_INDEX >&2", n=2))
     assert done.returncode == 0
     assert sorted(x for x in done.stdout.splitlines() if " | " in x) == ["worker:0 | out 0", "worker:1 | out 1"]
@@ -48,7 +49,7 @@ def test_several_tasks_are_followed_through_a_restart(tony, base):
 
 
 def test_the_list_has_the_end_that_run_has_told(tony):
-    """And `last` means the job on YARN, although this machine has a newer record of none of its own."""
+    """And `last` means the job that was submitted last, whether it is on YARN or on this machine."""
     job = tony.workers("true")
     for _ in range(3):
         app = app_of(tony.run("run", job))
@@ -90,7 +91,8 @@ done"""
 
 @pytest.mark.parametrize("how", ["create", "copytruncate"])
 def test_following_logs_that_are_rotated(tony, cluster, base, how):
-    """In the directory of the NodeManager, by a rename or by copytruncate. No line is lost, and none comes twice."""
+    """A log in the directory of the NodeManager is rotated, by a rename or by copytruncate. No line is lost, and
+    none comes twice."""
     app = tony.submit(tony.workers(WRITER.replace("{base}", str(base)), n=1))
     with open(base / "out", "w") as out:
         follower = tony.start("logs", app, "-f", "worker:0", "--stdout", stdout=out)

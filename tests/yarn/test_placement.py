@@ -41,7 +41,7 @@ def test_more_of_a_resource_than_the_cluster_has(tony, cluster, role, conf, want
 
 
 def test_more_of_a_resource_than_all_nodes_have_now(tony):
-    """Only a note: further nodes may come."""
+    """The client only prints a note, because the cluster may get further nodes."""
     r = tony.run("plan", tony.workers("true", role={"instances": 5, "gpus": 1}))
     assert r.returncode == 0 and re.search(r"5 of yarn\.io/gpu at once.* 4 now", r.stderr), r.stdout + r.stderr
 

@@ -44,12 +44,12 @@ def test_resize(tony, cluster):
 
 # ---- a job that waits in its queue ----
 
-BIG = {"tony.am.memory": "8g"}  # a master that needs a whole node: there are two
+BIG = {"tony.am.memory": "8g"}  # a master that needs a whole node, of which the cluster has two
 
 
 @pytest.fixture
 def full(tony):
-    """A job fills the cluster, so the next job waits for its master. A function that ends it."""
+    """Runs a job that fills the cluster, so the next job waits for its master. Returns a function that ends it."""
     apps = [tony.submit(tony.workers(WAIT, role={"memory": "8g"}, conf=BIG))]
     wait_until(lambda: n_running(tony, apps[0]) == 1, "the task that fills the other node")
 

@@ -120,7 +120,7 @@ def test_shipped_files_and_archives(tony, base):
 
 
 def test_a_job_file_that_is_large(tony, cluster):
-    """It is larger than what fits beside the tokens of the master's container, so it is staged."""
+    """A job file that is too large to be sent with the tokens of the master's container is staged in HDFS."""
     p, app, _ = tony.gated(tail="; test ${#TEXT} = 100000", role={"env": {"TEXT": "x" * 100000}})
     assert {"job.conf", "yarn.json", "client.key"} <= set(cluster.tree(f"/user/root/.tony/{app}"))
     tony.let_go(p)

@@ -82,7 +82,7 @@ def test_tasks_continue_with_the_second_master(tony, cluster, job):
 
 
 def test_only_the_masters_container_ends(tony, cluster, job):
-    """As when its node goes down, or its container is taken: the job goes on."""
+    """Only the master's container ends, as when its node goes down. The job continues with the next master."""
     p = tony.start("run", job())
     app = job.begun()
     kill_master(cluster, signal.SIGTERM)

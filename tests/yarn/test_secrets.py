@@ -14,7 +14,7 @@ from lib_cluster import daemons, wait_until
 
 VALUE = "Zk3-from-a-variable-7713"
 CHECK = f'test "$A" = "$(echo {base64.b64encode(VALUE.encode()).decode()} | base64 -d)" || exit 8; '
-PASSWORD = "Yx9-in-the-job-file-4402"  # of a variable whose name says what it is
+PASSWORD = "Yx9-in-the-job-file-4402"  # the value of an ordinary variable whose name contains `password`
 
 
 def found_in_files(root, value=VALUE):
@@ -26,7 +26,7 @@ def found_in_files(root, value=VALUE):
             try:
                 if path.is_file() and value.encode() in path.read_bytes():
                     found.append(path)
-            except OSError:  # it was removed meanwhile
+            except OSError:  # the file was removed meanwhile
                 continue
     return found
 

@@ -37,6 +37,6 @@ def test_the_history_of_a_cluster(tony, cluster):
     ran = tony.status(app)["ran_ms"] / 1000
     held = real["util"] * 2 * NODE_MIB / 512 * real["end_s"]
     assert 1.9 * ran < held < 3 * ran + 60, (held, ran)
-    # The jobs of this machine are others.
+    # With --cluster local the command reads the history of this machine.
     here = tony.run("simulate", "--from-history", "--cluster", "local", "--policy", "real")
     assert here.returncode == 2 and "the history has no finished job that ran" in here.stderr

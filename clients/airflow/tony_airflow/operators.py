@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operator: submits a job, waits for its end, and tells Airflow what came of it."""
+"""The operator: submits a job, waits for its end, and reports to Airflow how it ended."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs: submit one, follow it, read what is known about it."""
+"""Jobs: submits a job, follows it, and reads its state."""
 
 from __future__ import annotations
 

@@ -42,8 +42,8 @@ def error_of(stderr: str, code: int) -> TonyError:
 
 
 def text(args: Sequence[str], timeout: float | None = None, ended: Sequence[int] = (0,)) -> str:
-    """What `tony ARGS` prints. An exit code that is not in `ended` is a TonyError. TimeoutError: it took longer
-    than `timeout` seconds; the command was killed, the job was not."""
+    """Runs `tony ARGS` and returns what it prints. Raises TonyError for an exit code that is not in `ended`.
+    TimeoutError: it took longer than `timeout` seconds; the command was killed, the job was not."""
     try:
         done = subprocess.run([program(), *args], stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired:

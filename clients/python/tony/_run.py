@@ -63,7 +63,7 @@ def submit(fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str
            memory: str = "1g", vcores: int = 1, gpus: int = 0, framework: str = "generic", python: str = sys.executable,
            name: str | None = None, env: Mapping[str, str] | None = None, conf: Mapping[str, Any] | None = None,
            cluster: str | None = None) -> _job.Job:
-    """Submit the job of run()."""
+    """Submit the job that run() describes."""
     import cloudpickle  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
     if workers < 1:
