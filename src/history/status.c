@@ -43,7 +43,8 @@ int history_status_parse(struct span text, json_t **out, struct err *e)
                  *json_str(doc, "version", "") ? ": version " : "", json_str(doc, "version", ""));
         return rc;
     }
-    (void)json_object_del(doc, "format"); /* both describe the file, not the job */
+    /* These two members describe the file, not the job. */
+    (void)json_object_del(doc, "format");
     (void)json_object_del(doc, "version");
     *out = TAKE(doc);
     return 0;
@@ -63,7 +64,8 @@ static int parse(struct span text, bool with_tasks, json_t **out, struct err *e)
 {
     AUTO(buf_done) struct buf rest = { 0 };
     if (!with_tasks && json_leave_out(text, "tasks", &rest) == 0)
-        text = buf_span(&rest); /* else it is damaged, and the parser says where */
+        text =
+            buf_span(&rest); /* otherwise the text is damaged: history_status_parse() says where */
     int rc = history_status_parse(text, out, e);
     if (rc == 0 && !with_tasks)
         (void)json_object_del(*out, "tasks");

@@ -78,11 +78,11 @@ struct master_remote {
     /* The values of the job's secrets (storage/secrets.h). With shared_dirs the master reads them
      * from the job's directory. */
     struct span secrets;
-    const char *address;       /* to listen on; NULL = every IPv4 address */
+    const char *address; /* to listen on; NULL = every IPv4 address */
     /* All nodes see the job's directory under the same path, as on one machine: executors make
      * working directories and logs there, the journal needs no copies, and the keeper moves the
      * directory to the history. The master runs in no container of the cluster, and has no page.
-     * All members below but `owned` are NULL then. */
+     * All members below are NULL or 0 then. */
     bool shared_dirs;
     const char *container_id;      /* of the container in which the master runs */
     const char *node, *log_url;    /* of that container, for people; NULL = not known */

@@ -167,7 +167,13 @@ static int say_seed(void **state)
     return 0;
 }
 
-static void run_seed(uint64_t seed, unsigned *n_feeds)
+/* How the scheduler of a run grants containers. */
+struct supply {
+    const struct fake_rule *rules;
+    bool scant; /* a gang may give back what it has before it is complete */
+};
+
+static struct supply choose_supply(struct sim *m)
 {
     static const struct fake_rule rules[] = {
         { .slot = 2, .grant_ms = 700, .complete_ms = -1 },
@@ -182,67 +188,95 @@ static void run_seed(uint64_t seed, unsigned *n_feeds)
         { .slot = 2, .grant_ms = GANG_HOLD_MS + GANG_HOLD_JITTER_MS / 2, .complete_ms = -1 },
         { .slot = FAKE_ANY, .complete_ms = -1 },
     };
-    char application[40];
-    current_seed = seed;
-    struct sim m = { .rng = seed * 0x9e3779b97f4a7c15u + 1, .now = 1 };
-    bool refusing = !sim_chance(&m, 12), scant = !sim_chance(&m, 6);
+    bool refusing = !sim_chance(m, 12), scant = !sim_chance(m, 6);
+    return (struct supply){ refusing ? sometimes_refused : scant ? scarce : rules, scant };
+}
 
-    uint32_t kind = sim_chance(&m, ARRAY_LEN(jobs));
+static void begin_job(struct sim *m, const struct supply *supply)
+{
+    char application[40];
+    uint32_t kind = sim_chance(m, ARRAY_LEN(jobs));
+
     current_job = jobs[kind];
     strv_done(&sim_trace);
-    m.spec = drive_spec(jobs[kind]);
-    m.spec->master_away_ms = current_lease = sim_chance(&m, 2) ? LEASE_MS : LONG_LEASE_MS;
-    m.spec->checkpoint_grace_ms = sim_chance(&m, 2) ? 0 : 60000;
-    if (strstr(jobs[kind], "nodefail") || sim_chance(&m, 4))
-        m.n_nodes = ARRAY_LEN(m.nodes);
-    for (uint32_t i = 0; i < m.n_nodes; i++)
-        (void)snprintf(m.nodes[i], sizeof m.nodes[i], "n%u", i);
-    m.job = job_new(m.spec, NULL);
-    m.gives_back = sim_chance(&m, 2);
-    m.saves.saving = (enum saving)sim_chance(&m, SAVING_COUNT);
-    (void)snprintf(application, sizeof application, "application_1_%04u", sim_chance(&m, 10000));
-    sim_cluster(&m, refusing ? sometimes_refused : scant ? scarce : rules, 2);
-    (void)sim_feed(&m, &(struct job_event){ .type = EV_SUBMITTED,
-                                            .submitted = { .application_id = application,
-                                                           .owned = sim_chance(&m, 2) } });
-    sim_flush(&m); /* a job is accepted when its first record is stored */
-    sim_open(&m);
+    m->spec = drive_spec(jobs[kind]);
+    m->spec->master_away_ms = current_lease = sim_chance(m, 2) ? LEASE_MS : LONG_LEASE_MS;
+    m->spec->checkpoint_grace_ms = sim_chance(m, 2) ? 0 : 60000;
+    if (strstr(jobs[kind], "nodefail") || sim_chance(m, 4))
+        m->n_nodes = ARRAY_LEN(m->nodes);
+    for (uint32_t i = 0; i < m->n_nodes; i++)
+        (void)snprintf(m->nodes[i], sizeof m->nodes[i], "n%u", i);
+    m->job = job_new(m->spec, NULL);
+    m->gives_back = sim_chance(m, 2);
+    m->saves.saving = (enum saving)sim_chance(m, SAVING_COUNT);
+    (void)snprintf(application, sizeof application, "application_1_%04u", sim_chance(m, 10000));
+    sim_cluster(m, supply->rules, 2);
+    (void)sim_feed(m, &(struct job_event){ .type = EV_SUBMITTED,
+                                           .submitted = { .application_id = application,
+                                                          .owned = sim_chance(m, 2) } });
+    sim_flush(m); /* a job is accepted when its first record is stored */
+    sim_open(m);
+}
+
+static void step_executors(struct sim *m)
+{
+    for (size_t i = 0; i < m->executors.n && !m->finished; i++)
+        sim_executor_step(m, i);
+}
+
+/* Each kind of trouble happens now with its own probability. */
+static void make_trouble(struct sim *m)
+{
+    if (!sim_chance(m, 10))
+        sim_nonsense(m);
+    if (!sim_chance(m, 40))
+        sim_client(m);
+    if (!sim_chance(m, 80))
+        sim_resize(m);
+    if (m->n_nodes && !sim_chance(m, 60))
+        sim_lose_node(m);
+    if (m->n_nodes && !sim_chance(m, 100))
+        sim_lose_rack_with_master(m);
+    if (!sim_chance(m, 60))
+        sim_crash_master(m);
+    if (!sim_chance(m, 20))
+        saves_late_report(m);
+    if (!sim_chance(m, 150))
+        sim_stall(m);
+}
+
+/* Stop the job. It must end, and its end must be final. */
+static void end_job(struct sim *m)
+{
+    m->settling = true;
+    (void)sim_feed(m, &(struct job_event){ .type = EV_STOP, .stop = { .who = "the test" } });
+    for (unsigned step = 0; step < 2000 && !m->finished; step++) {
+        step_executors(m);
+        sim_pass(m, 100);
+    }
+    if (!m->finished)
+        fail_msg("the job does not end: %s", job_state_name(job_state(m->job)));
+    sim_crash_master(m); /* the end is final, also for the next master */
+    for (int i = 0; i < 20; i++)
+        sim_nonsense(m);
+    assert_non_null(fake_cluster_finished(m->cluster));
+}
+
+static void run_seed(uint64_t seed, unsigned *n_feeds)
+{
+    struct sim m = { .rng = seed * 0x9e3779b97f4a7c15u + 1, .now = 1 };
+    current_seed = seed;
+    const struct supply supply = choose_supply(&m);
+
+    begin_job(&m, &supply);
     for (unsigned step = 0; step < 400 && !m.finished; step++) {
-        for (size_t i = 0; i < m.executors.n && !m.finished; i++)
-            sim_executor_step(&m, i);
-        sim_pass(&m, scant               ? sim_chance(&m, 8000)
+        step_executors(&m);
+        sim_pass(&m, supply.scant        ? sim_chance(&m, 8000)
                      : sim_chance(&m, 4) ? sim_chance(&m, 50)
                                          : sim_chance(&m, 2000));
-        if (!sim_chance(&m, 10))
-            sim_nonsense(&m);
-        if (!sim_chance(&m, 40))
-            sim_client(&m);
-        if (!sim_chance(&m, 80))
-            sim_resize(&m);
-        if (m.n_nodes && !sim_chance(&m, 60))
-            sim_lose_node(&m);
-        if (m.n_nodes && !sim_chance(&m, 100))
-            sim_lose_rack_with_master(&m);
-        if (!sim_chance(&m, 60))
-            sim_crash_master(&m);
-        if (!sim_chance(&m, 20))
-            saves_late_report(&m);
-        if (!sim_chance(&m, 150))
-            sim_stall(&m);
+        make_trouble(&m);
     }
-    m.settling = true;
-    (void)sim_feed(&m, &(struct job_event){ .type = EV_STOP, .stop = { .who = "the test" } });
-    for (unsigned step = 0; step < 2000 && !m.finished; step++) {
-        for (size_t i = 0; i < m.executors.n && !m.finished; i++)
-            sim_executor_step(&m, i);
-        sim_pass(&m, 100);
-    }
-    if (!m.finished)
-        fail_msg("the job does not end: %s", job_state_name(job_state(m.job)));
-    sim_crash_master(&m); /* the end is final, also for the next master */
-    for (int i = 0; i < 20; i++)
-        sim_nonsense(&m);
-    assert_non_null(fake_cluster_finished(m.cluster));
+    end_job(&m);
     *n_feeds += m.n_feeds;
     n_measured += m.job->costs.n;
     n_again += m.job->restarts.n;

@@ -73,7 +73,6 @@ static void check_all(const struct row *rows, size_t n)
         check(&rows[i]);
 }
 
-/* Which tasks restart, for which reason, and how often. */
 static size_t bytes_allocated(void)
 {
     struct mallinfo2 m = mallinfo2();

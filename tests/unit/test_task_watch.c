@@ -75,10 +75,10 @@ static void by_name(void **state)
     make("step-99999999999999999999999.pt");
     expect(w, "");
     make("step-7.pt");
-    make("step-5.pt"); /* two since the last look: other tasks may have only the older one */
+    make("step-5.pt"); /* both new ones are reported: other tasks may have saved only step 5 */
     expect(w, "5 7 ");
     expect(w, "");
-    make("step-6.pt"); /* late */
+    make("step-6.pt"); /* a lower step than the last one is reported, too */
     expect(w, "6 ");
     drop("step-7.pt"); /* a newer checkpoint took its place; reported again when it appears again */
     expect(w, "");
@@ -116,7 +116,7 @@ static void thousands_of_files(void **state)
     }
     expect(w, "3989 3991 3993 3995 3997 3999 ");
     expect(w, "");
-    make("step-5"); /* existed before, and is much older */
+    make("step-5"); /* exists already, and is far below the newest steps */
     make("step-4001");
     expect(w, "4001 ");
     task_watch_free(w);

@@ -305,7 +305,20 @@ static void take_asks(const Hadoop__AllocateRequest *rq)
     }
 }
 
-static void answer_allocate(struct rpc_call *c)
+static void note_avoided(const Hadoop__ResourceBlacklistRequest *rq)
+{
+    if (!rq)
+        return;
+    strv_done(&w->avoided);
+    for (size_t i = 0; i < rq->n_blacklist_additions; i++)
+        (void)strv_pushf(&w->avoided, "+%s", rq->blacklist_additions[i]);
+    for (size_t i = 0; i < rq->n_blacklist_removals; i++)
+        (void)strv_pushf(&w->avoided, "-%s", rq->blacklist_removals[i]);
+}
+
+/* The parts of an answer stay valid until it is delivered: they are static. */
+
+static void add_granted(Hadoop__AllocateResponse *r)
 {
     static struct {
         Hadoop__Container c;
@@ -313,37 +326,15 @@ static void answer_allocate(struct rpc_call *c)
         Hadoop__NodeId node;
         Hadoop__Resource r;
         Hadoop__ResourceInformation gpu, *v[1];
-        Hadoop__ContainerStatus status;
         Hadoop__NmToken nm;
-    } m[BOXES_MAX], done[64];
+    } m[BOXES_MAX];
     static Hadoop__Container *granted[BOXES_MAX];
     static Hadoop__NmToken *nms[BOXES_MAX];
-    static Hadoop__ContainerStatus *ended[64];
-    const Hadoop__AllocateRequest *rq = (const void *)c->rq;
-    Hadoop__AllocateResponse r = HADOOP__ALLOCATE_RESPONSE__INIT;
 
-    if (rq->response_id != w->id) {
-        struct rpc_error e = { .kind = RPC_FAULT_INVALID_REQUEST };
-        (void)snprintf(e.line, sizeof e.line, "bad, expect responseId to be %d but get %d", w->id,
-                       rq->response_id);
-        deliver(c, NULL, &e);
-        return;
-    }
-    if (rq->blacklist_request) {
-        strv_done(&w->avoided);
-        for (size_t i = 0; i < rq->blacklist_request->n_blacklist_additions; i++)
-            (void)strv_pushf(&w->avoided, "+%s", rq->blacklist_request->blacklist_additions[i]);
-        for (size_t i = 0; i < rq->blacklist_request->n_blacklist_removals; i++)
-            (void)strv_pushf(&w->avoided, "-%s", rq->blacklist_request->blacklist_removals[i]);
-    }
-    w->progress = rq->progress;
-    take_asks(rq);
-    r.has_response_id = true;
-    r.response_id = ++w->id;
     for (; w->told < w->n_boxes; w->told++) {
         struct fake_box *b = &w->boxes[w->told];
         struct yarn_container key = box_key(w->told);
-        size_t i = r.n_allocated_containers++;
+        size_t i = r->n_allocated_containers++;
         hadoop__container__init(&m[i].c);
         hadoop__node_id__init(&m[i].node);
         hadoop__resource__init(&m[i].r);
@@ -370,47 +361,95 @@ static void answer_allocate(struct rpc_call *c)
         granted[i] = &m[i].c;
         nms[i] = &m[i].nm;
     }
-    r.allocated_containers = granted;
-    r.nm_tokens = nms;
-    r.n_nm_tokens = r.n_allocated_containers;
+    r->allocated_containers = granted;
+    r->nm_tokens = nms;
+    r->n_nm_tokens = r->n_allocated_containers;
+}
+
+static void add_completed(Hadoop__AllocateResponse *r)
+{
+    static struct {
+        struct yarn_id_msg id;
+        Hadoop__ContainerStatus status;
+    } m[ARRAY_LEN(w->complete)];
+    static Hadoop__ContainerStatus *ended[ARRAY_LEN(w->complete)];
+
     for (int i = 0; i < w->n_complete; i++) {
         struct yarn_container key = box_key(w->complete[i]);
-        hadoop__container_status__init(&done[i].status);
-        done[i].status.container_id = yarn_container_msg(&done[i].id, &key);
-        done[i].status.has_exit_status = true;
-        done[i].status.exit_status = w->boxes[w->complete[i]].exit_status;
-        done[i].status.diagnostics = (char *)(uintptr_t) "";
-        ended[i] = &done[i].status;
+        hadoop__container_status__init(&m[i].status);
+        m[i].status.container_id = yarn_container_msg(&m[i].id, &key);
+        m[i].status.has_exit_status = true;
+        m[i].status.exit_status = w->boxes[w->complete[i]].exit_status;
+        m[i].status.diagnostics = (char *)(uintptr_t) "";
+        ended[i] = &m[i].status;
     }
-    r.completed_container_statuses = ended;
-    r.n_completed_container_statuses = (size_t)w->n_complete;
+    r->completed_container_statuses = ended;
+    r->n_completed_container_statuses = (size_t)w->n_complete;
     w->n_complete = 0;
-    Hadoop__NodeReport report = HADOOP__NODE_REPORT__INIT, *reports[] = { &report };
-    Hadoop__NodeId id = HADOOP__NODE_ID__INIT;
+}
+
+static void add_unhealthy_node(Hadoop__AllocateResponse *r)
+{
+    static Hadoop__NodeReport report, *reports[] = { &report };
+    static Hadoop__NodeId id;
+
+    hadoop__node_report__init(&report);
+    hadoop__node_id__init(&id);
     id.host = (char *)(uintptr_t) "n0";
     id.has_port = report.has_node_state = true;
     id.port = 45454;
     report.node_id = &id;
     report.node_state = HADOOP__NODE_STATE__NS_UNHEALTHY;
     report.health_report = (char *)(uintptr_t)TAKE(w->health);
-    r.updated_nodes = reports;
-    r.n_updated_nodes = report.health_report != NULL;
-    Hadoop__PreemptionMessage preempt = HADOOP__PREEMPTION_MESSAGE__INIT;
-    Hadoop__StrictPreemptionContract strict = HADOOP__STRICT_PREEMPTION_CONTRACT__INIT;
-    Hadoop__PreemptionContract other = HADOOP__PREEMPTION_CONTRACT__INIT;
-    Hadoop__PreemptionContainer gone[2], *list[2] = { &gone[0], &gone[1] };
-    struct yarn_id_msg gone_ids[2];
+    r->updated_nodes = reports;
+    r->n_updated_nodes = report.health_report != NULL;
+}
+
+static void add_preempted(Hadoop__AllocateResponse *r)
+{
+    static Hadoop__PreemptionMessage preempt;
+    static Hadoop__StrictPreemptionContract strict;
+    static Hadoop__PreemptionContract other;
+    static Hadoop__PreemptionContainer gone[2], *list[2] = { &gone[0], &gone[1] };
+    static struct yarn_id_msg ids[2];
+
+    hadoop__preemption_message__init(&preempt);
+    hadoop__strict_preemption_contract__init(&strict);
+    hadoop__preemption_contract__init(&other);
     for (int i = 0; i < 2; i++) {
         struct yarn_container key = box_key(MAX(w->preempt[i], 1) - 1);
         hadoop__preemption_container__init(&gone[i]);
-        gone[i].id = yarn_container_msg(&gone_ids[i], &key);
+        gone[i].id = yarn_container_msg(&ids[i], &key);
     }
     strict.container = &list[0];
     other.container = &list[1];
     strict.n_container = other.n_container = 1;
     preempt.strict_contract = w->preempt[0] ? &strict : NULL;
     preempt.contract = w->preempt[1] ? &other : NULL;
-    r.preempt = w->preempt[0] || w->preempt[1] ? &preempt : NULL;
+    r->preempt = w->preempt[0] || w->preempt[1] ? &preempt : NULL;
+}
+
+static void answer_allocate(struct rpc_call *c)
+{
+    const Hadoop__AllocateRequest *rq = (const void *)c->rq;
+    Hadoop__AllocateResponse r = HADOOP__ALLOCATE_RESPONSE__INIT;
+
+    if (rq->response_id != w->id) {
+        struct rpc_error e = { .kind = RPC_FAULT_INVALID_REQUEST };
+        (void)snprintf(e.line, sizeof e.line, "bad, expect responseId to be %d but get %d", w->id,
+                       rq->response_id);
+        deliver(c, NULL, &e);
+        return;
+    }
+    note_avoided(rq->blacklist_request);
+    w->progress = rq->progress;
+    take_asks(rq);
+    r.has_response_id = true;
+    r.response_id = ++w->id;
+    add_granted(&r);
+    add_completed(&r);
+    add_unhealthy_node(&r);
+    add_preempted(&r);
     if (w->roll)
         r.am_rm_token = token("rolled");
     deliver(c, &r.base, NULL);
