@@ -20,6 +20,7 @@ char *slurm_why(const struct slurm_state *s, bool *out_never)
           false },
         { "JobHoldMaxRequeue",
           "Slurm has started it too often, and holds it; scontrol release lets it go", false },
+        { "job requeued in held state", "it is held; scontrol release lets it go", false },
         { "launch failed requeued held",
           "it could not start, and Slurm holds it; scontrol release lets it go", false },
         { "Dependency", "it waits for another job", false },

@@ -161,9 +161,12 @@ def test_a_node_without_room_in_tmp_is_named(tony, slurm):
 
 @pytest.mark.slow
 def test_nodes_that_can_get_nothing_are_told(tony, slurm):
-    """They have no directory for what the first node would send."""
-    with hidden(slurm, slurm.names[1:], "/tmp", "ro"):
-        app = tony.submit("true")
+    """They neither see TONY_HOME nor have room for what the first node would send. Slurm's own files stay in their /tmp."""
+    with no_room_in_tmp(slurm, slurm.names[1:], slurm.dir.parent):
+        app = tony.submit("true", conf={"tony.slurm.nodelist": slurm.names[0]})
         doc = wait_until(lambda: (d := tony.status(app)) and not d["live"] and d, "the job has failed", limit=180)
         wait_until(lambda: not slurm.jobs(), "nothing is left")
-    assert doc["state"] == "FAILED" and "2 of the 3 nodes of the allocation have never connected" in str(doc), doc
+    assert doc["state"] == "FAILED" and "2 of the 3 nodes of the allocation have never connected (n2, n3)" in doc["message"], doc
+    assert "those without TONY_HOME need tar and room in /tmp" in doc["message"], doc
+    said = "".join(p.read_text() for p in (tony.home / "history" / app / "nodes").glob("step-*.err"))
+    assert "/tmp/tony-slurm-" in said and "No space left on device" in said, said

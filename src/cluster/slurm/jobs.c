@@ -111,6 +111,21 @@ static bool was_not_seen(const char *dir, const struct slurm_state *s)
     return str_eq(s->state, "FAILED") && path && access(path, F_OK) == -1;
 }
 
+/* Append the reason for which the last master could not start, if its log ends with it. */
+static void add_words_of_master(const char *dir, struct buf *out)
+{
+    static const char mark[] = " master.failed error=\"";
+    AUTO(free_p) char *log = fs_join(dir, "master.log");
+    AUTO(buf_done) struct buf line = { 0 };
+    struct err unread = { 0 };
+    if (log)
+        (void)fs_tail(AT_FDCWD, log, 1, LINE_MAX_BYTES, &line, &unread);
+    const char *begin = strstr(buf_cstr(&line), mark);
+    const char *end = begin ? strchr(begin + strlen(mark), '"') : NULL;
+    if (end)
+        (void)buf_add(out, begin + strlen(mark), (size_t)(end - begin) - strlen(mark));
+}
+
 static bool is_full(const char *dir)
 {
     struct statvfs at;
@@ -217,7 +232,8 @@ int slurm_settle(struct cluster_host *h, const char *id, const struct slurm_stat
     else if (s->state[0]) {
         AUTO(free_p) char *log = fs_join(dir, "batch.log");
         struct err unread = { 0 };
-        if (log)
+        add_words_of_master(dir, &line);
+        if (log && !line.len)
             (void)fs_tail(AT_FDCWD, log, 1, LINE_MAX_BYTES, &line, &unread);
         struct span said = span_trim(buf_span(&line));
         why =
