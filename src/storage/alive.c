@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -90,7 +91,7 @@ struct process {
     pid_t session;
 };
 
-/* false: it has ended. */
+/* false: it has ended, or there is no /proc: then the text is empty. */
 static bool read_process(pid_t pid, struct process *out)
 {
     char state;
@@ -108,7 +109,10 @@ static bool read_process(pid_t pid, struct process *out)
 bool alive_process(pid_t pid)
 {
     struct process p;
-    return read_process(pid, &p);
+    if (kill(pid, 0) == -1 && errno == ESRCH)
+        return false;
+    /* without /proc, a zombie counts as alive */
+    return read_process(pid, &p) || !p.text[0];
 }
 
 /* Is it a living process of this user with this name that leads its session? The keeper and the
