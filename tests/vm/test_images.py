@@ -191,7 +191,7 @@ def test_cores(case):
 
 def test_metrics(case):
     """The metrics are those of the container's control group, also if docker's service has made this group."""
-    app = case.submit("x=$(head -c 60000000 /dev/zero | tr '\\0' x); echo ${#x}; sleep 7650; sleep 1", memory="256m",
+    app = case.submit("x=$(head -c 20000000 /dev/zero | tr '\\0' x); echo ${#x}; sleep 7650; sleep 1", memory="256m",
                       conf={"tony.task.metrics-interval-ms": 1000})
     group = groups_of(case, "sleep 7650")[0]
 
@@ -199,7 +199,7 @@ def test_metrics(case):
         r = case.machine.ssh(case.user, f"tony metrics {app} --json", check=False)
         series = json.loads(r.stdout)["series"] if r.returncode == 0 else []
         return {s["name"]: s["points"][-1][1] for s in series if s["points"][-1][1] is not None}
-    case.wait_for(lambda: newest().get("memory_bytes", 0) > 60000000, "its memory was measured")
+    case.wait_for(lambda: newest().get("memory_bytes", 0) > 20000000, "its memory was measured")
     values = newest()
     if case.limits:
         current = int(case.machine.out("root", f"cat {group}/memory.current"))
