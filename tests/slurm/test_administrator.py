@@ -3,6 +3,7 @@
 
 import contextlib
 import random
+import shutil
 import socket
 
 import pytest
@@ -50,6 +51,23 @@ def test_a_node_that_is_to_take_no_more_jobs(tony, slurm, state):
         tony("stop", app)
     finally:
         assert slurm.run("scontrol", "update", "NodeName=n2", "State=RESUME").returncode == 0
+
+
+def test_a_directory_that_is_removed(tony, slurm):
+    """Nothing is killed because files are missing, but no client can connect any more."""
+    app = tony.submit(LONG, conf=RESTARTS)
+    tony.await_running(app, 3)
+    number = tony.number(app)
+    shutil.rmtree(tony.home / "jobs" / app)
+    for words in (("status", app), ("stop", app), ("logs", app)):
+        done = tony(*words, ok=False)
+        assert done.returncode in (2, 4) and f"was removed, but job {number} of Slurm has not ended" in done.stderr, done
+        assert f"scancel {number} ends it" in done.stderr, done
+    assert len(tony.processes("-c while :")) == 3
+    assert slurm.run("scancel", number, user=tony.user).returncode == 0
+    wait_until(lambda: not tony.processes("tony-"), "nothing of the job is left")
+    done = tony("status", app, ok=False)
+    assert done.returncode == 2 and "there is no job" in done.stderr, done
 
 
 @contextlib.contextmanager

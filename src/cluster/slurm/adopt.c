@@ -69,6 +69,32 @@ int slurm_find_number(const char *dir, char number[static 32], struct err *e)
     return rc;
 }
 
+static bool runs_without_directory(const char *id, char number[static 32])
+{
+    const char *const argv[] = { "squeue", "-h", "--me", "-o", SLURM_SCRIPT_FIELDS, NULL };
+    AUTO(free_p) char *tail = str_printf("/jobs/%s/script", id);
+    struct slurm_answer a;
+    struct err unread = { 0 };
+    bool found = tail && slurm_run(argv, NULL, SQUEUE_MS, &a, &unread) == 0;
+    if (!found)
+        return false;
+    found = a.status == 0 && slurm_find_script(buf_span(&a.out), tail, number);
+    slurm_answer_done(&a);
+    return found;
+}
+
+void slurm_explain_absence(const char *id, struct err *e)
+{
+    char number[32];
+    if (e->num != ENOENT || !runs_without_directory(id, number))
+        return;
+    err_clear(e);
+    (void)err_set(e, ENOENT,
+                  "the directory of job '%s' was removed, but job %s of Slurm has not ended", id,
+                  number);
+    err_hint(e, "scancel %s ends it", number);
+}
+
 /* How long the directory has been there; -1: it is not that of a job on Slurm. */
 static int64_t age_ms(const char *dir)
 {

@@ -423,6 +423,8 @@ int slurm_report(struct cluster *k, const char *id, struct cluster_report *out, 
     (void)str_copy(out->id, sizeof out->id, id);
     (void)app_id_parse(id, &out->submitted_ms, &unused, NULL); /* else 0: not known */
     int rc = from_history(h, id, out, e);
+    if (rc < 0)
+        slurm_explain_absence(id, e);
     if (rc != -EBUSY)
         return rc;
     err_clear(e);

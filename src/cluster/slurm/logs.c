@@ -36,7 +36,10 @@ int slurm_logs(struct cluster *k, const char *id, const struct cluster_log_wish 
     if (rc == 0)
         (void)paths_find_job(&h->paths, id, &dir, &live, &unread); /* local_logs() says why not */
     bool ask_master = dir && live && !w->over && !w->attempt && (w->follow || has_away_nodes(dir));
-    return ask_master ? remote_logs(k, id, w, fn, arg, e) : local_logs(k, id, w, fn, arg, e);
+    rc = ask_master ? remote_logs(k, id, w, fn, arg, e) : local_logs(k, id, w, fn, arg, e);
+    if (rc < 0 && !dir)
+        slurm_explain_absence(id, e);
+    return rc;
 }
 
 /* ---- of tasks that have ended ---- */

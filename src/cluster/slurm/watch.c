@@ -111,7 +111,8 @@ static bool tell_verdict(struct cluster_watch *w)
     if (rc == -EBUSY)
         return false;
     if (rc < 0) {
-        lost(w, EXIT_CLUSTER, &e);
+        slurm_explain_absence(w->head.cfg->id, &e);
+        lost(w, e.num == ENOENT ? EXIT_MISUSE : EXIT_CLUSTER, &e);
         return true;
     }
     struct cluster_report r = { .phase = CLUSTER_OVER,
