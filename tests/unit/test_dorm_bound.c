@@ -8,32 +8,22 @@
  * The environment variable TONY_ROUNDS=n tries n / 20 instances instead of 2,000; TONY_SEED=n sets
  * the seed of the first instance. A failed check prints the seed of its instance.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "dorm_world.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/base.h"
 #include "partition/dorm_company.h"
 
 enum {
     NODES = 3,
     JOBS = 4,
-    TYPES = 2,
     MOST = 7,       /* containers of a job */
     VECTORS = 1024, /* sets of containers that fit on one node */
     COUNTS = 4096,  /* (MOST + 1) ^ JOBS */
     MASKS = 1 << JOBS,
     RANDOM_PRICES = 4,
 };
-
-static const char *const types[] = { "cores", "memory" };
 
 struct world {
     struct part_cluster c;
@@ -43,31 +33,6 @@ struct world {
     size_t n;
     struct part_options o;
 };
-
-static uint64_t seed, current_seed;
-
-#define HOLDS(cond)                                                                                \
-    do {                                                                                           \
-        if (!(cond))                                                                               \
-            fail_msg("seed %llu: %s", (unsigned long long)current_seed, #cond);                    \
-    } while (0)
-
-static uint32_t below(uint32_t n)
-{
-    seed = seed * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)((seed >> 33) % n);
-}
-
-static bool fits(const struct part_amount *free, const struct part_amount *d)
-{
-    return d->v[0] <= free->v[0] && d->v[1] <= free->v[1];
-}
-
-static void take(struct part_amount *free, const struct part_amount *d, int64_t n)
-{
-    for (uint32_t k = 0; k < TYPES; k++)
-        free->v[k] -= d->v[k] * n;
-}
 
 /* Let job i run if at least its min fits. special: it may be pinned, or have lost containers. */
 static void place(struct world *w, size_t i, struct part_amount *free, bool special)
@@ -100,8 +65,7 @@ static void place(struct world *w, size_t i, struct part_amount *free, bool spec
 static void make(struct world *w, uint64_t number)
 {
     struct part_amount free[NODES];
-    seed = number * 2654435761u + 1;
-    current_seed = number;
+    begin_instance(number);
     *w = (struct world){ .n = 1 + below(JOBS) };
     w->c = (struct part_cluster){ 1 + below(TYPES), types, 1 + below(NODES), w->nodes };
     for (uint32_t j = 0; j < w->c.n_nodes; j++)
@@ -387,22 +351,14 @@ static void check_decision(struct world *w, struct dorm_problem *p, struct part_
     tried[3]++;
 }
 
-static uint64_t number(const char *name, uint64_t otherwise)
-{
-    const char *text = getenv(name);
-    int64_t v;
-    return text && str_i64(span_of(text), 0, INT64_MAX, name, &v, NULL) == 0 ? (uint64_t)v
-                                                                             : otherwise;
-}
-
 static void no_bound_is_below_the_best_division(void **state)
 {
     (void)state;
     static struct world w;
     AUTO(part_decision_done) struct part_decision out = { 0 };
     AUTO(part_decision_done) struct part_decision d = { 0 };
-    uint64_t rounds = MAX(number("TONY_ROUNDS", 40000) / 20, (uint64_t)1),
-             first = number("TONY_SEED", 0);
+    uint64_t rounds = MAX(number_of("TONY_ROUNDS", 40000) / 20, (uint64_t)1),
+             first = number_of("TONY_SEED", 0);
     memset(tried, 0, sizeof(tried));
     for (uint64_t round = first; round < first + rounds; round++) {
         struct dorm_problem p;
@@ -429,7 +385,7 @@ static void three_must_leave(void **state)
     AUTO(part_decision_done) struct part_decision out = { 0 };
     struct dorm_problem p;
     struct dorm_search s;
-    current_seed = 0;
+    begin_instance(0);
     w.c = (struct part_cluster){ 1, types, 1, w.nodes };
     w.nodes[0].v[0] = 6;
     for (size_t i = 0; i < JOBS; i++) {

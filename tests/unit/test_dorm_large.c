@@ -8,23 +8,12 @@
  * The environment variable TONY_ROUNDS=n tries n / 100 instances instead of 400; TONY_SEED=n sets
  * the seed of the first instance. A failed check prints the seed of its instance.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "dorm_world.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/base.h"
-#include "partition/partition.h"
-
-enum { NODES = 130, JOBS = 56, TYPES = 3, DEMANDS = 12, FEW_STEPS = 400000 };
-
-static const char *const types[] = { "cores", "memory", "gpus" };
+enum { NODES = 130, JOBS = 56, DEMANDS = 12, FEW_STEPS = 400000 };
 
 struct world {
     struct part_cluster c;
@@ -36,34 +25,6 @@ struct world {
     size_t n;
     struct part_options o;
 };
-
-static uint64_t seed, current_seed;
-
-#define HOLDS(cond)                                                                                \
-    do {                                                                                           \
-        if (!(cond))                                                                               \
-            fail_msg("seed %llu: %s", (unsigned long long)current_seed, #cond);                    \
-    } while (0)
-
-static uint32_t below(uint32_t n)
-{
-    seed = seed * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)((seed >> 33) % n);
-}
-
-static bool fits(const struct part_amount *free, const struct part_amount *d)
-{
-    for (uint32_t k = 0; k < TYPES; k++)
-        if (d->v[k] > free->v[k])
-            return false;
-    return true;
-}
-
-static void take(struct part_amount *free, const struct part_amount *d, int64_t n)
-{
-    for (uint32_t k = 0; k < TYPES; k++)
-        free->v[k] -= d->v[k] * n;
-}
 
 /* The kinds of nodes and of containers. fine: amounts without a large common divisor, so that the
  * table of dorm_rooms.c must round them. */
@@ -126,8 +87,7 @@ static void start(struct world *w, size_t i, bool changes)
 static void make(struct world *w, uint64_t number, uint32_t tight)
 {
     struct part_amount demands[DEMANDS];
-    seed = number * 2654435761u + 1;
-    current_seed = number;
+    begin_instance(number);
     make_cluster(w, demands);
     uint32_t n_demands = 2 + below(DEMANDS - 1), running = below(4), adjusted = 0;
     w->n = JOBS - below(16);
@@ -158,11 +118,9 @@ static void make(struct world *w, uint64_t number, uint32_t tight)
     }
 }
 
-static void decide(const struct world *w, struct part_decision *d)
+static void decide_on(const struct world *w, struct part_decision *d)
 {
-    struct err e = { 0 };
-    if (part_decide(part_policy_find("dorm"), &w->c, w->jobs, w->n, &w->o, d, &e) != 0)
-        fail_msg("seed %llu: %s", (unsigned long long)current_seed, e.msg);
+    decide(&w->c, w->jobs, w->n, &w->o, d);
 }
 
 /* The utilization and the dominant share of one container. */
@@ -230,7 +188,7 @@ static bool check_bound(struct world *w, const struct part_decision *d)
     AUTO(part_decision_done) struct part_decision few = { 0 };
     bool same = true;
     w->o.limit.steps = 1 + below(FEW_STEPS);
-    decide(w, &few);
+    decide_on(w, &few);
     w->o.limit.steps = 0;
     check(w, &few);
     for (size_t i = 0; i < w->n; i++)
@@ -263,31 +221,23 @@ static void renumber(struct world *w, const struct world *from)
     }
 }
 
-static uint64_t number(const char *name, uint64_t otherwise)
-{
-    const char *text = getenv(name);
-    int64_t v;
-    return text && str_i64(span_of(text), 0, INT64_MAX, name, &v, NULL) == 0 ? (uint64_t)v
-                                                                             : otherwise;
-}
-
 static void random_divisions(void **state)
 {
     (void)state;
     static struct world w, other;
     AUTO(part_decision_done) struct part_decision d = { 0 };
     AUTO(part_decision_done) struct part_decision again = { 0 };
-    uint64_t rounds = number("TONY_ROUNDS", 40000) / 100, first = number("TONY_SEED", 0);
+    uint64_t rounds = number_of("TONY_ROUNDS", 40000) / 100, first = number_of("TONY_SEED", 0);
     uint64_t compared = 0;
     for (uint64_t round = first; round < first + MAX(rounds, (uint64_t)1); round++) {
         make(&w, round, 0);
-        decide(&w, &d);
+        decide_on(&w, &d);
         check(&w, &d);
         compared += check_bound(&w, &d);
         if (round % 4 != 0)
             continue;
         renumber(&other, &w);
-        decide(&other, &again);
+        decide_on(&other, &again);
         check(&other, &again);
         HOLDS(fabs(d.metrics.upper_bound - again.metrics.upper_bound) < 1e-9);
         for (size_t i = 0; i < w.n; i++)
@@ -361,7 +311,7 @@ static void two_may_change(void **state)
         for (size_t a = 0; a < w.n; a++)
             for (size_t b = 0; b < a; b++)
                 most = fmax(most, most_of_pair(&w, a, b));
-        decide(&w, &d);
+        decide_on(&w, &d);
         check(&w, &d);
         HOLDS(most <= d.metrics.upper_bound + 1e-9);
         HOLDS(d.metrics.utilization > 0.995 * most && d.metrics.upper_bound < 1.005 * most + 1e-9);
@@ -382,7 +332,7 @@ static void tight_minima(void **state)
     AUTO(part_decision_done) struct part_decision d = { 0 };
     for (size_t c = 0; c < ARRAY_LEN(tries); c++) {
         make(&w, tries[c].number, tries[c].tight);
-        decide(&w, &d);
+        decide_on(&w, &d);
         check(&w, &d);
         HOLDS(d.metrics.utilization > 0.99 * d.metrics.upper_bound);
     }
@@ -401,7 +351,7 @@ static void far_below_the_bound(void **state)
     AUTO(part_decision_done) struct part_decision d = { 0 };
     for (size_t c = 0; c < ARRAY_LEN(tries); c++) {
         make(&w, tries[c].number, tries[c].tight);
-        decide(&w, &d);
+        decide_on(&w, &d);
         check(&w, &d);
         HOLDS(d.metrics.utilization > 0.99 * d.metrics.upper_bound);
     }
