@@ -266,38 +266,49 @@ static int timeout_ms(const struct keeper *k)
     return at == INT64_MAX ? -1 : (int)MIN(MAX(at - now, (int64_t)0), (int64_t)60000);
 }
 
+/* What to wait for at the connection of a peer. One that is being made becomes writable. */
+static short events_for(const struct peer *peer)
+{
+    bool writes = link_unsent(&peer->link) || peer->link.connecting;
+    return (short)(writes ? POLLIN | POLLOUT : POLLIN);
+}
+
+static void serve_peer(struct keeper *k, struct peer *peer, short events)
+{
+    if (!events)
+        return;
+    if (peer->link.connecting) {
+        node_connected(k, peer);
+        return;
+    }
+    int rc = events & POLLOUT ? link_flush(&peer->link) : 0;
+    if (rc < 0)
+        on_send_failed(peer, rc);
+    if (events & (POLLIN | POLLHUP | POLLERR) && peer->link.fd >= 0)
+        keeper_read_frames(k, peer);
+}
+
 static void wait_for_something(struct keeper *k)
 {
+    enum { SIGNALS, LISTENER, FIRST_PEER };
+    struct pollfd p[FIRST_PEER + PEERS_MAX] = {
+        [SIGNALS] = { .fd = k->signal_fd, .events = POLLIN },
+        [LISTENER] = { .fd = k->listen_fd, .events = POLLIN },
+    };
+
     if (k->exits_failed)
         exits_write(k);
-    struct pollfd p[2 + PEERS_MAX];
     size_t n = k->peers.n;
-    p[0] = (struct pollfd){ .fd = k->signal_fd, .events = POLLIN };
-    p[1] = (struct pollfd){ .fd = k->listen_fd, .events = POLLIN };
     for (size_t i = 0; i < n; i++)
-        p[2 + i] = (struct pollfd){ .fd = k->peers.v[i].link.fd,
-                                    .events = (short)(link_unsent(&k->peers.v[i].link) ||
-                                                              k->peers.v[i].link.connecting
-                                                          ? POLLIN | POLLOUT
-                                                          : POLLIN) };
-    if (poll(p, 2 + n, timeout_ms(k)) <= 0)
+        p[FIRST_PEER + i] =
+            (struct pollfd){ .fd = k->peers.v[i].link.fd, .events = events_for(&k->peers.v[i]) };
+    if (poll(p, FIRST_PEER + n, timeout_ms(k)) <= 0)
         return;
-    if (p[0].revents)
+    if (p[SIGNALS].revents)
         on_signals(k);
-    for (size_t i = 0; i < n; i++) {
-        struct peer *peer = &k->peers.v[i];
-        if (peer->link.connecting) {
-            if (p[2 + i].revents)
-                node_connected(k, peer);
-            continue;
-        }
-        int rc = p[2 + i].revents & POLLOUT ? link_flush(&peer->link) : 0;
-        if (rc < 0)
-            on_send_failed(peer, rc);
-        if (p[2 + i].revents & (POLLIN | POLLHUP | POLLERR) && peer->link.fd >= 0)
-            keeper_read_frames(k, peer);
-    }
-    if (p[1].revents)
+    for (size_t i = 0; i < n; i++)
+        serve_peer(k, &k->peers.v[i], p[FIRST_PEER + i].revents);
+    if (p[LISTENER].revents)
         accept_peers(k);
     sweep_peers(k);
 }
