@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Paths: usable and unusable homes, the runtime directory that all programs of a home use, ids.
+ * Paths: usable and unusable homes, the runtime directory that all programs of a home use, ids;
+ * which processes are alive.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -16,6 +18,7 @@
 #include <cmocka.h>
 
 #include "base/base.h"
+#include "storage/alive.h"
 #include "storage/paths.h"
 
 static char root[64];
@@ -323,6 +326,25 @@ static void test_program(void **state)
     assert_null(none);
 }
 
+/* A zombie has ended: it holds no lock and no socket. */
+static void test_processes(void **state)
+{
+    (void)state;
+    siginfo_t info;
+    assert_true(alive_process(getpid()));
+    pid_t pid = fork();
+    if (pid == 0)
+        for (;;)
+            (void)pause();
+    assert_true(pid > 0);
+    assert_true(alive_process(pid));
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+    assert_false(alive_process(pid));
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_false(alive_process(pid));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -337,6 +359,7 @@ int main(void)
         cmocka_unit_test(test_ids),
         cmocka_unit_test(test_find_job),
         cmocka_unit_test(test_program),
+        cmocka_unit_test(test_processes),
     };
     return cmocka_run_group_tests_name("storage paths", tests, setup, teardown);
 }
