@@ -175,22 +175,27 @@ bool cluster_is_silent(struct cluster *k, struct err *e, int64_t *since_ms)
 
 static const struct conn_ops no_ops = { 0 };
 
-/* *out_silent: there is a master, which is connected but does not answer. */
+/* Why there is no answer from the master. */
+struct no_answer {
+    bool silent; /* it is connected, but does not answer */
+    struct err why;
+};
+
 static int from_master(struct cluster *k, const struct cluster_report *r, json_t **out,
-                       bool *out_silent)
+                       struct no_answer *no)
 {
     struct cluster_host *h = cluster_head(k)->cfg.host;
     struct answer a = { .wait_ms = SILENT_MS };
     struct conn *conn = NULL;
-    struct err e = { 0 };
-    int rc = r->phase == CLUSTER_RUNNING ? cluster_dial(k, r, &no_ops, NULL, &conn, &e) : -ENOENT;
+    int rc =
+        r->phase == CLUSTER_RUNNING ? cluster_dial(k, r, &no_ops, NULL, &conn, &no->why) : -ENOENT;
     if (rc == 0) {
-        rc = link_ask_what(h, &conn, TONY__CLIENT_ASK__WHAT__STATUS, r->id, false, &a, &e);
-        *out_silent = rc == -ETIMEDOUT;
+        rc = link_ask_what(h, &conn, TONY__CLIENT_ASK__WHAT__STATUS, r->id, false, &a, &no->why);
+        no->silent = rc == -ETIMEDOUT;
     }
     conn_close(conn);
     if (rc == 0)
-        rc = status_parse(buf_span(&a.json), out, &e);
+        rc = status_parse(buf_span(&a.json), out, &no->why);
     answer_done(&a);
     return rc;
 }
@@ -199,10 +204,10 @@ int master_status(struct cluster *k, const char *id, json_t **out)
 {
     struct cluster_report r = { 0 };
     struct err unread = { 0 };
-    bool silent = false;
+    struct no_answer unused = { 0 };
     int rc = cluster_head(k)->ops->report(k, id, &r, &unread);
     if (rc == 0)
-        rc = from_master(k, &r, out, &silent);
+        rc = from_master(k, &r, out, &unused);
     cluster_report_done(&r);
     return rc;
 }
@@ -220,25 +225,29 @@ static void complete(struct cluster *k, const struct cluster_report *r, bool ove
     (void)json_object_set_new(doc, "directory", text_or_null(dir));
 }
 
-/* The master does not answer: it is suspended, or its node is unreachable. `tony list` shows the
- * same state. */
-static void add_silence(const struct cluster_report *r, json_t *doc)
+/* The cluster knows of a master, but this machine has no answer from it: it is suspended, its node
+ * or its port cannot be reached, or it has just died. `tony list` shows the same state. */
+static void add_no_answer(const struct cluster_report *r, const struct no_answer *no, json_t *doc)
 {
+    static const char end[] = "; this is what the cluster knows of it";
+    unsigned port = (unsigned)r->at.port;
     bool suspended = str_eq(r->state, "SUSPENDED");
     AUTO(free_p)
-    char *text = str_printf("its master at %s:%u does not answer; this is what the cluster knows "
-                            "of it",
-                            r->at.host, (unsigned)r->at.port);
+    char *text = suspended ? str_dup(r->message)
+                 : no->silent
+                     ? str_printf("its master at %s:%u does not answer%s", r->at.host, port, end)
+                     : str_printf("its master at %s:%u cannot be reached from here: %s%s",
+                                  r->at.host, port, no->why.msg, end);
     (void)json_object_set_new(doc, "state", json_string(suspended ? "SUSPENDED" : "RUNNING"));
-    (void)json_object_set_new(doc, "message", text_or_null(suspended ? r->message : text));
+    (void)json_object_set_new(doc, "message", text_or_null(text));
 }
 
 /* The document from the master, from the history, or, with a negative result, from neither. */
 static int whole_document(struct cluster *k, const struct cluster_report *r, json_t **out,
-                          bool *out_silent, struct err *e)
+                          struct no_answer *no, struct err *e)
 {
     bool over = r->phase == CLUSTER_OVER;
-    int rc = over ? -ENOENT : from_master(k, r, out, out_silent);
+    int rc = over ? -ENOENT : from_master(k, r, out, no);
     /* The master writes the history before it reports its end, so there may be one already. */
     return rc < 0 && r->phase >= CLUSTER_STARTING ? cluster_head(k)->ops->history(k, r->id, out, e)
                                                   : rc;
@@ -266,22 +275,22 @@ static int try_status(struct cluster *k, const char *id, json_t **out, bool *out
     struct cluster_report r = { 0 };
     struct err unread = { 0 };
     json_t *doc = NULL;
-    bool silent = false;
+    struct no_answer no = { 0 };
     if (ops->report(k, id, &r, e) < 0)
         return no_report(k, id, out, e);
-    int got = whole_document(k, &r, &doc, &silent, &unread);
+    int got = whole_document(k, &r, &doc, &no, &unread);
     if (r.phase == CLUSTER_OVER && got == -EINVAL) { /* a newer tony wrote it */
         cluster_report_done(&r);
         *e = unread;
         return -EXIT_CLUSTER;
     }
-    *out_gone = got < 0 && !silent && r.phase == CLUSTER_RUNNING && r.own;
+    *out_gone = got < 0 && !no.silent && r.phase == CLUSTER_RUNNING && r.own;
     if (got < 0) {
         doc = report_json(ops, &r);
         if (doc && ops->add_waiting && r.phase != CLUSTER_OVER && r.own)
             ops->add_waiting(k, &r, doc);
-        if (doc && silent)
-            add_silence(&r, doc);
+        if (doc && r.phase == CLUSTER_RUNNING && r.own && r.at.host)
+            add_no_answer(&r, &no, doc);
     }
     bool over = r.phase == CLUSTER_OVER || json_is_integer(json_object_get(doc, "exit_code"));
     if (doc)

@@ -236,3 +236,18 @@ def test_a_resize_beyond_the_cluster_is_refused(tony, further):
 def test_a_time_limit_is_told(tony, slurm):
     done = tony("run", tony.job_file(LONG, conf={"tony.slurm.time-limit": 60000}), ok=False, timeout=240)
     assert done.returncode == 3 and "KILLED" in done.stdout
+
+
+def test_status_says_that_the_master_cannot_be_reached(tony, slurm):
+    app = tony.submit(LONG)
+    tony.await_running(app, 3)
+    where = tony.home / "jobs" / app / "master.json"
+    text = where.read_text()
+    where.write_text(json.dumps({**json.loads(text), "port": 1}))  # nobody listens there
+    doc = tony.status(app)
+    assert doc["state"] == "RUNNING" and "tasks" not in doc, doc
+    assert re.fullmatch(r"its master at \S+:1 cannot be reached from here: .*refused; this is what the cluster knows of it", doc["message"]), doc
+    assert doc["message"] in tony("why", app).stdout
+    where.write_text(text)
+    assert len(tony.status(app)["tasks"]) == 3
+    tony("stop", app)
