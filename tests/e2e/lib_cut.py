@@ -168,7 +168,7 @@ class Cluster:
     # ---- the end ----
 
     def one_each(self, limit=60):
-        """Exactly one live run of each task."""
+        """Waits until each task has exactly one live run."""
         wait_until(lambda: all(len(self.live(i)) == 1 and self.live(i) == self.runs(i)[-1:] for i in range(self.n_tasks)),
                    "one live run of each task", limit, 0.05)
         self.no_doubles()

@@ -36,7 +36,7 @@ def _last_line(lab, app):
 
 
 def result(lab, app, epochs):
-    """The last line that rank 0 prints."""
+    """The last line that rank 0 has printed: the result of the training."""
     assert lab.run("wait", app, timeout=LIMIT_S + epochs).returncode == 0, lab.ok("why", app)
     return _last_line(lab, app)
 

@@ -31,7 +31,7 @@ class Guard(threading.Thread):
     def __init__(self, lab):
         super().__init__(daemon=True)
         self.lab, self.most, self.looks, self.over = lab, 0, 0, threading.Event()
-        self.held_s, self.began = 0.0, time.monotonic()  # container seconds since then
+        self.held_s, self.began = 0.0, time.monotonic()  # container seconds since the thread began
         self.start()
 
     def containers(self):

@@ -182,10 +182,8 @@ def started(pid):
 
 
 def resize_point(lab, shape, victim, number, action="kill", filter="done write */journal "):
-    """
-    One job, one resize, one death: at the master's number-th such point after the resize's record. Returns
-    the point, or None if there are not that many.
-    """
+    """Runs one job with one resize and one death, at the master's number-th point of this kind after the record of
+    the resize. Returns the point, or None if there are not that many."""
     mode, old, new = SHAPES[shape]
     harmless = VICTIMS[victim]
     charges = 0 if harmless else 1 if "executor" in victim else max(old, new)

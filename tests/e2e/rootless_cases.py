@@ -20,7 +20,7 @@ def lab(make_lab):  # noqa: F811
 
 
 def test_the_groups_of_the_user(lab, real, tmp_path):
-    """Files that only a group of the user may read, as shared data on many machines."""
+    """A task may read files that only a group of the user may read, such as shared data."""
     lab.user["extra_groups"] = [54321]
     shared = tmp_path / "shared"
     shared.mkdir()

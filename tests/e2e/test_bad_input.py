@@ -155,7 +155,7 @@ def test_not_text(tony, tmp_path, name, content):
 
 @pytest.mark.parametrize("name", ["job.yaml", "job.xml"])
 def test_a_file_of_100_gb(tony, tmp_path, name):
-    """A sparse file. A program that reads all of it does not end in time."""
+    """The job file is a sparse file of 100 GB. A client that read all of it would not end in time."""
     with open(tmp_path / name, "wb") as f:
         f.write(b"name: x\n" if name.endswith("yaml") else b"<configuration>")
         f.truncate(100 << 30)
@@ -357,10 +357,8 @@ def test_full_disk_while_shipping(small_disk, tmp_path):
 
 
 def test_a_gang_with_more_connections_than_the_master_may_open(own_tony):
-    """
-    Refused at once. Otherwise the job would wait for executors that cannot connect, until its registration
-    limit is over.
-    """
+    """Such a job is refused at once. Otherwise it would wait for executors that cannot connect, until the limit
+    for their registration."""
     tony = own_tony()
     few = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))}
     r = tony.run("run", tony.workers("true", n=60, role={"memory": "16m", "vcores": 0}), **few)

@@ -12,7 +12,7 @@ from conftest import BIN, ROOT
 @pytest.mark.xdist_group("training")  # each uses all cores
 @pytest.mark.takes(20)
 def test_a_day_of_three_jobs(tmp_path):
-    """The workers of the GPU jobs of the day have a device each."""
+    """bench/dorm --live with three jobs; each worker of the GPU jobs has a device of its own."""
     done = subprocess.run(["/usr/bin/python3", ROOT / "bench/dorm", "--live", "--build", BIN.parent, "--jobs", "3", "--scale", "1500", "--policies",
                            "dorm", "--gpus", "5", "--json", "--keep", tmp_path / "kept"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -146,7 +146,7 @@ def test_bash_completion(tony):
     script = tony.ok("completion", "bash")
 
     def complete(*typed):
-        """What bash offers; it splits words at ':' and '=', as COMP_WORDS here does."""
+        """The completions that bash offers. It splits words at ':' and '=', as COMP_WORDS here does."""
         line = " ".join(f"'{w}'" for w in typed)
         r = subprocess.run(["bash", "-c", f"{script}\nCOMP_WORDS=({line}); COMP_CWORD={len(typed) - 1}; compopt() {{ :; }}; _tony; "
                                           'echo "${COMPREPLY[@]}"'], capture_output=True, text=True, check=True, env=tony.env)
@@ -231,7 +231,7 @@ def test_doctor_json(own_tony):
 
 
 def test_doctor_knows_that_cgroups_are_switched_off(own_tony):
-    """The pool and the keepers of this environment use no control groups either."""
+    """doctor notes TONY_CGROUPS=none, with which the pool and its keepers use no control groups."""
     tony = own_tony()
     r = tony.run("doctor", "--json", env={"TONY_CGROUPS": "none"})
     checks = {c["name"]: c for c in json.loads(r.stdout)["checks"]}

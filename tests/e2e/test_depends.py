@@ -117,7 +117,7 @@ def test_a_new_master_knows_which_tasks_are_ready(lab):
 
 
 def test_after_a_gang_restart_the_workers_wait_again(lab):
-    """The gang forms again: the file of the earlier attempt does not count."""
+    """After a restart of the gang the workers wait again: the `ready` file of the earlier attempt does not count."""
     job = Gated(lab, {"ready": "file:up"}, {"restart": "on-failure", "restart-scope": "job"},
                 command="bash -c 'exit $((TONY_ATTEMPT == 1))'").begun()
     job.tell("open('up', 'w').close()")

@@ -15,10 +15,8 @@ from lib_jobs import make_lab  # noqa: F401 (fixture)
 @pytest.mark.xdist_group("training")  # each uses all cores
 @pytest.mark.takes(7)
 def test_the_digits_survive_a_few_kills(make_lab):
-    """
-    Kills master, pool, and then an executor with the master while it trains; tests/soak kills hundreds of
-    times.
-    """
+    """While it trains, the master is killed, then the pool, then an executor with the master. tests/soak does this
+    hundreds of times."""
     signal.alarm(900)  # the steps have their own limits, and some start PyTorch
     lab = make_lab()
     pause = lab.base / "pause"

@@ -10,7 +10,7 @@ FAILS = "echo 'ValueError: no data' >&2; exit 7"
 
 @pytest.fixture
 def ended(own_tony):
-    """A job that has failed, and the status that was shown for it."""
+    """Runs a job that fails. Returns (tony, the job's id, the job's directory in the history)."""
     t = own_tony()
     app = t.submit(t.workers(FAILS, n=2))
     t.run("wait", app)

@@ -19,7 +19,7 @@ def expected(lab, app):  # noqa: F811
 
 
 def whole(lab, **top):  # noqa: F811
-    """A job that takes the whole pool until the test ends it."""
+    """Submits a job that takes the whole pool until the test ends it."""
     return sleepers(lab, ROOM, role={"min-instances": ROOM}, **top)
 
 
@@ -70,7 +70,8 @@ def test_the_queue(make_lab):  # noqa: F811
 
 
 def test_progress_and_history(make_lab):  # noqa: F811
-    """The progress of the tasks tells when a job ends, and earlier runs tell it of a job that waits."""
+    """The end of a running job is estimated from the progress of its tasks, the run time of a waiting job from
+    earlier runs."""
     lab = policy_lab(make_lab, "fifo")
     past = lab.submit(lab.workers("true", name="known"))
     lab.in_history(past)
@@ -97,7 +98,7 @@ def test_progress_and_history(make_lab):  # noqa: F811
 
 
 def test_backfill(make_lab):  # noqa: F811
-    """A job that ends in time passes a larger one; one that is too long starts after it."""
+    """A job that ends before the larger one can start passes it; a longer one starts after it."""
     lab = policy_lab(make_lab, "backfill")
     first = small(lab, ROOM - 2, name="first", conf={LIMIT: HOUR_MS})
     lab.await_state(first, "RUNNING")

@@ -47,7 +47,8 @@ def test_a_framework_outside_src_sets_variables_and_runs_its_server(foreign):
 
 
 def test_the_job_ends_if_the_peers_do_not_notice_a_death(foreign):
-    """Without `unnoticed` the other bead would go on, and the job with it."""
+    """The framework `abacus` sets `.unnoticed`, which makes the job fail at the first death. Without it the other
+    task would run on, and the job with it."""
     r = run(foreign, '[ $TASK_INDEX = 0 ] && exit 3; sleep 1000')
     assert r.returncode == 1 and "bead:0" in r.stdout, r.stdout + r.stderr
 

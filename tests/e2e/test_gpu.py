@@ -110,7 +110,8 @@ def test_a_job_waits_for_devices(gpus):
 
 
 def test_stages_share_devices(gpus):
-    """The largest stage counts. The second stage gets the devices of the first."""
+    """A job with stages holds as many devices as its largest stage needs. The second stage gets the devices of the
+    first."""
     lab = gpus(1)
     path = lab.job_file({"prep": {"instances": 1, "gpus": 1, "command": "echo $CUDA_VISIBLE_DEVICES"},
                          "train": {"instances": 1, "gpus": 1, "command": "echo $CUDA_VISIBLE_DEVICES"}},
@@ -166,7 +167,7 @@ def test_a_job_keeps_its_gpus_until_it_ends(gpus, victims):
 
 
 def test_the_site_sets_the_number_of_gpus(make_lab):
-    """tony.pool.gpus: for devices of another vendor, or to use fewer devices."""
+    """tony.pool.gpus sets the number of GPUs, for devices of another vendor or to use fewer devices."""
     lab = make_lab(site={"pool.gpus": 1}, TONY_NVML=fake_nvml(), FAKE_GPUS="4")
     assert lab.json("pool", "start")["capacity"]["gpus"] == 1
     assert lab.run("run", lab.workers("true", role={"gpus": 2})).returncode == 2

@@ -47,7 +47,7 @@ def test_ranks_meet(tony, job):
 
 
 def test_the_master_is_killed_while_they_meet(lab, job, tmp_path):  # noqa: F811
-    """The server runs beside rank 0 and keeps all data."""
+    """The death of the master does not disturb the ranks: their server runs beside rank 0 and keeps all data."""
     app = lab.submit(job({"GATE": str(tmp_path / "gate")}))
     wait_until(lambda: lab.state(app) == "RUNNING" and lab.n_running(app) == 3, "the ranks run")
     os.kill(lab.one("master", app), signal.SIGKILL)

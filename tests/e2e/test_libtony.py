@@ -24,7 +24,7 @@ def installed(tmp_path_factory):
                    check=True, timeout=240)
     pc, = where.glob("**/tony.pc")
     prefix = next(where.glob("**/bin/tony")).parent.parent
-    # DESTDIR is in no file: the prefix is given to pkg-config, as a packager does it
+    # the installed files do not name DESTDIR, so pkg-config gets the prefix, as from a packager
     text = pc.read_text()
     pc.write_text(re.sub(r"^prefix=.*$", f"prefix={prefix}", text, flags=re.M))
     return prefix, pc.parent

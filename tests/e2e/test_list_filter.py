@@ -23,7 +23,7 @@ def test_filters(lab):
     assert names("--since", "1h") == ["other", "train-2", "train-1"] and names("--since", "1ms") == []
     user = lab.json("list")["jobs"][0]["user"]
     assert len(names("--user", user)) == 3 and names("--user", "nobody-of-that-name") == []
-    assert names("-n", "1", "--state", "succeeded") == ["other"]  # the newest of those, not of all
+    assert names("-n", "1", "--state", "succeeded") == ["other"]  # the newest job that matches, not the newest of all
     assert names("-n", "1", "--state", "failed") == ["train-2"]
     r = lab.run("list", "--name", "nothing")
     assert r.returncode == 0 and "no job matches" in r.stderr and r.stdout == ""

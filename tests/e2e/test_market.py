@@ -16,7 +16,7 @@ def ask(instance):
 
 
 def others(instance, bids, user):
-    """What the others bid on each machine, with the reserve price."""
+    """The sum of the bids of all other users on each machine, with the reserve price."""
     return [instance.get("reserve", 0.0) + sum(row[j] for i, row in enumerate(bids) if i != user) for j in range(len(bids[0]))]
 
 
@@ -26,7 +26,8 @@ def utility(weights, bids, prices, machines):
 
 
 def best_response(weights, prices, budget):
-    """By bisection of the worth of money: the marginal utility of a bid x against y is w * y / (x + y)^2."""
+    """The bids with which the user gains most if the others bid y. The marginal utility of a bid x is w * y / (x +
+    y)^2; bisection finds the level that uses up the budget."""
     def spend(worth):
         return [max(0.0, (w * y / worth) ** 0.5 - y) for w, y in zip(weights, prices)]
     low, high = 1e-15, max(w / y for w, y in zip(weights, prices) if w > 0) + 1.0
@@ -37,7 +38,7 @@ def best_response(weights, prices, budget):
 
 
 def random_gain(rng, weights, bids, prices, machines):
-    """The best of many random changes: part of the bid on one machine goes to another one."""
+    """The largest gain by many random changes, each of which moves a part of a bid to another machine."""
     now = best = utility(weights, bids, prices, machines)
     used = [j for j, x in enumerate(bids) if x > 0]
     for _ in range(300):

@@ -81,9 +81,8 @@ def test_a_child_over_its_memory_ends_the_task(world):
 
 
 def test_a_child_over_its_memory_at_the_very_end(grouped):
-    """
-    The shell reports its child's death and exits with 0 before a sample is taken: only a control group knows.
-    """
+    """The child exceeds the memory just before the task's end: the shell exits with 0 before a sample is taken.
+    Only the count of a control group shows it."""
     app = grouped.submit(grouped.workers(eat(300) + "; exit 3", role={"memory": "64m"}))
     assert grouped.run("wait", app).returncode == 1
     is_out_of_memory(grouped.status(app)["cause"], 64)
@@ -137,7 +136,7 @@ def test_out_of_memory_and_the_executor_killed(grouped):
 
 
 def test_a_killed_task_is_not_out_of_memory(world):
-    """A KILL from outside is reported as a signal only."""
+    """A task that another process kills by SIGKILL counts as exited by that signal, and not as out of memory."""
     job = Gated(world, conf=QUICK).running()
     kill9(job.pid(0))
     cause = job.over("FAILED")["cause"]

@@ -180,7 +180,7 @@ STEPS = STEPS_OF.replace("TOTAL", "15").replace("PAUSE", "0.1")
 
 
 def on_terminal(lab, *args, cols=100):
-    """What `tony ARGS` writes to a terminal."""
+    """Runs `tony ARGS` on a terminal. Returns what it writes there."""
     master, slave = pty.openpty()
     subprocess.run(["stty", "cols", str(cols), "rows", "30"], stdin=slave, check=True)
     p = subprocess.Popen([lab.bin / "tony", *map(str, args)], env={**lab.env, "TERM": "xterm"}, cwd=lab.base, stdin=slave,
@@ -291,7 +291,7 @@ WRITTEN[30:30] = [f"turn 3 has more lines, such as {i + 1}" for i in range(200)]
 
 
 def rotate(log, how):
-    """As logrotate does it with its settings copytruncate, nocreate and create."""
+    """Rotates the log as logrotate does with its settings copytruncate, nocreate and create."""
     for n in (3, 2, 1):
         old = log.with_name(f"{log.name}.{n}")
         if old.exists():

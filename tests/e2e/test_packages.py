@@ -139,7 +139,7 @@ def systems():
 
 @pytest.fixture(scope="module")
 def debian(request, systems, tmp_path_factory):
-    # made here and not in the test, which has a time limit
+    # made here, because a test has a time limit
     if request.param not in systems:
         systems[request.param] = Bare(tmp_path_factory.mktemp(request.param) / "root", request.param)
     return systems[request.param]
@@ -180,7 +180,8 @@ CRYPTO = "tls conn_tls jobkey resizekey sealed storage hadoop_sasl hadoop_rpc ha
 
 @pytest.fixture(scope="module")
 def built_on_trixie(tmp_path_factory):
-    """A Debian 13 with the sources of this project, what `make deb` does there (Mbed TLS 3.6), and these tests."""
+    """A Debian 13 with the sources of this project, on which `make deb` and these tests were built (with Mbed TLS
+    3.6)."""
     system = Bare(tmp_path_factory.mktemp("build-trixie") / "root", "trixie")
     copy_sources(system.root / "root/tony")
     system.sh("apt-get -q update && apt-get -q install -y --no-install-recommends make libcmocka-dev", limit=900)
@@ -230,7 +231,7 @@ cd "$HOME"; setpriv --reuid u --regid u --clear-groups "$@" """
 @pytest.mark.parametrize("reader", [("bookworm", "deb"), ("trixie", "tarball")], ids=["package", "tarball"], indirect=True)
 @pytest.mark.parametrize("page", ["README.md", *to_paste()])
 def test_paste_on_a_bare_debian(reader, page):
-    """Each page that test_pages.py pastes on this machine, with tony, Python and manual pages, and nothing else."""
+    """The examples of each page work on a bare Debian that has tony, Python and manual pages, and nothing else."""
     system, programs = reader
     home = "home/u/" + page.replace("/", "-")
     (system.root / home).mkdir()

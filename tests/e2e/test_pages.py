@@ -37,7 +37,7 @@ def test_each_page_without_an_example_exists():
 
 @pytest.mark.parametrize("page", [*pages(), "HACKING.md", "NEWS.md", *EXAMPLES])
 def test_a_page_is_at_most_110_columns_wide(page):
-    """But for tables and pictures, whose lines cannot be broken, and for URLs."""
+    """Exceptions are tables and pictures, whose lines cannot be broken, and URLs."""
     fenced = False
     for number, line in enumerate((ROOT / page).read_text().splitlines(), 1):
         fenced ^= line.startswith("```")

@@ -65,12 +65,13 @@ def of_task(app, task="worker:0", **more):
 
 
 def families(text):
-    """The families in the order of the text; each of them once."""
+    """The names of the families in the order of the text, to check that each comes once."""
     return [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")]
 
 
 def test_the_page_has_the_tasks_of_all_jobs(make_lab, tmp_path):
-    """As `tony top` shows them: memory, CPU, GPUs, and numbers of the programs. Those of finished tasks are gone."""
+    """The page has the memory, CPU and GPUs of the tasks and the numbers of their programs, as `tony top` shows
+    them. Finished tasks are no longer there."""
     port = free_port()
     lab = make_lab(site={"pool.page-port": port, "pool.memory": "2g"},
                    TONY_NVML=fake_nvml(), FAKE_GPUS="1", TONY_GPU_LOCKS=str(tmp_path))

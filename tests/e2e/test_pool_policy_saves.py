@@ -50,7 +50,7 @@ def test_a_job_shrinks_when_it_has_saved(make_lab):  # noqa: F811
 
 
 def test_a_job_that_does_not_save_keeps_its_size(make_lab):  # noqa: F811
-    """It runs on undisturbed, and the policy asks again later."""
+    """A job that does not save in time keeps its size and runs on. The policy asks it again later."""
     lab = policy_lab(make_lab, "drf", **{"resize-limit": 1500})
     first = saver(lab, 8)
     await_sizes(lab, {first: 8})

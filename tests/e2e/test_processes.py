@@ -28,7 +28,7 @@ def pids_in(path, n):
 
 
 def test_instant_tasks_are_reported_once(lab):
-    """Tasks that end within a millisecond, each with its own exit code: each is reported once."""
+    """Each of many tasks that end within a millisecond is reported once, with its own exit code."""
     command = "/bin/sh -c 'exit $(($TASK_INDEX%256))'"
     app = lab.submit(lab.workers(command, n=200, role=FREE))
     assert lab.run("wait", app).returncode == 0, "the chief succeeded"
@@ -73,10 +73,8 @@ def test_exit_codes_and_signals_are_reported(lab):
     "python3 -c \"import os,time\nif os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._exit(0)\nopen('{f}','a').write('%d ' % os.getpid())\ntime.sleep(100)\"",
 ])
 def test_daemons_die_with_their_task(lab, leave):
-    """
-    Also daemons in other sessions, without the job's environment, or with new children all the time. The
-    task's own exit code counts.
-    """
+    """Daemons that a task leaves die with it, also those in other sessions, without the job's environment, or with
+    new children all the time. The task's own exit code counts."""
     f = lab.base / "left"
     n = 8 if "1 2 3" in leave else leave.count("{f}")
     job = Gated(lab, 1, before=leave.format(f=f) + "\n").running()
@@ -103,7 +101,7 @@ def test_daemons_die_with_a_killed_job(lab):
 
 @pytest.mark.takes(6)
 def test_a_task_that_ignores_term(lab):
-    """TERM, the grace, KILL. It is reported as a stop, not as a failure."""
+    """The task gets TERM, and KILL after the grace. Its end is reported as a stop, not as a failure."""
     job = Gated(lab, 3, before="trap 'echo TERM >> term$TASK_INDEX' TERM; trap '' HUP INT; "
                                "[ $TASK_INDEX = 0 ] || { echo up >> up; while :; do sleep 0.05; done; };",
                 conf={"tony.task.kill-grace-ms": GRACE_MS}).running()

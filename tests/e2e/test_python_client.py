@@ -53,7 +53,8 @@ def test_a_relative_src_of_a_dict(client, tmp_path, monkeypatch):
 
 
 def test_all_relative_paths_of_a_dict(client, tmp_path, monkeypatch):
-    """And a job without a name has that of the current directory, not of a temporary one."""
+    """All relative paths of the dict begin at the current directory, and a job without a name is called like it:
+    not like a temporary directory."""
     here = tmp_path / "the-project"
     (here / "code").mkdir(parents=True)
     for name in ("data.txt", "more.txt", "key"):
@@ -149,7 +150,7 @@ def test_run_a_function_that_raises(client):
 
 
 def test_each_task_of_a_function_counts(client):
-    """A function that raises only in a task on which the framework does not insist."""
+    """A function that raises only in a task whose failure the framework would tolerate makes the call fail."""
     def work():
         if os.environ["TASK_INDEX"] == "1":
             raise KeyError("the second")
@@ -194,7 +195,8 @@ def test_asyncio(client):
 
 
 def test_a_cancelled_wait_ends(monkeypatch):
-    """Also if the cancellation comes at the same moment as a line of `tony events`, or with the end of the time limit."""
+    """A cancelled wait ends, also if it is cancelled at the same moment as a line of `tony events` comes or the
+    time limit ends."""
     lines = []
 
     @contextlib.contextmanager

@@ -200,7 +200,7 @@ def test_master_killed_again_and_again(lab):
 
 
 def test_tasks_that_end_while_there_is_no_master(lab):
-    """The master is stopped first, so that it cannot receive the reports; then it is killed."""
+    """Tasks end while there is no master: it is stopped, so that it cannot receive the reports, and then killed."""
     job = Gated(lab, 4).running()
     master = lab.one("master", job.app)
     os.kill(master, signal.SIGSTOP)
@@ -291,10 +291,8 @@ def test_the_first_cause_may_be_reported_late(lab, order):
 
 @pytest.mark.parametrize("event, n", [("allocated", 1), ("registered", 1), ("registered", 3), ("attempt_started", 1)])
 def test_master_killed_right_after_an_event(lab, event, n):
-    """
-    Killed as soon as the journal has the event: the next master carries out the missing actions, and none
-    twice.
-    """
+    """The master is killed as soon as the journal has the event. The next master carries out the missing actions,
+    and none twice."""
     job = Gated(lab, 3)
     master = lab.one("master", job.app)
     wait_until(lambda: job.recorded(event) >= n, event, pause=0)
@@ -428,7 +426,7 @@ def daemons(job):
 
 @pytest.fixture(params=[{}, {"TONY_CGROUPS": "none"}], ids=["", "no-cgroups"])
 def any_lab(request, make_lab):
-    """With control groups if this machine has them, and without."""
+    """A lab with control groups, if this machine has them, and one without."""
     return make_lab(**request.param)
 
 
@@ -482,7 +480,8 @@ def test_pool_and_keeper_killed_then_wait(lab):
 
 
 def test_keeper_and_executors_killed(any_lab):
-    """After that only the pool can find the background processes of the tasks. It kills them."""
+    """After the death of keeper and executors only the pool can find the background processes of the tasks. It
+    kills them."""
     lab = any_lab
     job = Gated(lab, 2, before=DAEMON).running()
     other = Gated(lab, 1, before=DAEMON).running()
@@ -498,7 +497,7 @@ def test_keeper_and_executors_killed(any_lab):
 
 
 def test_keeper_killed_when_a_task_had_ended(lab):
-    """Results that were known before are kept."""
+    """A result that the keeper had recorded before its death is kept."""
     job = Gated(lab, 2).running()
     job.release(1)
     wait_until(lambda: lab.tasks(job.app)["worker:1"]["result"] == "SUCCEEDED", "one task has ended")
@@ -656,7 +655,7 @@ def test_owner_killed_while_its_job_waits(make_lab):
 
 
 def test_the_pool_killed_while_an_owned_job_waits(make_lab):
-    """Its client starts another pool and stays the owner."""
+    """When the pool dies, the client of the waiting job starts another pool and stays the job's owner."""
     lab = make_lab(site={"pool.memory": "256m"})
     first = Gated(lab, role={"memory": "200m"}).running()
     p = lab.start("run", lab.workers("true", role={"memory": "200m"}))

@@ -37,7 +37,7 @@ def test_a_thousand_tasks(big):
 @pytest.mark.slow
 @pytest.mark.alone("loads the machine: a thousand tasks")
 def test_a_thousand_tasks_killed_in_the_middle(big):
-    """Killed while some tasks run, some are starting and some have no container yet."""
+    """The job is killed while some tasks run, some are starting and some have no container yet."""
     lab = big
     for n_started in (1, 300):
         app = lab.submit(lab.workers("echo x >> $HOME/started; exec sleep 1000", n=1000, role=SMALL,
@@ -105,7 +105,7 @@ def test_twenty_jobs_at_once_through_a_small_pool(make_lab):
 
 
 def test_the_queue_is_in_order(make_lab):
-    """By priority, then by arrival; a small job does not overtake."""
+    """Jobs start by priority, then by arrival. A small job that would fit does not overtake a large one."""
     lab = make_lab(site={"pool.memory": "100m"})
     first = Gated(lab, role={"memory": "90m"}).running()
     wanted, apps = [], {}
@@ -157,7 +157,8 @@ def test_the_executor_is_small_and_static():
 
 
 def test_secrets_stay_off_command_lines_and_logs(lab):
-    """Values of variables that are named like secrets, given in each possible way; and the job's key."""
+    """Values of variables whose names look like secrets, given in each possible way, and the job's key appear on
+    no command line and in no log."""
     path = lab.job_file({"worker": {"instances": 2, "command": "test ${#API_TOKEN} -gt 5 -a ${#MY_SECRET} -gt 5 || exit 9; "
                                     "read x < $HOME/gate", "env": {"API_TOKEN": SECRET + "1"}}},
                         env={"MY_SECRET": SECRET + "2"}, conf={"tony.https.keystore.password": SECRET + "3"})
@@ -196,7 +197,7 @@ def test_secrets_stay_off_command_lines_and_logs(lab):
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o777])
 def test_files_are_private_with_any_umask(lab, umask):
-    """With any umask of the user: 0700 and 0600. Shipped programs stay executable."""
+    """With any umask of the user, directories have the mode 0700 and files 0600. Shipped programs stay executable."""
     path = lab.workers("echo x > mine; echo log")
     old = os.umask(umask)
     try:
@@ -218,7 +219,7 @@ def test_files_are_private_with_any_umask(lab, umask):
 
 @pytest.mark.alone("measures how much memory the pool has")
 def test_the_pool_does_not_grow(lab):
-    """Descriptors, children and memory: after a hundred jobs as after ten."""
+    """After a hundred jobs the pool has as many descriptors and children, and as much memory, as after ten."""
     def run(n):
         path = lab.workers("true", role={"memory": "8m"})
         for _ in range(n // 10):

@@ -62,7 +62,7 @@ def test_a_job_gets_the_standby(own_tony):
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_standby_dies(own_tony, which, number):
-    """The pool starts the next job in the usual way."""
+    """After the death of its standby the pool starts the next job in the usual way."""
     tony = own_tony()
     tony.ok("pool", "start")
     pids = ready(tony)
@@ -123,7 +123,8 @@ def test_a_script_is_not_started_early(own_tony):
 @pytest.mark.parametrize("point", ["call sendmsg", "done sendmsg"])
 @pytest.mark.parametrize("number", [1, 2])
 def test_the_pool_dies_while_it_hands_the_job_over(make_points_lab, number, point):
-    """The master gets the first message, the keeper the second one. The next pool starts the job."""
+    """The pool sends a message to the standby's master, then one to its keeper, and dies before one of them. The
+    next pool starts the job."""
     lab = make_points_lab()
     lab.arm("pool", number, filter=point)
     lab.ok("pool", "start")
