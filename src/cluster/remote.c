@@ -161,7 +161,7 @@ bool list_newest(json_t *all, size_t max, json_t *rows)
 bool cluster_is_silent(struct cluster *k, struct err *e, int64_t *since_ms)
 {
     int64_t now = clock_mono_ms();
-    bool later = e->num == EIO || e->num == ETIMEDOUT || e->num == EAGAIN;
+    bool later = e && (e->num == EIO || e->num == ETIMEDOUT || e->num == EAGAIN);
     if (!later || (*since_ms && now - *since_ms > CLUSTER_SILENT_MS))
         return false;
     if (!*since_ms)

@@ -65,7 +65,7 @@ def test_a_directory_that_is_removed(tony, slurm):
         assert f"scancel {number} ends it" in done.stderr, done
     assert len(tony.processes("-c while :")) == 3
     assert slurm.run("scancel", number, user=tony.user).returncode == 0
-    wait_until(lambda: not tony.processes("tony-"), "nothing of the job is left")
+    wait_until(lambda: not tony.processes("tony-") and not slurm.jobs(), "nothing of the job is left")
     done = tony("status", app, ok=False)
     assert done.returncode == 2 and "there is no job" in done.stderr, done
 

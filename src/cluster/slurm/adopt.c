@@ -86,7 +86,7 @@ static bool runs_without_directory(const char *id, char number[static 32])
 void slurm_explain_absence(const char *id, struct err *e)
 {
     char number[32];
-    if (e->num != ENOENT || !runs_without_directory(id, number))
+    if (!e || e->num != ENOENT || !runs_without_directory(id, number))
         return;
     err_clear(e);
     (void)err_set(e, ENOENT,

@@ -180,8 +180,8 @@ int slurm_record_number(const char *dir, const char *number, struct err *e);
 /* Ask Slurm for the number of a job whose client has not recorded it, and record it. number: "" =
  * Slurm does not know the job. -errno: Slurm does not answer. */
 int slurm_find_number(const char *dir, char number[static 32], struct err *e);
-/* TONY_HOME does not have the job (ENOENT). If Slurm does, somebody has removed its directory: say so
- * in e. */
+/* TONY_HOME does not have the job (ENOENT). If Slurm does, somebody has removed its directory: say
+ * so in e, which may be NULL. */
 void slurm_explain_absence(const char *id, struct err *e);
 /* A job without a number: is it certain that no client submits it now? */
 bool slurm_is_given_up(const char *dir);
