@@ -41,7 +41,7 @@ static void print_status(const json_t *doc)
     size_cell(capacity, of, sizeof of);
     size_cell(used, in_use, sizeof in_use);
     (void)printf("pool %lld, version %s\n  memory  %s of %s\n  GPUs    %lld of %lld\n  cores   "
-                 "%lld of %lld asked for\n",
+                 "%lld asked for, %lld in the machine\n",
                  (long long)doc_int(doc, "pid", 0), doc_str(doc, "version"), in_use, of,
                  (long long)doc_int(used, "gpus", 0), (long long)doc_int(capacity, "gpus", 0),
                  (long long)doc_int(used, "vcores", 0), (long long)doc_int(capacity, "vcores", 0));
@@ -51,7 +51,7 @@ static void print_status(const json_t *doc)
     if (json_array_size(jobs) == 0)
         return;
     struct table t = { .n_cols = 5 };
-    table_add(&t, "APPLICATION", "NAME", "STATE", "MEMORY", "BEHIND", NULL);
+    table_add(&t, "APPLICATION", "NAME", "STATE", "MEMORY", "WAITS BEHIND", NULL);
     size_t i;
     json_t *job;
     json_array_foreach(jobs, i, job)

@@ -12,6 +12,7 @@
 #include "client/client_int.h"
 #include "client/pool/ask.h"
 #include "client/pool/forecast.h"
+#include "conf/conf.h"
 #include "proto/tony.pb-c.h"
 
 static int fail(bool refused, struct err *e)
@@ -22,6 +23,14 @@ static int fail(bool refused, struct err *e)
 
 /* ---- pool set ---- */
 
+/* "ms", for example; "" = the setting has no unit. */
+static const char *unit_of(const json_t *setting)
+{
+    struct span part;
+    const struct conf_key *key = conf_key_find(span_of(doc_str(setting, "key")), &part);
+    return key && key->unit ? key->unit : "";
+}
+
 static void print_settings(const json_t *doc)
 {
     struct table t = { .n_cols = 3 };
@@ -30,10 +39,13 @@ static void print_settings(const json_t *doc)
     table_add(&t, "KEY", "VALUE", "FROM", NULL);
     json_array_foreach(json_object_get(doc, "settings"), i, one)
     {
+        AUTO(buf_done) struct buf value = { 0 };
+        const char *number = doc_str(one, "value"), *unit = *number ? unit_of(one) : "";
+        (void)buf_addf(&value, "%s%s%s", number, *unit ? " " : "", unit);
         const char *key = doc_str(one, "key");
         key += str_starts(key, "tony.pool.policy.") ? strlen("tony.pool.policy.")
                                                     : strlen("tony.pool.");
-        table_add(&t, key, doc_str(one, "value"), doc_str(one, "origin"), NULL);
+        table_add(&t, key, buf_cstr(&value), doc_str(one, "origin"), NULL);
     }
     table_print(&t);
 }

@@ -208,7 +208,7 @@ struct yarn {
     /* The last answer reported ends. The next heartbeat acknowledges them, so it must wait until
      * the journal has stored them (sched_config.stored). */
     bool answer_had_ends;
-    bool finishing;
+    bool finishing; /* finish() was called; from now on only that is reported */
     struct rpc_call *call; /* the call to the ResourceManager that is under way */
     int32_t last_id;       /* response id of the last answer */
     /* A call failed after it may have been processed. So the next answer may be the answer to that
