@@ -19,7 +19,7 @@ enum {
     STEPS_LARGE = 1400000,
     STEPS_LARGE_FAR = 1600000, /* the same while the division is far from the bound */
     STEPS_DESCENT = 400000,    /* up to there, a possible prefix of the queue is looked for */
-    STEPS_CLIMB = 800000,      /* up to there, longer ones */
+    STEPS_CLIMB = 700000,      /* up to there, longer ones */
     STEPS_WHOLE = 300000,      /* for the upper bound */
     LARGE = 5000,              /* jobs * nodes */
     STEPS_FEASIBLE = 300000,   /* to find out whether one more job of the queue can be admitted */
@@ -321,11 +321,11 @@ static void build_mix(struct dorm_search *s)
     struct dorm_problem *p = s->p;
     uint64_t before = p->work.steps;
     if (dorm_counted_may_change(p) && !dorm_pairs_possible(p)) {
-        dorm_whole_prices(p, &s->prices,
-                          MIN(STEPS_WHOLE * times_of(p), steps_until(p, STEPS_LARGE)));
+        uint64_t most = STEPS_WHOLE * times_of(p);
+        dorm_whole_prices(p, &s->prices, MIN(most, steps_until(p, STEPS_LARGE) / 3));
         if (s->prices.pi)
             dorm_whole_bound(p, &s->prices, s->prices.pi, s->prices.pi_loss, 0,
-                             MIN(STEPS_WHOLE * times_of(p), steps_until(p, STEPS_LARGE)));
+                             MIN(most, steps_until(p, STEPS_LARGE) / 3));
     }
     dorm_mix(s, steps_until(p, STEPS_LARGE), steps_until(p, STEPS_LARGE_FAR));
     s->steps_left -= MIN(p->work.steps - before, s->steps_left);
