@@ -12,6 +12,7 @@ from test_notices import LIMITED, await_training, limit_comes_near, training
 from test_slurm import LONG, RESTARTS
 
 
+@pytest.mark.slow
 def test_a_time_limit_that_is_raised_after_the_notice(tony, slurm):
     """The master asks slurmctld again before it lets the tasks save: the job runs on."""
     app = tony("submit", training(tony, 100000, **LIMITED)).stdout.strip()
@@ -40,7 +41,7 @@ def test_a_job_that_is_put_back_and_held(tony, slurm):
     assert tony.status(app)["state"] == "KILLED"
 
 
-@pytest.mark.parametrize("state", ["DRAIN", "FAIL"])
+@pytest.mark.parametrize("state", ["DRAIN", pytest.param("FAIL", marks=pytest.mark.slow)])
 def test_a_node_that_is_to_take_no_more_jobs(tony, slurm, state):
     """What runs there runs on."""
     app = tony.submit(LONG, conf=RESTARTS)

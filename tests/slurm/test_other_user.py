@@ -9,10 +9,12 @@ import re
 import shutil
 import signal
 import subprocess
+import tempfile
 
 import pytest
 from lib_attack import ATTACK, FIRST_BYTES, OWN, plan_text, worked
 from lib_slurm import as_user, wait_until
+from lib_tony import Tony
 from test_slurm import LONG, RESTARTS
 
 OTHER = "daemon"  # an ordinary user who exists on each machine
@@ -186,3 +188,33 @@ def test_confusing(tony, slurm, app):
     finally:
         slurm.run("scancel", *theirs)
         shutil.rmtree(trap)
+
+
+@pytest.mark.slow
+def test_two_users_on_the_same_nodes(tony, slurm, app):
+    """Each has a job there. They see only their own; what dies belongs to one; and files that name the other's job reach nothing of it."""
+    base = pathlib.Path(tempfile.mkdtemp(prefix="th-", dir="/tmp"))
+    shutil.chown(base, OTHER)
+    theirs = Tony(slurm, base, OTHER)
+    try:
+        second = theirs.submit(LONG, conf=RESTARTS)
+        assert {t["node"] for t in theirs.await_running(second, 3)["tasks"]} == {t["node"] for t in tony.status(app)["tasks"]}
+        for of_one, own, other in ((tony, app, second), (theirs, second, app)):
+            rows = json.loads(of_one("list", "--cluster", "slurm", "--json").stdout)["jobs"]
+            assert [row["application_id"] for row in rows] == [own]
+            for words in (("status", other), ("stop", other), ("logs", other), ("exec", other, "worker:0", "--", "true")):
+                done = of_one(*words, ok=False)
+                assert done.returncode == 2 and "there is no job" in done.stderr, done
+        uid = pathlib.Path(base).stat().st_uid
+        os.kill(next(p for p in tony.processes("tony-keeper ", " node 1") if os.stat(f"/proc/{p}").st_uid == uid), signal.SIGKILL)
+        wait_until(lambda: sorted(t["attempt"] for t in theirs.await_running(second, 3)["tasks"]) == [1, 1, 2], "the keeper and its task restart")
+        forged = theirs.home / "jobs" / app
+        shutil.copytree(theirs.home / "jobs" / second, forged)
+        shutil.copy(tony.home / "jobs" / app / "master.json", forged)
+        subprocess.run(["chown", "-R", OTHER, forged], check=True)
+        assert not theirs.status(app).get("tasks")
+        theirs("stop", app, ok=False)  # the copy has the number of their own job
+        assert [t["attempt"] for t in tony.await_running(app, 3)["tasks"]] == [1, 1, 1]
+    finally:
+        theirs("stop", second, ok=False)
+        shutil.rmtree(base)

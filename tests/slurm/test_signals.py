@@ -11,7 +11,7 @@ from lib_slurm import wait_until
 from test_slurm import LONG, RESTARTS
 
 
-@pytest.mark.parametrize("name, whole", [("USR1", []), ("USR2", ["--batch"]), ("USR2", ["--full"]), ("INT", []), ("HUP", ["--batch"])])
+@pytest.mark.parametrize("name, whole", [("USR1", []), ("USR2", ["--batch"]), ("USR2", ["--full"]), ("INT", []), pytest.param("HUP", ["--batch"], marks=pytest.mark.slow)])
 def test_a_signal_of_the_user_is_for_the_tasks(tony, slurm, name, whole):
     """Slurm sends it to all processes of the steps, or also to the batch script. tony's own ones take no notice of it."""
     app = tony.submit(f"trap 'echo got {name}' {name}; echo ready; while :; do sleep 0.3 & wait; done", conf=RESTARTS)
@@ -27,7 +27,7 @@ def test_a_signal_of_the_user_is_for_the_tasks(tony, slurm, name, whole):
     tony("stop", app)
 
 
-@pytest.mark.parametrize("name, number", [("INT", 2), ("HUP", 1)])
+@pytest.mark.parametrize("name, number", [("INT", 2), pytest.param("HUP", 1, marks=pytest.mark.slow)])
 def test_a_signal_that_ends_the_tasks_is_told(tony, slurm, name, number):
     """As on the pool: the tasks fail with this signal, and the rules of the job file decide about a restart."""
     app = tony.submit("exec sleep 600")
@@ -59,6 +59,7 @@ def killed_script(tony, slurm):
     return app, number
 
 
+@pytest.mark.slow
 def test_a_stopped_job_leaves_the_queue_if_its_script_was_killed(tony, slurm):
     app, number = killed_script(tony, slurm)
     tony("stop", app)
