@@ -80,3 +80,15 @@ def test_a_job_that_ends_while_its_home_is_full(tony, slurm, small):
     assert doc["state"] == "FAILED" and doc["exit_code"] == 1 and "exit code 3" in doc["message"], doc
     wait_until(lambda: not slurm.jobs(), "nothing is left in Slurm's queue")
     assert tony("events", app).returncode == 0 and "begins" in tony("logs", app).stdout
+
+
+def test_a_master_that_dies_while_its_home_is_full(tony, slurm, small):
+    """The next one cannot write the journal, so the job ends; and the message names the reason."""
+    app = tony.submit(LONG, conf=RESTARTS)
+    tony.await_running(app, 3)
+    with full(small):
+        os.kill(tony.processes("tony-master", "--cluster")[0], signal.SIGKILL)
+        wait_until(lambda: not slurm.jobs(), "Slurm has ended the job")
+        wait_until(lambda: not tony.status(app)["live"], "the job is over")
+    doc = tony.status(app)
+    assert doc["state"] == "FAILED" and f"the file system of '{tony.home}' is full" in doc["message"], doc
