@@ -18,8 +18,8 @@ enum {
     /* all parts, for 1,000 nodes; for more nodes, up to ten times as many */
     STEPS_LARGE = 1400000,
     STEPS_LARGE_FAR = 1600000, /* the same while the division is far from the bound */
-    STEPS_DESCENT = 400000,    /* up to there, a possible prefix of the queue is looked for */
-    STEPS_CLIMB = 700000,      /* up to there, longer ones */
+    STEPS_DESCENT = 900000,    /* up to there, a possible prefix of the queue is looked for */
+    STEPS_CLIMB = 1300000,     /* up to there, longer ones */
     STEPS_WHOLE = 300000,      /* for the upper bound */
     LARGE = 5000,              /* jobs * nodes */
     STEPS_FEASIBLE = 300000,   /* to find out whether one more job of the queue can be admitted */
@@ -166,12 +166,15 @@ struct climb {
     uint32_t guess;      /* a prefix that may be possible, from the last failed try */
     uint32_t tries;
     bool unproved; /* a try failed without a proof */
+    uint64_t last; /* steps of the last try */
 };
 
 static bool try_prefix(struct dorm_search *s, struct climb *c, uint32_t n)
 {
     s->prices.from = s->rough && c->tries++ > 0 ? &s->prices : NULL;
+    uint64_t before = s->p->work.steps;
     bool done = admit(s, n);
+    c->last = s->p->work.steps - before;
     s->prices.from = NULL;
     if (done) {
         c->n = n;
@@ -183,10 +186,10 @@ static bool try_prefix(struct dorm_search *s, struct climb *c, uint32_t n)
     return false;
 }
 
-/* Has a large problem used so many steps? */
-static bool is_late(const struct dorm_search *s, uint64_t steps)
+/* In a large problem: would another try, as long as the last one, end after so many steps? */
+static bool is_late(const struct dorm_search *s, const struct climb *c, uint64_t steps)
 {
-    return is_large(s->p) && steps_until(s->p, steps) == 0;
+    return is_large(s->p) && steps_until(s->p, steps) <= c->last;
 }
 
 /* Try the longest prefix, then shorter ones with growing steps until one is possible. */
@@ -198,7 +201,7 @@ static bool descend(struct dorm_search *s, struct climb *c)
         if (n == 0 || s->p->failed)
             return false;
         uint32_t less = s->rough ? MAX(step, n - c->guess) : step;
-        n -= s->p->work.over || is_late(s, STEPS_DESCENT) ? n : MIN(n, less);
+        n -= s->p->work.over || is_late(s, c, STEPS_DESCENT) ? n : MIN(n, less);
         step += c->impossible - n > 4 ? step : (n + 16) / 16 - 1;
     }
     return true;
@@ -221,7 +224,8 @@ static bool climb(struct dorm_search *s, uint32_t *admitted)
         c.impossible = longest_prefix(s->p) + 1;
     }
     for (bool by_guess = rough; loaded || best.any; by_guess = rough && !by_guess) {
-        if (c.impossible - c.n <= 1 || is_late(s, STEPS_CLIMB) || s->p->work.over || s->p->failed)
+        if (c.impossible - c.n <= 1 || is_late(s, &c, STEPS_CLIMB) || s->p->work.over ||
+            s->p->failed)
             break;
         bool guessed = by_guess && c.guess > c.n && c.guess < c.impossible;
         if (loaded) {

@@ -17,6 +17,7 @@
  * dorm_state.c     an allocation that can be changed and undone
  * dorm_build.c     a first good allocation
  * dorm_mix.c       in large problems, a better one: which nodes get which set of containers
+ * dorm_force.c     gives jobs the containers of their min for which no room is left (dorm_mix.h)
  * dorm_simplex.c   the linear program of dorm_mix.c (dorm_simplex.h)
  * dorm_search.c    local search
  * dorm_refill.c    fills one node after the other as well as possible

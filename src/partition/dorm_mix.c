@@ -33,24 +33,20 @@
 
 #include "base/util.h"
 #include "partition/dorm_choose.h"
+#include "partition/dorm_mix.h"
 #include "partition/dorm_pairs.h"
-#include "partition/dorm_rooms.h"
-#include "partition/dorm_simplex.h"
 
 enum {
     ROUNDS = 30,
     PATTERNS = 600, /* that are added in a round beside the best one of each group */
     REFILL_STEPS = 50000,
-    FORCE_STEPS = 500, /* for each node, to place containers by force */
-    FORCED_MAX = 16,   /* containers that make way for one */
-    SWEEPS = 4,        /* of dorm_choose() */
-    VAIN = 3,          /* sets that may be tried in vain one after the other */
-    FINER = 4,         /* the table of bound_finely() is so many times as large */
+    SWEEPS = 4, /* of dorm_choose() */
+    VAIN = 3,   /* sets that may be tried in vain one after the other */
+    FINER = 4,  /* the table of bound_finely() is so many times as large */
     /* If demands are rounded, patterns for a room that is smaller by 1 / ROUNDED_PART and so on,
      * too: these fit more often. */
     ROUNDED_TRIES = 4,
     ROUNDED_PART = 40,
-    CHAIN = 3, /* one makes way for the next, at most so often */
 };
 
 static const double OLD_PRICES = 0.3; /* the part of the best prices in those that are tried */
@@ -58,46 +54,9 @@ static const double NEAR = 0.1, WIDER = 1.3; /* near, and its factor after a rou
 /* The search for more patterns ends when the solution is so near to the bound; or NEAR_ENOUGH, if
  * it gained less than STALLED in the last round. */
 static const double CLOSE = 5e-4, NEAR_ENOUGH = 2e-3, STALLED = 2e-4;
-static const double AGAIN =
-    2; /* the cost of a container for which others make way: so often its u */
 static const double NEARLY = 0.01; /* from then on, only the limits of the prices are in the way */
 static const double GOOD = 0.004;  /* a division so near to the upper bound is good enough */
 static const double FAR = 0.05;    /* a set whose bound is so far below it is given up */
-static const double HOPELESS = 0.03;   /* the sum of D over missing containers */
-static const double LEAST_COST = 0.01; /* of a container that makes way: this part of its u */
-
-/* The ways out for a demand if containers of it have to leave a node. */
-struct spare {
-    uint32_t n;    /* containers beyond the minima of the jobs with this demand */
-    uint32_t fit;  /* that fit on free room of one node, */
-    uint32_t node; /* which is this one */
-};
-
-struct mix {
-    struct dorm_search *s;
-    struct dorm_problem *p;
-    struct dorm_rooms rooms;
-    bool has_rooms; /* false: demands are too different for a table */
-    struct dorm_simplex lp;
-    bool *changes;      /* [job] */
-    uint32_t *low;      /* [job]: min in the program */
-    bool *wanted;       /* [demand]: by a job that changes */
-    bool *raise;        /* [demand]: see set_minima() */
-    bool *lacks;        /* [demand]: is a container of a min missing after rounding? */
-    uint32_t *group_of; /* [node] */
-    int64_t *room;      /* [group][m] */
-    uint32_t *by_cell;  /* [cell of a room]: the group + 1; 0: none */
-    double *sold;       /* [demand]: containers */
-    uint32_t turn;      /* of the demands, for add_filled() */
-    double mu;          /* the price of a unit of loss; those of containers: rooms.pi */
-    /* upper: the utilization that no division with these changes exceeds. best_pi, best_mu: the
-     * prices that prove it. */
-    double *best_pi, best_mu, upper;
-    double value;         /* of the solution */
-    double enough;        /* the search ends when upper is below this */
-    uint64_t end_if_poor; /* of the steps while no good division is known */
-    struct spare *spare;  /* [demand] */
-};
 
 /* ---- groups and patterns */
 
@@ -539,176 +498,6 @@ static void build(struct mix *x)
     }
 }
 
-/* Containers that could leave a node so that another one fits. */
-struct room_made {
-    uint32_t node, n, jobs[FORCED_MAX];
-    double u; /* of these containers together, without those that fit elsewhere */
-};
-
-/* List the ways out for each demand. */
-static void list_spare(struct mix *x)
-{
-    struct spare *spare = x->spare;
-    const struct dorm_problem *p = x->p;
-    const struct dorm_state *state = &x->s->state;
-    memset(spare, 0, sizeof(*spare) * x->rooms.n_demands);
-    for (uint32_t i = 0; i < p->n; i++)
-        if (x->changes[i] && state->n[i] > p->jobs[i].lo)
-            spare[x->rooms.demand_of[i]].n += state->n[i] - p->jobs[i].lo;
-    for (uint32_t v = 0; v < x->rooms.n_demands; v++)
-        for (uint32_t g = 0; g < p->n_classes && spare[v].fit == 0; g++) {
-            const uint32_t *list = state->listed + state->listed_at[g];
-            const int64_t *d = p->jobs[x->rooms.example[v]].d;
-            for (uint32_t l = 0; l < state->n_listed[g] && spare[v].fit == 0; l++) {
-                const struct dorm_group *group = &state->groups[list[l]];
-                if (dorm_fits(group->free, d, p->m)) {
-                    spare[v].fit = dorm_fit(group->free, d, p->m);
-                    spare[v].node = group->head;
-                }
-            }
-            dorm_work(&x->p->work, state->n_listed[g] / 16 + 1);
-        }
-}
-
-/* The cost of removing another container of job a from node j, to make way for one of job i:
- * nothing if it fits elsewhere; its utilization if a job with equal demands has more than its min.
- * Else it must have a lower price, and others make way for it. gone: the containers of this demand
- * that leave the node already. */
-static double cost_of_leaving(const struct mix *x, uint32_t a, uint32_t i, uint32_t j,
-                              uint32_t gone)
-{
-    const struct spare *of = &x->spare[x->rooms.demand_of[a]];
-    double u = x->p->jobs[a].u, price = x->best_pi[x->rooms.demand_of[a]];
-    if (of->node != j && of->fit > gone)
-        return 0;
-    if (of->n > gone)
-        return u;
-    return price < x->best_pi[x->rooms.demand_of[i]] ? AGAIN * MAX(u, price) : INFINITY;
-}
-
-/* Find containers on node j that could make way for one of job i: again and again the one that
- * gives most of what is missing for its cost. False: there are none, or cheaper ones are known. */
-static bool find_room(struct mix *x, uint32_t i, uint32_t j, struct room_made *best)
-{
-    struct dorm_problem *p = x->p;
-    const struct dorm_state *state = &x->s->state;
-    struct room_made made = { .node = j };
-    int64_t room[PART_TYPES_MAX];
-    memcpy(room, dorm_free(state, j), sizeof(*room) * p->m);
-    while (!dorm_fits(room, p->jobs[i].d, p->m)) {
-        double most = 0, cost = 0;
-        uint32_t out = DORM_END;
-        for (uint32_t e = state->node_head[j]; e != DORM_END; e = state->entries[e].of_node) {
-            uint32_t a = state->entries[e].job, here = 0, gone = 0;
-            if (!x->changes[a] || x->rooms.demand_of[a] == x->rooms.demand_of[i])
-                continue;
-            for (uint32_t c = 0; c < made.n; c++) {
-                here += made.jobs[c] == a;
-                gone += x->rooms.demand_of[made.jobs[c]] == x->rooms.demand_of[a];
-            }
-            double costs = cost_of_leaving(x, a, i, j, gone), gives = 0;
-            if (state->entries[e].n <= here || !isfinite(costs))
-                continue;
-            for (uint32_t k = 0; k < p->m; k++) {
-                int64_t lacks = p->jobs[i].d[k] - room[k];
-                if (lacks > 0)
-                    gives += (double)MIN(lacks, p->jobs[a].d[k]) / (double)lacks;
-            }
-            gives /= costs + LEAST_COST * p->jobs[a].u;
-            if (gives > most) {
-                most = gives;
-                cost = costs;
-                out = a;
-            }
-        }
-        if (out == DORM_END || made.n == FORCED_MAX || made.u + cost >= best->u)
-            return false;
-        made.u += cost;
-        made.jobs[made.n++] = out;
-        for (uint32_t k = 0; k < p->m; k++)
-            room[k] += p->jobs[out].d[k];
-    }
-    *best = made;
-    return true;
-}
-
-/* Job a lacks a container for its min, and no node has room for one. Give it one of a job that has
- * equal demands and more than its min. */
-static bool take_over(struct mix *x, uint32_t a)
-{
-    struct dorm_state *state = &x->s->state;
-    for (uint32_t b = 0; b < x->p->n; b++) {
-        if (!x->changes[b] || x->rooms.demand_of[b] != x->rooms.demand_of[a] ||
-            state->n[b] <= x->p->jobs[b].lo)
-            continue;
-        uint32_t e = state->job_head[b];
-        while (state->entries[e].n == 0)
-            e = state->entries[e].of_job;
-        uint32_t node = state->entries[e].node;
-        dorm_put(state, b, node, -1);
-        dorm_put(state, a, node, 1);
-        return true;
-    }
-    return false;
-}
-
-static bool give_one(struct mix *x, uint32_t i, unsigned chain);
-
-/* Place one container of job i on the node where this costs the least utilization. The containers
- * that make way get other places if their jobs need them, if necessary by force, too: chain says
- * how often. False: they do not, and nothing has changed. */
-static bool force_one(struct mix *x, uint32_t i, unsigned chain)
-{
-    struct dorm_search *s = x->s;
-    struct room_made best = { .u = INFINITY };
-    uint32_t log = s->state.n_log;
-    bool done = false;
-    for (uint32_t j = 0; j < s->p->n_nodes; j++)
-        if (dorm_fits(s->p->cap + (size_t)j * s->p->m, s->p->jobs[i].d, s->p->m))
-            done |= find_room(x, i, j, &best);
-    dorm_work(&s->p->work, s->p->n_nodes * 4);
-    if (!done)
-        return false;
-    for (uint32_t c = 0; c < best.n; c++)
-        dorm_put(&s->state, best.jobs[c], best.node, -1);
-    dorm_put(&s->state, i, best.node, 1);
-    for (uint32_t c = 0; c < best.n && done; c++)
-        if (s->state.n[best.jobs[c]] < s->p->jobs[best.jobs[c]].lo)
-            done = give_one(x, best.jobs[c], chain);
-    if (!done)
-        dorm_undo(&s->state, log);
-    return done;
-}
-
-/* Give job i one container more: on free room, else that of another job, else by force. */
-static bool give_one(struct mix *x, uint32_t i, unsigned chain)
-{
-    if (dorm_place(x->s, i, 1) == 1 || take_over(x, i))
-        return true;
-    if (chain == 0)
-        return false;
-    list_spare(x);
-    if (force_one(x, i, chain - 1))
-        return true;
-    for (uint32_t v = 0; v < x->rooms.n_demands; v++) /* containers need the same room elsewhere */
-        x->spare[v].fit = 0;
-    return force_one(x, i, chain - 1);
-}
-
-/* Give each job its min: on free room, else in the place of other containers. Gives up if far too
- * many are missing, or one of them has no place: the division is not possible then. */
-static void force_minima(struct mix *x)
-{
-    const struct dorm_state *state = &x->s->state;
-    uint64_t end = x->p->work.steps + (uint64_t)FORCE_STEPS * x->p->n_nodes;
-    if (state->lack > HOPELESS)
-        return;
-    for (uint32_t i = 0; i < x->p->n && state->lacking > 0; i++)
-        while (x->changes[i] && state->n[i] < x->p->jobs[i].lo)
-            if (x->p->work.steps >= end || !give_one(x, i, CHAIN))
-                return;
-}
-
 static void keep_if_better(struct dorm_search *s)
 {
     struct dorm_score now = dorm_score(&s->state);
@@ -754,7 +543,7 @@ static bool try_set(struct mix *x, uint64_t end)
         return false;
     build(x);
     note_lacking(x, x->lacks);
-    force_minima(x);
+    dorm_force_minima(x);
     if (s->state.lacking > 0)
         for (uint32_t v = 0; v < x->rooms.n_demands; v++)
             x->raise[v] |= x->lacks[v];

@@ -22,8 +22,9 @@
  *    falls if the nodes sell more containers of this demand than the jobs S and the loose jobs want
  *    (steps of the volume algorithm, as in dorm_bound.c).
  *
- * 2. dorm_whole_bound() proves a bound for all sets S at these prices. Each job gets an amount
- *    freed_ij >= 0 for leaving node j, and
+ * 2. dorm_whole_bound() proves a bound for all sets S at these prices: the lower one of that of
+ *    dorm_company.c and of the following one. Each job gets an amount freed_ij >= 0 for leaving
+ * node j, and
  *
  *      top_j     the largest f_j(T) - sum over T of freed_ij, over all sets T of jobs on j
  *      gain_i    changes_i + sum over j of freed_ij - stays_i

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A division that is built from patterns (dorm_mix.c). Private to the policy `dorm`. */
+#ifndef TONY_PARTITION_DORM_MIX_H
+#define TONY_PARTITION_DORM_MIX_H
+
+#include "partition/dorm_rooms.h"
+#include "partition/dorm_simplex.h"
+
+/* The ways out for a demand if containers of it have to leave a node. */
+struct spare {
+    uint32_t n;    /* containers beyond the minima of the jobs with this demand */
+    uint32_t fit;  /* that fit on free room of one node, */
+    uint32_t node; /* which is this one */
+};
+
+struct mix {
+    struct dorm_search *s;
+    struct dorm_problem *p;
+    struct dorm_rooms rooms;
+    bool has_rooms; /* false: demands are too different for a table */
+    struct dorm_simplex lp;
+    bool *changes;      /* [job] */
+    uint32_t *low;      /* [job]: min in the program */
+    bool *wanted;       /* [demand]: by a job that changes */
+    bool *raise;        /* [demand]: see set_minima() */
+    bool *lacks;        /* [demand]: is a container of a min missing after rounding? */
+    uint32_t *group_of; /* [node] */
+    int64_t *room;      /* [group][m] */
+    uint32_t *by_cell;  /* [cell of a room]: the group + 1; 0: none */
+    double *sold;       /* [demand]: containers */
+    uint32_t turn;      /* of the demands, for add_filled() */
+    double mu;          /* the price of a unit of loss; those of containers: rooms.pi */
+    /* upper: the utilization that no division with these changes exceeds. best_pi, best_mu: the
+     * prices that prove it. */
+    double *best_pi, best_mu, upper;
+    double value;         /* of the solution */
+    double enough;        /* the search ends when upper is below this */
+    uint64_t end_if_poor; /* of the steps while no good division is known */
+    struct spare *spare;  /* [demand] */
+};
+
+/* ---- dorm_force.c */
+
+/* Give each job its min: on free room, else in the place of other containers. Gives up if far too
+ * many are missing, or one of them has no place: the division is not possible then. */
+void dorm_force_minima(struct mix *x);
+
+#endif
