@@ -300,13 +300,13 @@ pid_t __wrap_fork(void)
 
 #ifdef POINTS_EXECUTOR
 /* An executor is a fork of its keeper. */
-void __real_executor_run(const struct executor_config *cfg);
-void __wrap_executor_run(const struct executor_config *cfg);
-void __wrap_executor_run(const struct executor_config *cfg)
+_Noreturn void __real_executors_run(const struct executor_config *cfgs, size_t n);
+_Noreturn void __wrap_executors_run(const struct executor_config *cfgs, size_t n);
+_Noreturn void __wrap_executors_run(const struct executor_config *cfgs, size_t n)
 {
-    (void)snprintf(at.program, sizeof at.program, "executor-%u", cfg->slot);
+    (void)snprintf(at.program, sizeof at.program, "executor-%u", cfgs[0].slot);
     take();
-    __real_executor_run(cfg);
+    __real_executors_run(cfgs, n);
 }
 
 bool __real_exits_wants_rewrite(const struct keeper *k);
