@@ -22,8 +22,6 @@
  * small task: its own objects, and pages that it has reserved for the group on some core. */
 enum { USED_MAX = 512 << 10 };
 
-enum { N_MAX = 4096 }; /* more groups are not counted */
-
 /* The path of spare groups in this directory. The caller frees it; NULL = there are none. */
 static char *find(const char *user, struct spare_groups *out)
 {
@@ -79,12 +77,29 @@ static bool was_untouched(const char *dir, uint64_t limit)
            group_put(dir, "memory.max_usage_in_bytes", "0") == 0;
 }
 
-/* Remove the groups that cannot be kept. Returns how many of the first ones are there. */
-static uint32_t sort_out(const char *dir, DIR *d, struct spare_groups used)
+static bool is_empty(const char *dir)
+{
+    char text[16];
+    return group_get(dir, "cgroup.procs", text, sizeof text) == 0;
+}
+
+static bool can_stay(const char *dir, uint32_t number, struct spare_groups used,
+                     struct spare_groups ready)
+{
+    if (number == 0 || number > SPARE_GROUPS_MAX)
+        return false;
+    return number <= used.n ? was_untouched(dir, used.limit)
+                            : number <= ready.n && is_empty(dir);
+}
+
+/* Remove the groups that cannot be kept. Returns how many of the first ones are there and have the
+ * same limit. */
+static uint32_t sort_out(const char *dir, DIR *d, struct spare_groups used,
+                         struct spare_groups ready)
 {
     char child[CGROUP_PATH_MAX + 64];
-    bool there[N_MAX + 1] = { false };
-    uint32_t n = 0;
+    bool there[SPARE_GROUPS_MAX + 2] = { false };
+    uint32_t n = 0, most = used.limit == ready.limit ? SPARE_GROUPS_MAX : used.n;
     for (struct dirent *x; (x = readdir(d));) {
         if (x->d_type != DT_DIR || x->d_name[0] == '.')
             continue;
@@ -92,17 +107,17 @@ static uint32_t sort_out(const char *dir, DIR *d, struct spare_groups used)
         uint32_t number = number_of(x->d_name);
         if (len <= 0 || (size_t)len >= sizeof child)
             continue;
-        if (!number || number > MIN(used.n, (uint32_t)N_MAX) || !was_untouched(child, used.limit))
-            cgroup_tree_remove(child);
-        else
+        if (can_stay(child, number, used, ready))
             there[number] = true;
+        else
+            cgroup_tree_remove(child);
     }
-    while (n < N_MAX && there[n + 1])
+    while (n < most && there[n + 1])
         n++;
     return n;
 }
 
-bool spare_groups_keep(const char *dir, struct spare_groups used)
+bool spare_groups_keep(const char *dir, struct spare_groups used, struct spare_groups ready)
 {
     struct spare_groups other;
     AUTO(free_p) char *user = str_dup(dir);
@@ -114,7 +129,7 @@ bool spare_groups_keep(const char *dir, struct spare_groups used)
     DIR *d = there ? NULL : opendir(dir);
     if (!d)
         return false;
-    uint32_t n = sort_out(dir, d, used);
+    uint32_t n = sort_out(dir, d, used, ready);
     closedir(d);
     AUTO(free_p)
     char *to =

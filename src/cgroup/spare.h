@@ -16,6 +16,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Groups of containers with higher numbers are not kept. The kernel needs 20 KiB for each. */
+enum { SPARE_GROUPS_MAX = 8192 };
+
 /* The groups of the containers 1 to n of a job's first keeper exist and have this limit. Others may
  * exist. */
 struct spare_groups {
@@ -27,12 +30,13 @@ struct spare_groups {
  * must not exist yet. false: there are none. */
 bool spare_groups_take(const char *user, const char *dir, struct spare_groups *out);
 
-/* The job is over: keep the groups of the containers 1 to used.n of its first keeper, and remove
- * all others. used.limit: the limit that all of these groups have; 0 = they have different limits.
- * A group is kept only if the next task does not notice that there was one before: it has its
- * limit, no process, no group below it, and hardly any memory, and no process was killed in it for
- * want of memory. false: the caller has to remove what is left. */
-bool spare_groups_keep(const char *dir, struct spare_groups used);
+/* The job is over: keep the groups of the containers 1 to used.n of its first keeper. used.limit:
+ * the limit that all of these groups have; 0 = they have different limits. A group is kept only if
+ * the next task cannot notice that there was one before: it has its limit, no process, no group
+ * below it, and hardly any memory, and no process was killed in it for want of memory. Of the
+ * groups that the job got (ready) and did not use, keep those without a process. Remove all others.
+ * false: the caller has to remove what is left. */
+bool spare_groups_keep(const char *dir, struct spare_groups used, struct spare_groups ready);
 
 /* Remove all spare groups, because the pool ends. base: the group in which this process may make
  * groups. */

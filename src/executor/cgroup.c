@@ -165,7 +165,7 @@ void cgroup_job_remove(struct cgroup_job *j, struct spare_groups used)
     if (j->cpu_from)
         /* If this fails, the group cannot be removed, because this process is in it. */
         (void)group_put(j->cpu_from, V1_ENTER, "0");
-    if (j->memory && !(keeps && spare_groups_keep(j->memory, used)))
+    if (j->memory && !(keeps && spare_groups_keep(j->memory, used, j->ready)))
         cgroup_tree_remove(j->memory);
     if (j->cpu)
         cgroup_tree_remove(j->cpu);

@@ -59,7 +59,7 @@ enum { CONTAINER_ID_MAX = 80, GPUS_MAX = 64 };
  * container has ended for GROUPS_IDLE_MS: so a job whose tasks all end at the same time ends
  * without waiting for their removal, and the next job can use them (cgroup/spare.h). The kernel has
  * at most 65,535 memory groups. */
-enum { GROUPS_KEPT = 1024, GROUPS_IDLE_MS = 2000, GROUPS_BATCH = 32 };
+enum { GROUPS_KEPT = SPARE_GROUPS_MAX, GROUPS_IDLE_MS = 2000, GROUPS_BATCH = 32 };
 
 enum container_key { BY_PID, BY_NUMBER, BY_COUNT }; /* the indexes in which containers are found */
 

@@ -4,6 +4,7 @@ With control groups v1, the groups of a job's containers are used again by the n
 here is in a memory group of its own, so that no other pool takes its spare groups.
 """
 import os
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -86,6 +87,36 @@ def test_the_next_job_has_the_same_groups(apart):
     other.over()
     lab.settled()
     assert spare_of(lab) == second
+
+
+def test_a_smaller_job_leaves_the_groups_that_it_does_not_use(apart):
+    lab = apart
+    first = run(lab)
+    run(lab, 2)
+    assert spare_of(lab) == first
+    assert [p.name for p in lab.groups.glob("spare-*")] == [f"spare-{N}-{16 << 20}"]
+    run(lab, 2, role={"memory": "24m", "vcores": 0})
+    assert spare_of(lab) == first
+    assert [p.name for p in lab.groups.glob("spare-*")] == [f"spare-2-{24 << 20}"], "the others have the other limit"
+
+
+def test_a_process_in_a_group_that_was_not_used_ends(apart):
+    """A task that runs as root may have moved there."""
+    lab = apart
+    first = run(lab)
+    job = Gated(lab, 1, role=SMALL).running()
+    stray = subprocess.Popen(["sleep", "1000"])
+    try:
+        (lab.groups / job.app.removeprefix("application_") / "01_000007/tasks").write_text(str(stray.pid))
+        job.release_all()
+        job.over()
+        assert stray.wait(60) == -9
+        lab.settled()
+        assert set(spare_of(lab)) == set(first) - {"01_000007"}
+        assert [p.name for p in lab.groups.glob("spare-*")] == [f"spare-6-{16 << 20}"]
+    finally:
+        stray.kill()
+        stray.wait()
 
 
 def test_tasks_with_different_limits(apart):
