@@ -22,7 +22,8 @@
  *
  * near grows while the bound stays, and when the bound and the solution are near to each other. In
  * the last third of the steps, or when nothing else improves the solution, there is no such limit
- * any more.
+ * any more. If the solution is still far from the bound then, the limit stays: without it, the
+ * prices would have to be found anew.
  *
  * The numbers of nodes are then rounded to whole ones. The containers that a job lacks for its min
  * are placed by force, and the rest of the room is filled as in dorm_build.c and dorm_refill.c. By
@@ -56,7 +57,8 @@ static const double NEAR = 0.1, WIDER = 1.3; /* near, and its factor after a rou
 static const double CLOSE = 5e-4, NEAR_ENOUGH = 2e-3, STALLED = 2e-4;
 static const double NEARLY = 0.01; /* from then on, only the limits of the prices are in the way */
 static const double GOOD = 0.004;  /* a division so near to the upper bound is good enough */
-static const double FAR = 0.05;    /* a set whose bound is so far below it is given up */
+static const double UNFINISHED = 0.05; /* so far from its bound, the program keeps the limits */
+static const double FAR = 0.05;        /* a set whose bound is so far below it is given up */
 
 /* ---- groups and patterns */
 
@@ -366,7 +368,7 @@ static bool solve(struct mix *x, uint64_t end)
         bool close = gap < CLOSE || (many && gap < NEAR_ENOUGH && value - last < STALLED * value);
         last = value;
         x->value = value;
-        if (limited && work->steps >= limited_end && gap > 0.05)
+        if (limited && work->steps >= limited_end && gap > UNFINISHED)
             break;
         if (limited && (close || !added || work->steps >= limited_end)) {
             limited = false;
