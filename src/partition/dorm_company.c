@@ -36,7 +36,7 @@
 
 #include "base/util.h"
 
-enum { ROUNDS = 25, TRIED = 8, SETS = 1 << DORM_SHARED_MAX };
+enum { JOBS_MAX = 4000, ROUNDS = 25, TRIED = 8, SETS = 1 << DORM_SHARED_MAX };
 
 static const double LAST_PART = 0.3, SHORTER = 0.8, POWER_MAX = 20;
 static const double TOO_FAR = 1.03; /* after TRIED rounds: so many times the known bound */
@@ -45,6 +45,8 @@ bool dorm_company_init(struct dorm_company *c, const struct dorm_rooms *rooms)
 {
     struct dorm_problem *p = rooms->p;
     *c = (struct dorm_company){ .rooms = rooms };
+    if (p->n_running > JOBS_MAX)
+        return true;
     double **by_place[] = { &c->weight, &c->start, &c->power, &c->best_power, &c->mean };
     double **by_job[] = { &c->gain, &c->by_gain, &c->with, &c->by_with };
     for (unsigned a = 0; a < ARRAY_LEN(by_place); a++)
@@ -223,6 +225,8 @@ double dorm_company_bound(struct dorm_company *c, double enough, double known, u
     struct dorm_problem *p = r->p;
     size_t places = r->first[p->n_nodes];
     double best = INFINITY, size = 1;
+    if (!c->counts_on)
+        return best;
     for (size_t a = 0; a < places; a++) {
         c->start[a] = r->pi[r->demand_of[r->held[a].job]] * r->held[a].n + 1e-9;
         c->weight[a] = c->start[a];
