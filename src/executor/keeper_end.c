@@ -283,7 +283,7 @@ static struct spare_groups groups_used(const struct keeper *k)
 {
     bool pool = k->end.told_pool && !k->end.lost_pool;
     return (struct spare_groups){ .n = pool && k->life == 1
-                                           ? MIN(k->n_granted, (uint32_t)GROUPS_KEPT)
+                                           ? MIN(k->n_granted, groups_kept(k))
                                            : 0,
                                   .limit = k->groups.mixed ? 0 : k->groups.limit };
 }

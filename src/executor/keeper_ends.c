@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/str.h"
+#include "base/util.h"
 #include "base/vec.h"
 #include "cgroup/tree.h"
 #include "executor/keeper_int.h"
@@ -38,6 +39,13 @@ static void remove_group(const struct keeper *k, uint32_t number)
         (void)cgroup_tree_rmdir(g.path);
 }
 
+/* A job of many tasks keeps a group for each of them. One in which containers come and go does not
+ * keep those of all that it ever had. */
+uint32_t groups_kept(const struct keeper *k)
+{
+    return MIN(MAX(k->n_most, (uint32_t)GROUPS_KEPT), (uint32_t)SPARE_GROUPS_MAX);
+}
+
 /* Remove the group of this container, now or later. */
 static void queue_group(struct keeper *k, const struct container *c)
 {
@@ -45,7 +53,7 @@ static void queue_group(struct keeper *k, const struct container *c)
     container_name(k, c->number, id);
     if (!str_eq(id, c->id))
         return; /* a container of an earlier keeper: this one removed its group at the start */
-    if (c->number > GROUPS_KEPT) { /* the next job wants the groups with the low numbers */
+    if (c->number > groups_kept(k)) { /* the next job wants the groups with the low numbers */
         remove_group(k, c->number);
         return;
     }

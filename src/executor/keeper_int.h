@@ -55,11 +55,11 @@ enum container_state {
 
 enum { CONTAINER_ID_MAX = 80, GPUS_MAX = 64 };
 
-/* The control groups of the first GROUPS_KEPT containers stay when these are forgotten, until no
+/* The control groups of the first containers (groups_kept()) stay when these are forgotten, until no
  * container has ended for GROUPS_IDLE_MS: so a job whose tasks all end at the same time ends
  * without waiting for their removal, and the next job can use them (cgroup/spare.h). The kernel has
  * at most 65,535 memory groups. */
-enum { GROUPS_KEPT = SPARE_GROUPS_MAX, GROUPS_IDLE_MS = 2000, GROUPS_BATCH = 32 };
+enum { GROUPS_KEPT = 1024, GROUPS_IDLE_MS = 2000, GROUPS_BATCH = 32 };
 
 enum container_key { BY_PID, BY_NUMBER, BY_COUNT }; /* the indexes in which containers are found */
 
@@ -252,7 +252,7 @@ struct keeper {
         uint64_t line_bytes; /* sum of line_len of those that are not forgotten */
     } ends;
     struct {
-        uint32_t v[GROUPS_KEPT]; /* numbers of containers */
+        uint32_t v[SPARE_GROUPS_MAX]; /* numbers of containers */
         uint32_t n, n_removed;   /* the groups before n_removed are removed */
         int64_t at_ms;           /* when to remove the others; INT64_MAX = not set */
         uint64_t limit;          /* of the last granted container, in bytes */
@@ -454,6 +454,7 @@ void exits_rewrite(struct keeper *k);
 void ends_add(struct keeper *k, struct container *c);
 /* The journal has the first n of the ends that were reported to the present master. */
 void ends_acked(struct keeper *k, uint64_t n);
+uint32_t groups_kept(const struct keeper *k); /* the groups of this many first containers stay */
 void groups_tick(struct keeper *k, int64_t now_ms); /* remove groups of forgotten containers */
 
 /* keeper_beats.c */
