@@ -106,7 +106,7 @@ static bool is_over(const struct logs *l)
 }
 
 /* Did the document come from the ResourceManager, because the master does not answer? See
- * add_silence(). */
+ * add_no_answer(). */
 static bool is_silent(const struct logs *l)
 {
     return !tasks_of(l) && str_eq(json_str(l->doc, "state", ""), "RUNNING");
