@@ -19,8 +19,8 @@
 #define SPARE "spare-"
 
 /* A group with more memory than this is not used again. The kernel still counts some memory after a
- * small task: its own objects, and pages that it has reserved for the group on some core. */
-enum { USED_MAX = 512 << 10 };
+ * small task: its own objects, and up to 256 KiB on each core that it has reserved for the group. */
+enum { USED_MAX = 1 << 20 };
 
 /* The path of spare groups in this directory. The caller frees it; NULL = there are none. */
 static char *find(const char *user, struct spare_groups *out)

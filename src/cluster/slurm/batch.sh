@@ -42,4 +42,6 @@ for d in "$job" "$TONY_HOME/history/$id"; do
     [ ! -e "$d/further.json" ] || scancel -Q -n "tony-further-$id"
 done
 rm -rf "$TONY_RUNTIME_DIR"
+# The job is over. Slurm 24.11 would nevertheless put it back into the queue if it has preempted an earlier run.
+[ "$run" -eq 0 ] || [ -d "$job" ] || scontrol update "JobId=$SLURM_JOB_ID" Requeue=0 > /dev/null 2>&1
 [ $rc -eq 0 ] || exit 1
