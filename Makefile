@@ -124,7 +124,7 @@ soak: ## the long tests (more than an hour)
 	@tools/install-deps check frameworks scale vm
 	@tools/install-frameworks horovod || true # its test says that it is missing
 	@$(MAKE) --no-print-directory TESTS=enabled compile
-	@$(PYTHON) tools/check --build $(BUILD) $(check_options) --only soak --only soak-yarn --only vm
+	@$(PYTHON) tools/check --build $(BUILD) $(check_options) --slow 1 --only soak --only soak-yarn --only slurm --only vm
 
 fuzz: ## run libFuzzer on each parser, FUZZ_SECONDS (60) each
 	@tools/install-deps fuzz check

@@ -18,7 +18,6 @@ __all__ = ["test_success", "test_failure", "test_a_restart_resumes_from_a_checkp
 # What a scenario may expect on each cluster.
 DIFFERS = {
     "node": {"local": False, "yarn": True, "slurm": True},  # tasks name their node
-    "shrink": {"local": True, "yarn": True, "slurm": True},
 }
 
 TALK = ("import json, os, signal, socket, sys, time\n"

@@ -80,6 +80,15 @@ def test_more_than_the_largest_node(tony, cluster):
     assert not cluster.live_apps()
 
 
+def test_no_checks_leaves_the_refusal_to_the_cluster(tony, cluster):
+    job = tony.workers("true", role={"memory": "100g"})
+    ours, theirs = tony.run("submit", job), tony.run("submit", job, "--no-checks")
+    assert ours.returncode == 2 and "worker" in ours.stderr, ours.stderr
+    assert theirs.returncode == 0, theirs.stderr  # the master learns that no container is as large
+    done = tony.run("wait", theirs.stdout.strip())
+    assert done.returncode == 1 and "102400 MiB" in tony.run("why", theirs.stdout.strip()).stdout
+
+
 def test_safe_mode(tony, cluster):
     subprocess.run([str(cluster.dir / "bin" / "hdfs"), "dfsadmin", "-safemode", "enter"], check=True, capture_output=True)
     try:
