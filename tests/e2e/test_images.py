@@ -6,6 +6,7 @@ tony.docker.* on the pool: podman or docker runs the commands. Tests of what a c
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -440,7 +441,7 @@ def containers_alive(app):
     found = []
     for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            if f"tony-{app.replace('application', 'container')}".encode() in path.read_bytes():
+            if re.search(rf"tony-\d+-{app.replace('application', 'container')}".encode(), path.read_bytes()):
                 found.append(path.parent.name)
         except OSError:
             pass
