@@ -30,12 +30,13 @@ struct spare_groups {
  * must not exist yet. false: there are none. */
 bool spare_groups_take(const char *user, const char *dir, struct spare_groups *out);
 
-/* The job is over: keep the groups of the containers 1 to used.n of its first keeper. used.limit:
- * the limit that all of these groups have; 0 = they have different limits. A group is kept only if
- * the next task cannot notice that there was one before: it has its limit, no process, no group
- * below it, and hardly any memory, and no process was killed in it for want of memory. Of the
- * groups that the job got (ready) and did not use, keep those without a process. Remove all others.
- * false: the caller has to remove what is left. */
+/* The job is over: keep the groups of the containers 1 to used.n of its first keeper, as far as
+ * they still exist and their number is at most SPARE_GROUPS_MAX. used.limit: the limit that all of
+ * these groups have; 0 = they have different limits. A group is kept only if the next task cannot
+ * notice that there was one before: it has its limit, no process, no group below it, and hardly any
+ * memory, and no process was killed in it for want of memory. Of the groups that the job got
+ * (ready) and did not use, keep those without a process. Remove all others. false: the caller has
+ * to remove what is left. */
 bool spare_groups_keep(const char *dir, struct spare_groups used, struct spare_groups ready);
 
 /* Remove all spare groups, because the pool ends. base: the group in which this process may make

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -130,5 +131,6 @@ void host_tidy(const struct cluster_host *h)
     AUTO(close_p) int fd = open(stamp, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     if (fd >= 0)
         (void)futimens(fd, NULL);
-    (void)host_spawn_pool(args, -1, -1, &pid, &unused);
+    if (host_spawn_pool(args, -1, -1, &pid, &unused) == 0)
+        (void)waitpid(pid, NULL, 0); /* it goes on in the background */
 }

@@ -282,9 +282,7 @@ void keeper_finish_early(struct keeper *k)
 static struct spare_groups groups_used(const struct keeper *k)
 {
     bool pool = k->end.told_pool && !k->end.lost_pool;
-    return (struct spare_groups){ .n = pool && k->life == 1
-                                           ? MIN(k->n_granted, groups_kept(k))
-                                           : 0,
+    return (struct spare_groups){ .n = pool && k->life == 1 ? k->n_granted : 0,
                                   .limit = k->groups.mixed ? 0 : k->groups.limit };
 }
 

@@ -151,10 +151,11 @@ void spare_make_logs(const char *spare_dir, const char *room, unsigned n)
     if (!path || !any_missing(to, n) || mkdir(room, 0700) == -1)
         return; /* tasks make what is missing themselves */
     AUTO(close_p) int from = open(room, DIR_FLAGS);
+    int rc = from >= 0 ? make_missing(to, from, n) : -errno;
     /* rename() replaces a directory only if it is empty: all that were there have been taken. */
-    if (from >= 0 && make_missing(to, from, n) == 0 && rename(room, path) == 0)
+    if (rc == 0 && rename(room, path) == 0)
         return;
-    if (from >= 0 && to >= 0)
+    if (from >= 0 && to >= 0 && rc != -ENOSPC && rc != -EDQUOT) /* else jobs need the space */
         move_each(to, from, n);
     (void)fs_remove_tree(AT_FDCWD, room, NULL); /* if it fails, the next pool removes it */
 }

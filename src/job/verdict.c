@@ -196,7 +196,7 @@ static void write_last_rule(const struct job *j, const struct slot *s, char *out
     out[0] = '\0';
     if (budget == END_NONE)
         return;
-    if (s->quick[RESTART_QUICK_NODES - 1] >= 0)
+    if (s->reason != END_PREEMPTED && s->quick[RESTART_QUICK_NODES - 1] >= 0)
         (void)snprintf(out, size,
                        "; it has ended so within %d s on %d nodes, so tony tries no other",
                        RESTART_QUICK_MS / 1000, RESTART_QUICK_NODES);

@@ -34,9 +34,8 @@ static inline uint32_t dorm_shared(const struct dorm_rooms *r, uint32_t j)
     return MIN(r->first[j + 1] - r->first[j], (uint32_t)DORM_SHARED_MAX);
 }
 /* An upper bound of the utilization for the present prices, whose table is filled. Infinite if too
- * many jobs run. It ends when the
- * bound is at most `enough`, or so far above the `known` one that it will hardly fall below that,
- * or the steps reach `end`. */
+ * many jobs run. The search for a lower bound ends when it is at most `enough`, or so far above the
+ * `known` utilization that it will hardly fall below that, or when the steps reach `end`. */
 double dorm_company_bound(struct dorm_company *c, double enough, double known, uint64_t end);
 
 #endif

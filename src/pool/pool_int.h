@@ -459,7 +459,7 @@ void sweep_sockets(const struct pool *p, const char *id);
  * used for tony.store.max-age, and history older than tony.history.retention-sec. */
 void tidy(void *arg); /* callback of the timer `tidy`; arg: the pool */
 void tidy_begin(struct pool *p);
-/* The same now, without a pool. 0 or -errno. */
+/* The same now, without a pool and in the background. 0 or -errno. */
 int tidy_once(const struct conf *conf, struct err *e);
 
 /* children.c */

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "conf/conf.h"
 #include "history/history.h"
@@ -94,6 +95,11 @@ int tidy_once(const struct conf *conf, struct err *e)
     int rc = paths_open(&t.paths, e);
     if (rc < 0)
         return rc;
+    pid_t pid = fork(); /* the caller does not wait, and gets no zombie */
+    if (pid > 0) {
+        paths_done(&t.paths);
+        return 0;
+    }
     fill(&t, conf);
     (void)setpriority(PRIO_PROCESS, 0, NICE_MAX);
     rc = tidy_work(&t);

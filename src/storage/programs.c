@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -23,8 +24,10 @@ enum {
     NAME_LEN_MAX = 120,
 };
 
-static const char half_prefix[] =
-    ".new-"; /* a directory that is being made or removed; the pid follows */
+/* A directory that is being made or removed. mkdtemp() completes the name: several machines, whose
+ * processes may have the same pid, may use one TONY_HOME. */
+#define HALF ".new-"
+#define HALF_NAME HALF "XXXXXX"
 static const char *const names[] = { "tony-master", "tony-executor" };
 
 static char *programs_dir(const struct paths *p)
@@ -45,10 +48,13 @@ static int copy_program(const char *from, const char *dir, const char *name, str
     return tree_copy_file(fd, &st, from, to, name, &opts, e);
 }
 
-/* Make the directory `done` with the programs `from`, by way of the directory `half`. */
-static int make_dir(const char *const from[], const char *half, const char *done, struct err *e)
+/* Make the directory `done` with the programs `from`, by way of a directory in `all`. */
+static int make_dir(const char *const from[], const char *all, const char *done, struct err *e)
 {
-    int rc = fs_mkdirs(half, 0700, e);
+    AUTO(free_p) char *half = fs_join(all, HALF_NAME);
+    if (!half || !mkdtemp(half))
+        return err_set(e, half ? errno : ENOMEM, "cannot make a directory in '%s': %m", all);
+    int rc = 0;
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(names); i++)
         rc = copy_program(from[i], half, names[i], e);
     if (rc == 0 && rename(half, done) == -1 && access(done, X_OK) == -1)
@@ -71,12 +77,11 @@ int programs_put(const struct paths *p, const char *version, char **out, struct 
                    (unsigned long long)st[0].st_size, (unsigned long long)st[0].st_mtime,
                    (unsigned long long)st[1].st_size, (unsigned long long)st[1].st_mtime);
     AUTO(free_p) char *all = programs_dir(p), *done = all ? fs_join(all, name) : NULL;
-    AUTO(free_p) char *half = all ? str_printf("%s/%s%d", all, half_prefix, (int)getpid()) : NULL;
-    if (!done || !half)
+    if (!done)
         return err_set(e, ENOMEM, "no memory to copy tony's programs");
     int rc = fs_mkdirs(all, 0700, e);
     if (rc == 0 && utimensat(AT_FDCWD, done, NULL, 0) == -1)
-        rc = make_dir(from, half, done, e);
+        rc = make_dir(from, all, done, e);
     if (rc == 0)
         *out = TAKE(done);
     return rc;
@@ -107,11 +112,13 @@ static bool is_old(int dirfd, const char *name, int64_t max_age_ms, int64_t now_
 /* Remove a directory that is old. Rename it first: a client then either finds it and sets its time
  * before the rename, which shows here, or does not find it and makes another one. 1: removed; 0: it
  * stays. */
-static int remove_old(int dirfd, const char *name, int64_t max_age_ms, int64_t now_ms,
-                      struct err *e)
+static int remove_old(const char *all, int dirfd, const char *name, int64_t max_age_ms,
+                      int64_t now_ms, struct err *e)
 {
-    char gone[NAME_LEN_MAX];
-    (void)snprintf(gone, sizeof gone, "%s%d", half_prefix, (int)getpid());
+    AUTO(free_p) char *path = fs_join(all, HALF_NAME);
+    if (!path || !mkdtemp(path)) /* rename() replaces an empty directory */
+        return err_set(e, path ? errno : ENOMEM, "cannot make a directory in '%s': %m", all);
+    const char *gone = strrchr(path, '/') + 1;
     if (renameat(dirfd, name, dirfd, gone) == -1)
         return errno == ENOENT ? 0 : err_set(e, errno, "cannot remove old programs '%s': %m", name);
     if (!is_old(dirfd, gone, max_age_ms, now_ms) && renameat(dirfd, gone, dirfd, name) == 0)
@@ -121,16 +128,16 @@ static int remove_old(int dirfd, const char *name, int64_t max_age_ms, int64_t n
     return rc < 0 ? rc : 1;
 }
 
-static int gc_one(const struct paths *p, int dirfd, const char *name, int64_t max_age_ms,
-                  int64_t now_ms, struct err *e)
+static int gc_one(const struct paths *p, const char *all, int dirfd, const char *name,
+                  int64_t max_age_ms, int64_t now_ms, struct err *e)
 {
     struct use use = { .name = name };
-    if (str_starts(name, half_prefix) && is_old(dirfd, name, AGE_MIN_MS, now_ms))
+    if (str_starts(name, HALF) && is_old(dirfd, name, AGE_MIN_MS, now_ms))
         return fs_remove_tree(dirfd, name, e);
     if (name[0] == '.' || !is_old(dirfd, name, max_age_ms, now_ms))
         return 0;
     int rc = job_files_each(p->jobs, "script", look_for_name, &use, e);
-    return rc < 0 || use.used ? rc : remove_old(dirfd, name, max_age_ms, now_ms, e);
+    return rc < 0 || use.used ? rc : remove_old(all, dirfd, name, max_age_ms, now_ms, e);
 }
 
 int programs_gc(const struct paths *p, int64_t max_age_ms, int64_t now_ms, struct err *e)
@@ -143,7 +150,7 @@ int programs_gc(const struct paths *p, int64_t max_age_ms, int64_t now_ms, struc
         return errno == ENOENT ? 0 : err_set(e, errno, "cannot list '%s': %m", all);
     int n = 0, rc = 0;
     for (struct dirent *x; rc >= 0 && (x = readdir(d));) {
-        rc = gc_one(p, dirfd(d), x->d_name, MAX(max_age_ms, (int64_t)AGE_MIN_MS), now_ms, e);
+        rc = gc_one(p, all, dirfd(d), x->d_name, MAX(max_age_ms, (int64_t)AGE_MIN_MS), now_ms, e);
         n += rc > 0;
     }
     (void)closedir(d);

@@ -16,9 +16,10 @@
 #   script_args  the first arguments of that run
 #   over         the file that is written if the user has cancelled a step
 
-# Remove a directory of this user. Shipped directories in it are read-only.
+# Remove a directory of this user. Shipped directories in it are read-only; a task may have made one that nobody may enter.
 remove() {
-    chmod -R u+w "$1" && rm -rf "$1"
+    chmod -R u+rwX "$1"
+    rm -rf "$1"
 }
 
 # Make a directory on this node for the sockets and locks of a keeper. The program that uses such a directory locks its
@@ -108,7 +109,7 @@ send() {
     tar -C "$TONY_HOME" -cf - "programs/${programs##*/}/tony-executor" "jobs/$id/key" \
         "jobs/$id/${script##*/}" $(grep -o 'store/[df]-[0-9a-f]*' "$job/job.conf" | sort -u) |
         on_node "$1" 'mkdir -p "$0/jobs/$1/nodes" "$0/jobs/$1/logs" && tar -C "$0" -xf - &&
-            : > "$0/ready" || { chmod -R u+w "$0"; rm -rf "$0"; }' "$2" "$id"
+            : > "$0/ready" || { chmod -R u+rwX "$0"; rm -rf "$0"; }' "$2" "$id"
     rm -f "$job/nodes/sending-$1"
 }
 

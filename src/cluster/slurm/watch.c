@@ -212,7 +212,7 @@ static void on_silence(struct cluster_watch *w, const struct question *q)
         w->stop = STOP_DUE;
         w->cancel_at_ms = now + ASK_MS;
     }
-    if (q->e.num == ENOENT || now - w->silent_since > LOST_MS)
+    if (w->is != WATCH_OVER && (q->e.num == ENOENT || now - w->silent_since > LOST_MS))
         lost(w, EXIT_CLUSTER, &q->e);
 }
 
@@ -327,6 +327,7 @@ void slurm_attend(struct cluster_watch *w, bool connected)
     if (connected) {
         w->is = WATCH_ATTENDED;
         w->had_master = true;
+        w->silent_since = 0; /* Slurm is not asked meanwhile */
         w->look_pause_ms = LOOK_MS;
         w->ask_pause_ms = ASK_MS;
         if (w->stop != STOP_DUE)
