@@ -120,10 +120,14 @@ static void add_words_of_master(const char *dir, struct buf *out)
     struct err unread = { 0 };
     if (log)
         (void)fs_tail(AT_FDCWD, log, 1, LINE_MAX_BYTES, &line, &unread);
-    const char *begin = strstr(buf_cstr(&line), mark);
-    const char *end = begin ? strchr(begin + strlen(mark), '"') : NULL;
-    if (end)
-        (void)buf_add(out, begin + strlen(mark), (size_t)(end - begin) - strlen(mark));
+    const char *begin = strstr(buf_cstr(&line), mark), *end;
+    if (!begin)
+        return;
+    begin += strlen(mark);
+    for (end = begin; *end && *end != '"'; end++)
+        if (*end == '\\' && end[1])
+            end++; /* a quote after it does not end the text */
+    (void)buf_add(out, begin, (size_t)(end - begin));
 }
 
 static bool is_full(const char *dir)
