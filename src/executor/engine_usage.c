@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the containers of a task use, if each has a control group of its own. With docker the
+ * The usage of the containers of a task, if each has a control group of its own. With docker the
  * processes of the task are below its service, and not below this executor, which has started only
  * the client.
  *

@@ -266,7 +266,8 @@ static int timeout_ms(const struct keeper *k)
     return at == INT64_MAX ? -1 : (int)MIN(MAX(at - now, (int64_t)0), (int64_t)60000);
 }
 
-/* What to wait for at the connection of a peer. One that is being made becomes writable. */
+/* The events to wait for at the connection of a peer. A connection that is being made becomes
+ * writable. */
 static short events_for(const struct peer *peer)
 {
     bool writes = link_unsent(&peer->link) || peer->link.connecting;

@@ -301,8 +301,8 @@ static void share_rounds(struct whole *w, double known, uint64_t end)
     w->best = MIN(w->best, best);
 }
 
-/* What dorm_whole_prices() and dorm_whole_bound() share for these jobs. NULL: out of memory, or no
- * table of rooms can be made. */
+/* The data that dorm_whole_prices() and dorm_whole_bound() share for these jobs. NULL: out of
+ * memory, or no table of rooms can be made. */
 static struct whole *whole_of(struct dorm_problem *p, struct dorm_prices *prices)
 {
     struct whole *w = prices->whole;

@@ -18,7 +18,7 @@ enum {
     NICE_MAX = 19,           /* other programs come first, also on a login node */
 };
 
-/* What a thread of the pool does, and its result. */
+/* The task of a thread of the pool, and its result. */
 struct tidy {
     struct paths paths; /* of TONY_HOME */
     int64_t max_age_ms, retention_s /* -1: keep the history for ever */, now_ms;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tests of the policy `dorm` share: jobs, decisions, and random instances that can be made
+/* Shared by the tests of the policy `dorm`: jobs, decisions, and random instances that can be made
  * again from their number. */
 #ifndef TONY_TEST_DORM_WORLD_H
 #define TONY_TEST_DORM_WORLD_H

@@ -277,7 +277,7 @@ static const struct launcher {
     { "horovodrun", "horovod", horovodrun_flags, ARRAY_LEN(horovodrun_flags), false },
 };
 
-/* What is known of a line beside the plan. */
+/* The facts about a line that are not in the plan. */
 struct line {
     const struct launcher *l;
     int64_t nodes, per_node;
