@@ -9,6 +9,8 @@
 #include "partition/part_int.h"
 #include "partition/worth.h"
 
+#define ROUNDING 1e-8 /* sums of shares may differ by this although they are equal */
+
 const struct part_options part_defaults = {
     .theta1 = 0.1,
     .theta2 = 0.1,
@@ -292,6 +294,14 @@ static int measure(const struct part_cluster *c, const struct part_job *jobs,
     return rc;
 }
 
+double part_gap(const struct part_metrics *m)
+{
+    if (isnan(m->upper_bound))
+        return NAN;
+    double gap = m->upper_bound > 0 ? 1 - m->utilization / m->upper_bound : 0;
+    return gap > ROUNDING ? gap : 0;
+}
+
 /* ---- the jobs that hold missing resources ---- */
 
 /* For each type of resource: the amount that is free after the decision, and the job that holds
@@ -376,6 +386,9 @@ int part_decide(const struct part_policy *policy, const struct part_cluster *c,
             rc = part_worth(c, jobs, n, o, out);
         if (rc == 0 && !o->quick)
             rc = measure(c, jobs, out);
+        /* Resizes that payback_s has cancelled may leave less utilization than the best. */
+        if (rc == 0 && !o->quick && part_gap(&out->metrics) > 0)
+            out->metrics.proved = false;
         if (rc < 0)
             err_set(e, -rc, "policy '%s' cannot divide the cluster: %m", policy->name);
     }
@@ -398,13 +411,26 @@ static const char *containers(uint32_t n, char buf[32])
     return buf;
 }
 
+/* Can the job have only one number of containers? */
+static bool is_fixed(const struct part_job *job)
+{
+    return job->min == job->max;
+}
+
 static void say_what(const struct part_share *s, const struct part_job *job, char *out, size_t size)
 {
     char is[32];
     uint32_t was = part_count(job);
     containers(s->n, is);
+    bool whole = is_fixed(job) && s->n == 1; /* its one container may stand for several tasks */
     if (s->verdict == PART_NEVER)
         snprintf(out, size, "can never run");
+    else if (whole && s->verdict == PART_STARTS)
+        snprintf(out, size, "starts");
+    else if (whole && s->verdict == PART_KEEPS)
+        snprintf(out, size, "keeps what it has");
+    else if (whole && s->verdict == PART_CHANGES)
+        snprintf(out, size, "moves");
     else if (s->verdict == PART_STARTS)
         snprintf(out, size, "starts with %s", is);
     else if (s->verdict == PART_KEEPS)
@@ -438,11 +464,23 @@ static const char *const reasons[PART_BECAUSE_N] = {
     [PART_BECAUSE_FIXED] = "this policy does not resize jobs that run",
 };
 
-static void say_why(const struct part_share *s, const char *other, const char *type, char *out,
-                    size_t size)
+/* Is the number of containers the choice of the policy, and not forced by another rule? */
+static bool is_choice(enum part_because because)
+{
+    return because == PART_BECAUSE_ROOM || because == PART_BECAUSE_FAIR ||
+           because == PART_BECAUSE_USE || because == PART_BECAUSE_AT_MAX ||
+           because == PART_BECAUSE_BID;
+}
+
+static void say_why(const struct part_share *s, const struct part_job *job, const char *other,
+                    const char *type, char *out, size_t size)
 {
     char n[32];
-    if (s->because == PART_BECAUSE_FAIR)
+    if (is_fixed(job) && s->verdict == PART_KEEPS && is_choice(s->because))
+        snprintf(out, size, "its size is fixed");
+    else if (is_fixed(job) && s->verdict == PART_STARTS && is_choice(s->because))
+        snprintf(out, size, "there is room for it");
+    else if (s->because == PART_BECAUSE_FAIR)
         snprintf(out, size, "its fair share is %s", containers(s->ideal, n));
     else if (other && s->because == PART_BECAUSE_FULL)
         snprintf(out, size, "there is no room for it now, and job '%s' holds most of the %s", other,
@@ -474,6 +512,6 @@ void part_why(const struct part_decision *d, const struct part_cluster *c,
     if (named)
         str_copy(other, sizeof other, jobs[s->other].id);
     say_what(s, &jobs[i], what, sizeof what);
-    say_why(s, named ? other : NULL, c->types[s->type], why, sizeof why);
+    say_why(s, &jobs[i], named ? other : NULL, c->types[s->type], why, sizeof why);
     snprintf(out, PART_WHY_MAX, "it %s: %s", what, why);
 }

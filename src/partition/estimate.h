@@ -8,12 +8,12 @@
  * runs; `early` is the smallest of the three times, and `late` the largest.
  *
  * - An unknown run time has low = 0 and high = INFINITY: the job may end at any moment, or never.
- * So a job that must wait for its end has an early start ("not before") and no late one.
+ *   So a job that must wait for its end has an early start ("not before") and no late one.
  * - No job is expected to arrive. With `static`, a later job overtakes only by its priority. With
  *   all other policies, later jobs may also take free resources. So there a job that does not start
  *   at once gets, as its late start, at least the one that `static` would give it.
  * - n containers do n times the work of one. While a job is resized, it does nothing for
- * `resize_s`.
+ *   `resize_s`.
  * - The policy knows only the members of part_job, not the range of the run time: `ends_in_s` and
  *   `remaining_s` count down with the simulated time.
  * - A run ends after `decisions` decisions. Jobs that have not started then start no earlier than

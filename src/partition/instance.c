@@ -16,6 +16,9 @@ enum {
     INSTANCE_MEMORY_MAX = 1 << 30,
 };
 
+#define BUDGET_MIN 1e-9
+#define BUDGET_MAX 1e15
+
 struct instance {
     const char *what; /* names the text in errors */
     struct arena arena;
@@ -196,7 +199,7 @@ static int read_places(struct instance *in, const json_t *list, const char *path
     char where[64];
     snprintf(where, sizeof where, "%s.at", path);
     if (!json_is_array(list) || n == 0 || n > PART_NODES_MAX)
-        return wrong(in, where, "a list of [node, containers]", e);
+        return wrong(in, where, "a list of at least one [node, containers]", e);
     struct part_place *at = arena_alloc(&in->arena, n * sizeof *at);
     if (!at)
         return no_memory(in, e);
@@ -236,7 +239,7 @@ static int read_extras(struct instance *in, const json_t *row, const char *path,
     if (rc == 0)
         rc = member_real(in, row, path, "attained_s", 0, INFINITY, &job->attained_s, e);
     if (rc == 0)
-        rc = member_real(in, row, path, "budget", 0, 1e15, &job->budget, e);
+        rc = member_real(in, row, path, "budget", BUDGET_MIN, BUDGET_MAX, &job->budget, e);
     if (rc == 0)
         rc = member_real(in, row, path, "resize_s", 0, 1e9, &job->resize_s, e);
     if (rc == 0)
@@ -372,7 +375,7 @@ static void add_comma(struct buf *b, bool *first)
 static void add_real(struct buf *b, const char *key, double v)
 {
     if (isfinite(v))
-        (void)buf_addf(b, ",\n \"%s\": %.17g", key, v);
+        (void)buf_addf(b, ",\n \"%s\": %.17g", key, v == 0 ? 0.0 : v); /* -0 is written as 0 */
     else
         (void)buf_addf(b, ",\n \"%s\": null", key);
 }
@@ -425,13 +428,15 @@ static void add_decision(const struct instance *in, const struct part_policy *po
     (void)buf_addf(b, ",\n \"admitted\": %" PRIu32 ",\n \"adjusted\": %" PRIu32, m->admitted,
                    m->adjusted);
     (void)buf_addf(b, ",\n \"changed\": %" PRIu64, m->changed);
-    if (!isnan(m->upper_bound))
+    if (!isnan(m->upper_bound)) {
         add_real(b, "upper_bound", m->upper_bound);
+        add_real(b, "gap", part_gap(m));
+    }
     if (isfinite(m->loss_bound))
         add_real(b, "loss_bound", m->loss_bound);
     if (m->adjust_bound >= 0)
         (void)buf_addf(b, ",\n \"adjust_bound\": %" PRId64, m->adjust_bound);
-    if (m->relaxed || m->proved)
+    if (str_eq(policy->name, "dorm"))
         (void)buf_addf(b, ",\n \"relaxed\": %s,\n \"proved\": %s", m->relaxed ? "true" : "false",
                        m->proved ? "true" : "false");
     (void)buf_adds(b, "}\n");
@@ -498,7 +503,8 @@ static int read_market(struct instance *in, const json_t *root, struct market *m
             return wrong(in, path, "above 0 for at least one machine", e);
         snprintf(path, sizeof path, "budgets[%zu]", i);
         if (rc == 0)
-            rc = read_real(in, json_array_get(budgets, i), path, 1e-9, 1e15, &money[i], e);
+            rc = read_real(in, json_array_get(budgets, i), path, BUDGET_MIN, BUDGET_MAX, &money[i],
+                           e);
         snprintf(path, sizeof path, "parallel[%zu]", i);
         if (rc == 0 && parallel)
             rc = read_int(in, json_array_get(parallel, i), path, 1, INT32_MAX, &limit, e);

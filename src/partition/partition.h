@@ -81,8 +81,8 @@ struct part_job {
     double budget;      /* market: > 0; 0: its weight */
 
     /* For payback_s of the options. */
-    double
-        resize_s; /* of a running job: if it is adjusted, its containers do nothing for this time */
+    /* Of a running job: if it is adjusted, its containers do nothing for this time. */
+    double resize_s;
     double waited_s; /* of a waiting job: how long it has waited */
 };
 
@@ -239,10 +239,13 @@ int part_decide(const struct part_policy *policy, const struct part_cluster *c,
                 struct part_decision *out, struct err *e);
 
 /* Write a sentence, without a full stop, about the decision for job i and its reason. jobs: the
- * same as in part_decide().
- */
+ * same as in part_decide(). */
 void part_why(const struct part_decision *d, const struct part_cluster *c,
               const struct part_job *jobs, size_t i, char out[PART_WHY_MAX]);
+
+/* How far the utilization may be below the best possible one: 0 .. 1, a part of upper_bound. NAN:
+ * the policy has no upper bound. */
+double part_gap(const struct part_metrics *m);
 
 void part_decision_done(struct part_decision *d);
 

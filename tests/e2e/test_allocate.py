@@ -165,7 +165,10 @@ class Checked:
 def test_allocate(path):
     case = json.loads(path.read_text())
     result, ms = answer(case["instance"])
-    Checked(case, result).compare()
+    checked = Checked(case, result)
+    checked.compare()
+    assert result["gap"] == pytest.approx(1 - checked.used / result["upper_bound"], abs=1e-7)
+    assert result["gap"] == 0 or not result["proved"]
     assert ms <= case["answer"]["limits"]["ms"] * SLOW
 
 
@@ -317,6 +320,8 @@ def app(**members):
     (app(at=[[0, 1], [0, 1]]), "job 'a': its places are not in the order of the nodes at node 0"),
     (app(at=[[0, 3]]), "job 'a': it runs with 3 containers, outside of its min 1 to its max 2"),
     (app(demand=[3], at=[[0, 2]]), "node 0: with job 'a' it holds more than its 4 of cores"),
+    (app(at=[]), "apps[0].at: must be a list of at least one [node, containers]"),
+    (app(budget=0), "apps[0].budget: must be a number from 1e-09 to 1e+15"),
     (changed(theta1=2), "theta1: must be a number from 0 to 1"),
     ('{"kind": "market", "weights": [[1, 2], [1]], "budgets": [1, 1]}', "weights[1]: must be a list as long as the first"),
     ('{"kind": "market", "weights": [[0, 0]], "budgets": [1]}', "weights[0]: must be above 0 for at least one machine"),
@@ -327,6 +332,18 @@ def test_invalid_instances_are_refused(text, sentence):
     assert (rc, out) == (2, "")
     assert sentence in errors
     assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize("apps, theta1", [(ONE["apps"], 0.1), ([{**ONE["apps"][0], "max": 9}], -0.0), ([], 0.1)])
+def test_the_members_of_dorm_are_always_there(apps, theta1):
+    """... also if they are false or 0. No number is written as -0."""
+    rc, out, errors, _ = allocate(changed(kind="allocate", apps=apps, theta1=theta1))
+    assert (rc, errors) == (0, "") and ": -0" not in out, out
+    result = json.loads(out)
+    assert result["relaxed"] is False and isinstance(result["proved"], bool), result
+    assert result["gap"] == pytest.approx(1 - result["utilization"] / (result["upper_bound"] or 1) if apps else 0, abs=1e-9), result
+    assert {"upper_bound", "loss_bound", "adjust_bound"} <= set(result), result
+    assert not {"relaxed", "proved", "gap"} & set(answer(json.loads(changed(kind="allocate")), "--policy", "drf")[0])
 
 
 def test_unknown_policy():

@@ -283,6 +283,43 @@ static void shares_and_sentences(void **state)
         why, "it waits: there is no room for it now, and job 'old' holds most of the vcores");
 }
 
+/* A job with one possible size: the sentences name no number of containers if it is 1. */
+static void sentences_of_a_fixed_size(void **state)
+{
+    (void)state;
+    AUTO(part_decision_done) struct part_decision d = { 0 };
+    char why[PART_WHY_MAX];
+    struct part_place has[] = { { 0, 1 }, { 1, 4 } };
+    struct part_job jobs[] = { job("one", 1, 10, 0, 1, 1), job("four", 1, 10, 0, 4, 4),
+                               job("new", 1, 10, 0, 1, 1) };
+    jobs[0].at = &has[0];
+    jobs[1].at = &has[1];
+    jobs[0].n_at = jobs[1].n_at = 1;
+    static const char *const policies[] = { "drf", "dorm", "market" };
+    for (size_t p = 0; p < ARRAY_LEN(policies); p++) {
+        decide(policies[p], &two, jobs, 3, &d);
+        part_why(&d, &two, jobs, 0, why);
+        assert_string_equal(why, "it keeps what it has: its size is fixed");
+        part_why(&d, &two, jobs, 1, why);
+        assert_string_equal(why, "it keeps its 4 containers: its size is fixed");
+        part_why(&d, &two, jobs, 2, why);
+        assert_string_equal(why, "it starts: there is room for it");
+    }
+}
+
+static void how_far_from_the_best(void **state)
+{
+    (void)state;
+    AUTO(part_decision_done) struct part_decision d = { 0 };
+    struct part_job jobs[] = { job("a", 1, 10, 0, 1, 4) };
+    decide("drf", &two, jobs, 1, &d);
+    assert_true(isnan(part_gap(&d.metrics)));
+    decide("dorm", &two, jobs, 1, &d);
+    assert_true(d.metrics.proved && part_gap(&d.metrics) == 0);
+    d.metrics.utilization = 0.9 * d.metrics.upper_bound;
+    assert_true(fabs(part_gap(&d.metrics) - 0.1) < 1e-12);
+}
+
 /* ---- the policy srtf-elastic ---- */
 
 static void shortest_first_but_nobody_stops(void **state)
@@ -398,6 +435,8 @@ int main(void)
         cmocka_unit_test(counts_are_exact),
         cmocka_unit_test(counts_are_fast),
         cmocka_unit_test(shares_and_sentences),
+        cmocka_unit_test(sentences_of_a_fixed_size),
+        cmocka_unit_test(how_far_from_the_best),
         cmocka_unit_test(shortest_first_but_nobody_stops),
                                         cmocka_unit_test(least_served_first_but_nobody_stops),
         cmocka_unit_test(without_memory),
