@@ -2,6 +2,7 @@
 #include "partition/dorm.h"
 #include "partition/dorm_pairs.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -37,6 +38,9 @@ enum {
 #define ALMOST 0.003
 /* The same for a longer search. */
 #define NEARLY 0.02
+
+/* A utilization this near to its bound has reached it. */
+#define BOUND_EPS 1e-9
 
 static int falling(const void *a, const void *b)
 {
@@ -394,12 +398,20 @@ int dorm_decide(const struct part_cluster *c, const struct part_job *jobs, size_
     dorm_plan_load(&s.best, &s.state);
     give_nothing(&p, jobs, n);
     give_places(&s, jobs);
-    double util = s.best.score.util, upper = proved ? util : MAX(util, s.prices.upper);
+    double util = s.best.score.util, upper = s.prices.upper;
+    /* The solver's programs and the exact search compare with tolerances. A bound that is lower
+     * than a known division by more than these is wrong, and is left visible. */
+    bool bound_holds = p.failed || s.best.score.bad > 0 || upper > util - BOUND_EPS;
+#ifdef __SANITIZE_ADDRESS__
+    assert(bound_holds);
+#endif
+    if (bound_holds)
+        upper = proved ? util : MAX(util, upper);
     out->metrics.relaxed = relaxed;
     out->metrics.loss_bound = p.loss_bound;
     out->metrics.adjust_bound = p.adjust_bound;
     out->metrics.upper_bound = upper;
-    out->metrics.proved = util >= upper - 1e-9;
+    out->metrics.proved = bound_holds && util >= upper - BOUND_EPS;
     dorm_why(&s, admitted, longest_prefix(&p), jobs, out);
     return p.failed ? -ENOMEM : 0;
 }

@@ -297,6 +297,7 @@ struct dorm_prices {
     /* The prices of containers (by demand) and of loss from dorm_whole_prices(). NULL: none. */
     const double *pi;
     double pi_loss;
+    double rounding;           /* at least the rounding error of the bound for node and loss */
     double *least, least_loss; /* the prices (as node and loss) that gave the bound */
     double upper;              /* no feasible allocation has more utilization */
     bool impossible;           /* proved: there is no feasible allocation at all */

@@ -33,10 +33,15 @@
  *   step         price = best price - step * free'[g][k] / share[g][k], mu = best mu - step *
  *                slack', both at least 0, with step = delta * least bound / (sum of
  *                free'[g][k]^2 / share[g][k], plus slack'^2); delta falls when the bound stays
+ *
+ * Where a mean comes near 0, a step can be very long. No price rises above PRICE_MAX. The sum of
+ * the bound has rounding errors, which are larger for larger prices. A limit of these errors
+ * (rounding) is added to each bound, so that it is true.
  */
 #include "partition/dorm.h"
 
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -51,6 +56,7 @@ static const double WASTE_STEP = 0.2;
 /* The part of the last round in the means of the free parts, and in those of the choices. */
 static const double FREE_PART = 0.3, CHOICE_PART = 0.05;
 static const double SHORTER = 0.75; /* after rounds without gain */
+static const double PRICE_MAX = 1e4;
 
 struct dorm_bound_memory {
     double *cost; /* [class], of one job */
@@ -63,6 +69,7 @@ struct dorm_bound_memory {
     double *use;     /* [class][m]: the free parts of the classes */
     double *now;     /* [class][m]: the prices that are tried */
     double *by_type; /* [m][class]: the same */
+    double summed;   /* the sum of the absolute values of all terms of the last bound */
     /* If the jobs that change are picked: of all others, which stay. */
     double *stays_use, stays_value, stays_loss; /* use: [class][m] */
     double *mean_use, mean_slack;
@@ -142,7 +149,8 @@ static double best_of_job(const struct dorm_problem *p, const struct dorm_prices
     n = MIN(MAX(n, (uint64_t)job->lo), (uint64_t)job->hi);
     if (prices->fit)
         n = MIN(n, sum_of(fit, p->n_classes));
-    double value = job->u * (double)n - mu * job->D * fabs((double)n - job->ideal);
+    double use = job->u * (double)n, loss = mu * job->D * fabs((double)n - job->ideal);
+    double value = use - loss;
     memset(x, 0, sizeof(*x) * p->n_classes);
     for (uint32_t c = 0; c < p->n_classes && n > 0; c++) {
         uint32_t g = cheap[c];
@@ -150,17 +158,20 @@ static double best_of_job(const struct dorm_problem *p, const struct dorm_prices
         value -= b->cost[g] * x[g];
         n -= x[g];
     }
+    b->summed += 2 * use - value; /* the costs are use - loss - value */
     return value;
 }
 
-static double value_of_staying(const struct dorm_problem *p, const struct dorm_bound_memory *b,
+static double value_of_staying(const struct dorm_problem *p, struct dorm_bound_memory *b,
                                uint32_t i, double mu)
 {
     const struct dorm_job *job = &p->jobs[i];
     const uint32_t *at = p->at_class + (size_t)i * p->n_classes;
-    double value = job->u * job->now - mu * job->D * fabs((double)job->now - job->ideal);
+    double use = job->u * job->now;
+    double value = use - mu * job->D * fabs((double)job->now - job->ideal);
     for (uint32_t g = 0; g < p->n_classes; g++)
         value -= b->cost[g] * at[g];
+    b->summed += 2 * use - value;
     return value;
 }
 
@@ -220,12 +231,13 @@ static void note_picked(const struct dorm_problem *p, const struct dorm_prices *
 }
 
 /* The sum of the values of the jobs that stay, if those that change are picked. */
-static double value_of_rest(const struct dorm_problem *p, const struct dorm_bound_memory *b,
+static double value_of_rest(const struct dorm_problem *p, struct dorm_bound_memory *b,
                             const double *now, double mu)
 {
     double value = b->stays_value - mu * b->stays_loss;
     for (uint32_t c = 0; c < p->n_classes * p->m; c++)
         value -= now[c] * b->stays_use[c];
+    b->summed += 2 * b->stays_value - value;
     return value;
 }
 
@@ -279,7 +291,16 @@ static bool frees(const struct dorm_problem *p, const struct dorm_prices *prices
     return prices->waste && p->waste.any && p->jobs[i].kind == DORM_COUNTED;
 }
 
-/* The bound for the prices `now` and mu. Sets x, round_gain, changes. */
+/* At least the rounding error of the bound that evaluate() has just computed, and of sums of parts
+ * of it. Each addition and each factor of a term has a relative error of at most DBL_EPSILON. */
+static double rounding(const struct dorm_problem *p, const struct dorm_prices *prices)
+{
+    double operations = (double)p->n + p->n_nodes + 4.0 * p->n_classes * p->m + 16;
+    return operations * DBL_EPSILON * prices->memory->summed;
+}
+
+/* The bound for the prices `now` and mu, with the limit of its rounding error. Sets x, round_gain,
+ * changes, summed. */
 static double evaluate(const struct dorm_problem *p, const struct dorm_prices *prices,
                        const double *now, double mu)
 {
@@ -288,6 +309,7 @@ static double evaluate(const struct dorm_problem *p, const struct dorm_prices *p
         b->by_type[c % p->m * p->n_classes + c / p->m] = now[c];
     const struct dorm_job *last = NULL;
     uint32_t *cheap = b->cheap;
+    b->summed = fabs(mu * p->loss_bound);
     for (uint32_t c = 0; c < p->n_all; c++) { /* jobs with equal demands are neighbours here */
         uint32_t i = p->waste.order[c];
         const struct dorm_job *job = &p->jobs[i];
@@ -302,6 +324,7 @@ static double evaluate(const struct dorm_problem *p, const struct dorm_prices *p
         b->fixed[i] = job->kind == DORM_LOOSE ? 0 : value_of_staying(p, b, i, mu);
         b->freed[i] = frees(p, prices, i) ? value_of_freed(p, now, i) : 0;
         b->free_value[i] += b->freed[i];
+        b->summed += b->freed[i];
         b->round_gain[i] = b->free_value[i] - b->fixed[i];
     }
     double value = mu * p->loss_bound;
@@ -312,9 +335,11 @@ static double evaluate(const struct dorm_problem *p, const struct dorm_prices *p
     for (uint32_t i = 0; i < p->n; i++)
         value += b->changes[i] ? b->free_value[i] : prices->picked ? 0 : b->fixed[i];
     for (uint32_t g = 0; g < p->n_classes; g++)
-        for (uint32_t k = 0; k < p->m; k++)
+        for (uint32_t k = 0; k < p->m; k++) {
             value += now[g * p->m + k] * room_of(p, prices, g, k);
-    return value;
+            b->summed += now[g * p->m + k] * p->classes[g].share[k];
+        }
+    return value + rounding(p, prices);
 }
 
 /* Set b->use to the free capacity of each class, and *slack to the free part of the bound on the
@@ -418,8 +443,9 @@ static bool step(const struct dorm_problem *p, const struct dorm_prices *prices,
         return false;
     double size = fall / norm;
     for (uint32_t c = 0; c < p->n_classes * p->m; c++)
-        now[c] = MAX(0.0, prices->node[c] - size * b->mean_use[c] / weight_of(p, c));
-    *mu = MAX(0.0, prices->loss - size * b->mean_slack);
+        now[c] =
+            MIN(MAX(0.0, prices->node[c] - size * b->mean_use[c] / weight_of(p, c)), PRICE_MAX);
+    *mu = MIN(MAX(0.0, prices->loss - size * b->mean_slack), PRICE_MAX);
     return true;
 }
 
@@ -459,8 +485,8 @@ void dorm_prices_lower(struct dorm_problem *p, struct dorm_prices *prices, unsig
             break;
         double size = MAX(value - best + delta * fabs(best), 0.0) / norm;
         for (size_t c = 0; c < cells; c++)
-            b->now[c] = MAX(0.0, b->now[c] - size * b->use[c]);
-        mu = MAX(0.0, mu - size * slack);
+            b->now[c] = MIN(MAX(0.0, b->now[c] - size * b->use[c]), PRICE_MAX);
+        mu = MIN(MAX(0.0, mu - size * slack), PRICE_MAX);
     }
     prices->upper = MIN(prices->upper, best);
 }
@@ -486,6 +512,7 @@ void dorm_prices_find(struct dorm_problem *p, struct dorm_prices *prices, unsign
             best = value;
             memcpy(prices->node, b->now, sizeof(*b->now) * cells);
             prices->loss = mu;
+            prices->rounding = rounding(p, prices);
         }
         if (stale > PATIENCE) {
             delta *= SHORTER;
@@ -519,5 +546,5 @@ double dorm_prices_values(struct dorm_problem *p, struct dorm_prices *prices, do
     for (uint32_t g = 0; g < p->n_classes; g++)
         for (uint32_t k = 0; k < p->m; k++)
             value += prices->node[g * p->m + k] * room_of(p, prices, g, k);
-    return value;
+    return value + 2 * rounding(p, prices); /* of this sum, and of the gains that are added to it */
 }

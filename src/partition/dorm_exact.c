@@ -11,6 +11,7 @@
  *                - the cost of n containers on the cheapest nodes
  *   constant     the utilization of the jobs that stay + mu * (B - their loss)
  *                + sum over nodes and types of price_jk * reach_jk / C_k
+ *                + a limit of the rounding errors of these sums
  *   bound        constant + sum of value_i(n_i) of the jobs with a count
  *                + sum of the largest value_i of the other jobs
  *
@@ -260,6 +261,7 @@ static double tabulate(struct exact *x, uint32_t t)
 {
     const struct dorm_job *job = x->pack.jobs[t];
     uint32_t J = x->pack.n_nodes, order[PACK_NODES_MAX];
+    /* paid: for all containers on the nodes before order[c] */
     double cost[PACK_NODES_MAX], paid = 0, best = -INFINITY, mu = x->prices.loss;
     for (uint32_t j = 0; j < J; j++) {
         cost[j] = 0;
@@ -272,16 +274,16 @@ static double tabulate(struct exact *x, uint32_t t)
     }
     for (uint32_t n = 0, c = 0, used = 0; n <= x->top[t]; n++, used++) {
         if (n >= x->lo[t]) {
-            double v = job->u * n - paid - mu * job->D * fabs((double)n - job->ideal);
+            double here = c < J ? used * cost[order[c]] : 0;
+            double v = job->u * n - paid - here - mu * job->D * fabs((double)n - job->ideal);
             x->value[t][n - x->lo[t]] = v;
             best = MAX(best, v);
         }
         while (c < J && used == x->sub.fit_class[t * J + order[c]]) {
+            paid += used * cost[order[c]];
             used = 0;
             c++;
         }
-        if (c < J)
-            paid += cost[order[c]];
     }
     return best;
 }
@@ -302,7 +304,7 @@ static void search_set(struct exact *x)
     x->set_bound = x->prices.impossible ? -INFINITY : x->prices.upper + x->fixed_util;
     if (x->prices.impossible || x->prices.upper < x->prices.enough)
         return;
-    double constant = x->fixed_util + x->prices.loss * x->sub.loss_bound;
+    double constant = x->fixed_util + x->prices.loss * x->sub.loss_bound + 2 * x->prices.rounding;
     for (uint32_t j = 0; j < k->n_nodes; j++)
         for (uint32_t c = 0; c < k->m; c++)
             constant += x->prices.node[j * k->m + c] * x->sub.classes[j].share[c];

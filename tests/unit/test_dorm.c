@@ -182,6 +182,25 @@ static void any_order(void **state)
     expect(&d, 1, PART_CHANGES, 6, PART_BECAUSE_USE);
 }
 
+/* The search for the price of memory on a node came near a mean of 0, and made a step of 1e6. */
+static void no_step_is_too_long(void **state)
+{
+    (void)state;
+    AUTO(part_decision_done) struct part_decision d = { 0 };
+    static const struct part_amount nodes[2] = { { { 5, 9 } }, { { 5, 9 } } };
+    static const struct part_place a[] = { { 0, 1 }, { 1, 1 } }, b[] = { { 0, 1 }, { 1, 2 } };
+    const struct part_cluster pair = { 2, types, 2, nodes };
+    struct part_job jobs[] = { running(job("a", 3, 3, 2, 2), a, 2),
+                               running(job("b", 1, 3, 2, 3), b, 2), job("c", 2, 1, 1, 1) };
+    struct part_options o = bounds(0.1, 1);
+    jobs[0].pinned = true;
+    decide(&pair, jobs, 3, &o, &d);
+    assert_true(d.metrics.proved);
+    assert_int_equal(d.metrics.admitted, 1);
+    assert_int_equal(d.metrics.adjusted, 1);
+    assert_int_equal(d.metrics.changed, 1);
+}
+
 static int without_memory(void *ctx)
 {
     (void)ctx;
@@ -213,6 +232,7 @@ int main(void)
         cmocka_unit_test(too_unfair_to_admit),
         cmocka_unit_test(relaxed),
         cmocka_unit_test(any_order),
+        cmocka_unit_test(no_step_is_too_long),
         cmocka_unit_test(memory_runs_out),
     };
     return cmocka_run_group_tests_name("dorm", tests, NULL, NULL);

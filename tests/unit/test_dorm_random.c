@@ -231,43 +231,56 @@ static void brute(struct brute *b, const struct world *w, uint32_t queued, bool 
     try_all(b, 0, 0, 0, 0, (struct sums){ 0 });
 }
 
+/* Compare the decision with all divisions. */
+static void compare_with_all(struct world *w, struct part_decision *d)
+{
+    decide(&w->c, w->jobs, w->n, &w->o, d);
+    check(w, d);
+    struct brute b;
+    uint32_t queued = 0, caps[RANDOM_JOBS];
+    part_caps(&w->c, w->jobs, w->n, caps);
+    for (size_t i = 0; i < w->n; i++)
+        queued += w->jobs[i].n_at == 0 && caps[i] >= w->jobs[i].min;
+    while (brute(&b, w, queued, false), !b.any && queued > 0)
+        queued--;
+    bool relax = !b.any;
+    if (relax)
+        brute(&b, w, 0, true);
+    const struct part_metrics *m = &d->metrics;
+    bool same = m->relaxed == relax && m->admitted == queued &&
+                fabs(m->utilization - b.util) < 1e-9 && m->adjusted == b.adjusted &&
+                m->changed == b.changed && m->upper_bound > b.util - 1e-9;
+    if (!same)
+        fail_msg(
+            "seed %d: %u admitted, %.9f, %u adjusted, %u changed; the best is %u, %.9f, %u, %u",
+            (int)instance(), m->admitted, m->utilization, m->adjusted, (unsigned)m->changed, queued,
+            b.util, b.adjusted, (unsigned)b.changed);
+    /* With too few steps for a proof, the bound comes from the prices alone. */
+    w->o.limit.steps = 2000;
+    decide(&w->c, w->jobs, w->n, &w->o, d);
+    if (m->admitted == queued && m->relaxed == relax && !(m->upper_bound > b.util - 1e-9))
+        fail_msg("seed %d: the bound is %.9f, the best %.9f", (int)instance(), m->upper_bound,
+                 b.util);
+}
+
 /* TONY_DORM_ROUNDS=n tries n instances. */
 static void as_good_as_all(void **state)
 {
     (void)state;
     AUTO(part_decision_done) struct part_decision d = { 0 };
     static struct world w;
-    uint64_t rounds = number_of("TONY_DORM_ROUNDS", 300);
+    /* With 25037, a price of a node once grew to 1e6, and its rounding error made a false proof. */
+    static const uint64_t once_wrong[] = { 25037 };
+    for (size_t c = 0; c < ARRAY_LEN(once_wrong); c++) {
+        begin_instance(once_wrong[c]);
+        make(&w, 3, 4, 4);
+        compare_with_all(&w, &d);
+    }
+    uint64_t rounds = number_of("TONY_DORM_ROUNDS", 2000);
     for (uint64_t round = 0; round < rounds; round++) {
         begin_instance(round);
-        make(&w, 3, 4, 4);
-        decide(&w.c, w.jobs, w.n, &w.o, &d);
-        check(&w, &d);
-        struct brute b;
-        uint32_t queued = 0, caps[RANDOM_JOBS];
-        part_caps(&w.c, w.jobs, w.n, caps);
-        for (size_t i = 0; i < w.n; i++)
-            queued += w.jobs[i].n_at == 0 && caps[i] >= w.jobs[i].min;
-        while (brute(&b, &w, queued, false), !b.any && queued > 0)
-            queued--;
-        bool relax = !b.any;
-        if (relax)
-            brute(&b, &w, 0, true);
-        const struct part_metrics *m = &d.metrics;
-        bool same = m->relaxed == relax && m->admitted == queued &&
-                    fabs(m->utilization - b.util) < 1e-9 && m->adjusted == b.adjusted &&
-                    m->changed == b.changed && m->upper_bound > b.util - 1e-9;
-        if (!same)
-            fail_msg(
-                "seed %d: %u admitted, %.9f, %u adjusted, %u changed; the best is %u, %.9f, %u, %u",
-                (int)round, m->admitted, m->utilization, m->adjusted, (unsigned)m->changed, queued,
-                b.util, b.adjusted, (unsigned)b.changed);
-        /* With too few steps for a proof, the bound comes from the prices alone. */
-        w.o.limit.steps = 2000;
-        decide(&w.c, w.jobs, w.n, &w.o, &d);
-        if (m->admitted == queued && m->relaxed == relax && !(m->upper_bound > b.util - 1e-9))
-            fail_msg("seed %d: the bound is %.9f, the best %.9f", (int)round, m->upper_bound,
-                     b.util);
+        make(&w, 3, 4, 3 + (uint32_t)(round % 2));
+        compare_with_all(&w, &d);
     }
 }
 
