@@ -157,11 +157,13 @@ int share_state_read(struct span json, struct share_state *out,
         return rc;
     const json_t *nodes = json_object_get(doc, "nodes");
     int64_t n = json_int(doc, "instances", -1);
-    if (n < 0 || n > PART_CONTAINERS_MAX || !json_is_object(nodes))
+    int64_t target = MAX(json_int(doc, "target", 0), n); /* an earlier tony does not name it */
+    if (n < 0 || target > PART_CONTAINERS_MAX || !json_is_object(nodes))
         return err_set(e, EINVAL, "the share of the job: 'instances' or 'nodes' is missing");
     *out = (struct share_state){ .runs = json_flag(doc, "runs", false),
                                  .changing = json_flag(doc, "changing", true),
                                  .n = (uint32_t)n,
+                                 .target = (uint32_t)target,
                                  .left_ms = MAX(json_int(doc, "left_ms", -1), INT64_C(-1)),
                                  .cost_ms = MAX(json_int(doc, "cost_ms", -1), INT64_C(-1)) };
     if (out->runs && n == 0)

@@ -49,6 +49,7 @@ struct share_state {
     bool runs;       /* all containers of the elastic role run */
     bool changing;   /* a resize is under way, or containers end */
     uint32_t n;      /* instances of the elastic role */
+    uint32_t target; /* instances after the resize under way; at least n */
     int64_t left_ms; /* -1 = unknown */
     int64_t cost_ms; /* of a resize; -1 = unknown */
 };

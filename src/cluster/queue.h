@@ -82,8 +82,9 @@ struct queue_wanted {
     char id[APP_ID_MAX]; /* of one of `jobs`; "" = of none */
     /* The sum of what all applications of the queue wait for: those of the arbiter's jobs, too. */
     bool of_all;
-    bool apart; /* each piece on another node */
-    uint32_t n; /* pieces */
+    bool further; /* nodes for the job `id`, which runs already: they join it */
+    bool apart;   /* each piece on another node */
+    uint32_t n;   /* pieces */
     struct part_amount each;
 };
 

@@ -199,6 +199,8 @@ uint32_t job_n_tasks(const struct job *j); /* those of the job now, spares not i
  * with one task. */
 uint32_t job_n_roles(const struct job *j);
 uint32_t job_role_tasks(const struct job *j, uint32_t role);
+/* The instances that the role will have if a resize under way succeeds. */
+uint32_t job_role_target(const struct job *j, uint32_t role);
 uint32_t job_task(const struct job *j, uint32_t role, uint32_t index);
 /* The slot that now has the container that was granted for `slot`. It is another one if `slot` is a
  * spare that has given its container to a task. */

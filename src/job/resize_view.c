@@ -17,6 +17,11 @@ bool job_changes_size(const struct job *j)
     return j->resize.state != RESIZE_STEADY || j->n_outside[SLOT_LEAVING] > 0;
 }
 
+uint32_t job_role_target(const struct job *j, uint32_t role)
+{
+    return j->resize.target[role];
+}
+
 bool job_wants(const struct job *j, uint32_t slot)
 {
     const struct slot *s = &j->slots[slot];

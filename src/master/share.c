@@ -84,8 +84,9 @@ int share_json(const struct master *m, struct buf *out)
     bool all_placed = h.n > 0 && h.placed == h.n && !h.node_is_unknown;
     bool runs = job_state(m->job) == JOB_RUNNING && all_placed;
     bool changing = job_changes_size(m->job) || h.has_ended || h.node_is_unknown;
-    (void)buf_addf(out, "{\"runs\":%s,\"changing\":%s,\"instances\":%u", runs ? "true" : "false",
-                   changing ? "true" : "false", h.n);
+    (void)buf_addf(out, "{\"runs\":%s,\"changing\":%s,\"instances\":%u,\"target\":%u",
+                   runs ? "true" : "false", changing ? "true" : "false", h.n,
+                   job_role_target(m->job, role_number(m, x.role)));
     bool is_known = job_outlook(m->job, &early_ms, &late_ms);
     add_ms(out, "left_ms", is_known, late_ms);
     is_known = job_resize_cost(m->job, &cost_ms);

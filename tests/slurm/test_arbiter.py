@@ -255,6 +255,29 @@ def test_a_dry_run_while_a_job_changes(tony, slurm, arbiter):
     job.end()
 
 
+@pytest.mark.takes(20)
+def test_no_job_grows_into_what_another_waits_for_to_grow(tony, slurm, arbiter):
+    """An arbiter that starts while a job waits for a further node, which is free, leaves it to this job."""
+    first, second = Job(tony, "first"), Job(tony, "second")
+    wait_until(lambda: first.running() == 1 and second.running() == 1, "both run", LIMIT_S)
+    wait_until(lambda: 2 in [t for _, t in once(tony)[0].values()], "one of them may have the third node", LIMIT_S)
+    holder = of_another_user(slurm, "-w", next(n for n in slurm.names if n not in (*first.nodes(), *second.nodes())))
+    wait_until(lambda: slurm.job(holder) == "RUNNING", "the third node is taken")
+    tony.start("resize", first.id, "worker=2")
+    (waits,) = wait_until(lambda: further(slurm, first.id), "the job asks for a further node")
+    # It goes on waiting, for a node that is not free.
+    assert slurm.run("scontrol", "update", f"JobId={waits}", f"ReqNodeList={second.nodes()[0]}").returncode == 0
+    slurm.run("scancel", "--signal=KILL", holder)
+    wait_until(lambda: slurm.job(holder) not in ("RUNNING", "COMPLETING"), "the third node is free")
+    targets, said = once(tony)
+    assert targets == {second.id: (1, 1)} and "stay free, since other jobs wait for them" in said, (targets, said)
+    tony("arbiter", "run", "--cluster", "slurm", "--queue", "all", "--once")
+    assert not further(slurm, second.id) and "resize" not in tony.status(second.id), tony("why", second.id).stdout
+    for job in (second, first):
+        tony("stop", job.id)
+    wait_until(lambda: not slurm.jobs(), "nothing is left in Slurm's queue")
+
+
 @pytest.mark.parametrize("args, words", [
     (("run", "--queue", "none", "--once"), "Slurm has no partition 'none'"),
     (("key", "--queue", "all"), "it resizes only jobs of its own user"),

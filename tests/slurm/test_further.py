@@ -110,7 +110,8 @@ def test_a_further_allocation_that_is_cancelled_while_it_waits_is_told(tony, slu
         assert slurm.run("scancel", waits[0], user=tony.user).returncode == 0
         wait_until(lambda: "CANCELLED" in json.dumps(tony.status(app)["failures"]), "the task fails for this reason", limit=120)
         tony("stop", app, ok=False)
-    ends_with_everything(tony, slurm, app, state=tony.status(app)["state"])
+        wait_until(lambda: not tony.status(app)["live"], "the job is over")
+    wait_until(lambda: not slurm.jobs(), "nothing is left in Slurm's queue")
 
 
 @pytest.mark.slow

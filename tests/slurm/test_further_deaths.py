@@ -126,6 +126,6 @@ def test_the_batch_script_of_the_job_is_killed(tony, slurm):
     begin_again(slurm, number)
     wait_until(lambda: (tony.status(app).get("epoch") or 0) > 1, "the master of the next run answers", limit=120)
     assert attempts(tony, app) == [2, 2, 2]
-    assert job not in slurm.jobs()
+    wait_until(lambda: job not in slurm.jobs(), "the further allocation of the earlier run has ended")
     tony("stop", app)
     ends_with_everything(tony, slurm, app)

@@ -34,7 +34,7 @@ def test_no_node_sees_the_home(tony, slurm):
     with hidden(slurm, slurm.names, tony.base):
         done = tony("run", tony.job_file("true"), ok=False, timeout=120)
     assert done.returncode not in (0, 3) and "the first node must see TONY_HOME" in done.stdout + done.stderr, done.stdout + done.stderr
-    assert not slurm.jobs()
+    wait_until(lambda: not slurm.jobs(), "nothing is left in Slurm's queue")
 
 
 def test_plan_and_submission_doubt_a_home_of_this_machine(tony, slurm):

@@ -60,7 +60,8 @@ def test_a_stop_that_slurm_does_not_hear_at_first(tony, slurm, silence):
     wait_until(lambda: "Unable to contact" in client.stdout.readline(), "the client tells that Slurm does not answer")
     silence.unlink()
     client.communicate(timeout=60)
-    assert tony.status(app)["state"] == "KILLED" and not slurm.jobs()
+    assert tony.status(app)["state"] == "KILLED"
+    wait_until(lambda: not slurm.jobs(), "the job has left Slurm's queue")
 
 
 def test_munged_is_away(tony, slurm):

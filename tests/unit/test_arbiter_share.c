@@ -109,6 +109,7 @@ static void answers_of_masters(void **state)
         "{\"instances\":3}",
         "{\"instances\":-1,\"nodes\":{}}",
         "{\"instances\":99999999,\"nodes\":{}}",
+        "{\"instances\":3,\"target\":99999999,\"nodes\":{}}",
         "{\"instances\":3,\"nodes\":[]}",
         "{\"instances\":3,\"nodes\":{\"n0:1\":0}}",
         "{\"instances\":3,\"nodes\":{\"n0:1\":4294967297}}",
@@ -127,6 +128,7 @@ static void answers_of_masters(void **state)
     assert_true(s.runs);
     assert_false(s.changing);
     assert_int_equal(s.n, 3);
+    assert_int_equal(s.target, 3);
     assert_int_equal(s.left_ms, 1000);
     assert_int_equal(s.cost_ms, -1);
     assert_int_equal(nodes.n, 2);
@@ -143,6 +145,10 @@ static void answers_of_masters(void **state)
         share_state_read(span_of("{\"instances\":3,\"nodes\":{}}"), &s, add_node, &nodes, &e), 0);
     assert_true(s.changing);
     assert_false(s.runs);
+    assert_int_equal(share_state_read(span_of("{\"instances\":3,\"target\":5,\"nodes\":{}}"), &s,
+                                      add_node, &nodes, &e),
+                     0);
+    assert_int_equal(s.target, 5);
 }
 
 /* The needs above: 4096 MiB of other containers, 2048 of the master, 8192 of each instance. */

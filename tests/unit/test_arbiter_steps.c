@@ -190,6 +190,11 @@ static void room_is_kept_for_others(void **state)
     (void)str_copy(w.id, sizeof w.id, elastic.id);
     check_kept(w, &elastic, 0, 0, 0); /* for this job the policy keeps room, not this rule */
     check_kept(w, &rigid, 2000, 1000, 1000);
+    w.further = true;
+    check_kept(w, &elastic, 0, 0, 0);
+    elastic.changing = true; /* no policy keeps room for it now, and it was told to grow */
+    check_kept(w, &elastic, 2000, 1000, 1000);
+    elastic.changing = false;
     w = (struct queue_wanted){ .of_all = true, .n = 1, .each = small };
     check_kept(w, &elastic, 1000, 1000, 0);
     elastic.changing = true; /* the sum may be what this job waits for */

@@ -205,7 +205,7 @@ static void leave_alone(struct arbiter_job *j)
 static int take_nodes_of(struct arbiter_job *j, const struct share_state *s, bool *lost)
 {
     j->runs = s->runs && j->n_containers == s->n;
-    j->lacks = s->changing && j->n_containers < s->n;
+    j->lacks = s->changing && j->n_containers < s->target;
     *lost = *lost || j->has_lost;
     int rc = steps_take(j, lost);
     j->n = (uint32_t)j->at.n;
@@ -216,7 +216,8 @@ static void take_containers(struct arbiter_job *j, const struct share_state *s)
 {
     j->n = s->n;
     j->runs = s->runs && j->n_containers == s->n;
-    j->lacks = s->changing && share_lacks(&j->needs, s->n, (uint64_t)j->used.v[CLAIM_MEMORY_MIB]);
+    j->lacks =
+        s->changing && share_lacks(&j->needs, s->target, (uint64_t)j->used.v[CLAIM_MEMORY_MIB]);
 }
 
 /* resize_limit_ms: the most that a resize counts as costing, since the arbiter waits no longer for
@@ -278,10 +279,13 @@ static int observe_job(struct arbiter *a, struct arbiter_job *j, struct err *e)
 
 /* ---- room for applications that the arbiter cannot resize ---- */
 
-/* Does the job that waits belong to the claims of the policy? */
+/* Does the job that waits belong to the claims of the policy? A job that changes its size is in no
+ * claim: it gets the further nodes that it waits for. */
 static bool is_claim(struct arbiter *a, const struct queue_wanted *w)
 {
     const struct arbiter_job *j = w->id[0] ? find_job(a, w->id) : NULL;
+    if (j && w->further && j->changing)
+        return false;
     if (j)
         return j->is_elastic;
     for (size_t i = 0; w->of_all && i < a->jobs.n; i++)

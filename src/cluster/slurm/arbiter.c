@@ -194,19 +194,33 @@ static bool read_shape(const char *dir, uint32_t *out_nodes, struct part_amount 
     return is_sound;
 }
 
-/* Jobs that wait for nodes. A further allocation of an own job that runs is not one of them: the
- * arbiter has asked for it, or the job needs it. */
+/* The job of this arbiter that waits, or of which a further allocation waits. NULL: none. */
+static const struct queue_job *find_waiting(const struct looking *l, const struct slurm_wanted *w,
+                                            const char *of_job)
+{
+    for (size_t i = 0; i < l->q->jobs.n; i++) {
+        const struct queue_job *j = &l->q->jobs.v[i];
+        if (of_job ? str_eq(j->id, of_job) : str_eq(j->number, w->number))
+            return j;
+    }
+    return NULL;
+}
+
+/* Jobs that wait for nodes. */
 static int add_wanteds(struct looking *l)
 {
+    static const char further[] = "tony-further-";
     int rc = 0;
     for (size_t i = 0; i < l->wanteds.n && rc == 0; i++) {
         const struct slurm_wanted *w = &l->wanteds.v[i];
         struct queue_wanted out = { .apart = true, .n = w->nodes, .each = amount_of(&w->each) };
-        bool of_own_job = str_starts(w->name, "tony-further-") && find_held(l, w->number);
-        for (size_t k = 0; k < l->q->jobs.n; k++)
-            if (str_eq(l->q->jobs.v[k].number, w->number))
-                (void)str_copy(out.id, sizeof out.id, l->q->jobs.v[k].id);
-        rc = of_own_job ? 0 : vec_push(&l->q->wanted, out);
+        bool is_further = str_starts(w->name, further) && find_held(l, w->number);
+        const struct queue_job *j =
+            find_waiting(l, w, is_further ? w->name + strlen(further) : NULL);
+        if (j)
+            (void)str_copy(out.id, sizeof out.id, j->id); /* both have the same size */
+        out.further = j && is_further;
+        rc = vec_push(&l->q->wanted, out);
     }
     return rc;
 }
