@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -635,6 +636,59 @@ static void check_logs(const struct log_place *at, uint32_t attempt, bool is_spa
     assert_int_equal(access(path, F_OK), is_spare ? 0 : -1);
 }
 
+/* Mount a file system at `at` that has room for n files and directories. Runs in a child, which has
+ * its own mounts. */
+static bool mount_small(const char *at, unsigned n)
+{
+    char options[64];
+    (void)snprintf(options, sizeof options, "nr_inodes=%u,size=1m", n);
+    if (geteuid() == 0)
+        return unshare(CLONE_NEWNS) == 0 &&
+               mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+               mount("none", at, "tmpfs", 0, options) == 0;
+    char map[64];
+    (void)snprintf(map, sizeof map, "0 %u 1", (unsigned)geteuid());
+    if (unshare(CLONE_NEWUSER | CLONE_NEWNS) == -1)
+        return false;
+    AUTO(close_p) int fd = open("/proc/self/uid_map", O_WRONLY | O_CLOEXEC);
+    return fd >= 0 && write(fd, map, strlen(map)) > 0 &&
+           mount("none", at, "tmpfs", 0, options) == 0;
+}
+
+static bool is_there(const char *name)
+{
+    char path[200];
+    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
+    return access(path, F_OK) == 0;
+}
+
+/* There is no room for all that is missing. Then what was made is removed: jobs need the room. */
+static void spare_log_directories_on_a_full_disk(void **state)
+{
+    enum { CANNOT_MOUNT = 3, INODES = 24 }; /* enough for three of them */
+    (void)state;
+    char spare[100], room[100];
+    (void)snprintf(spare, sizeof spare, "%s/spare", dir);
+    (void)snprintf(room, sizeof room, "%s/room", dir);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (!mount_small(dir, INODES))
+            _exit(CANNOT_MOUNT);
+        (void)mkdir(spare, 0700);
+        spare_make_logs(spare, room, 2);
+        bool first = is_there("spare/logs/1/1/stderr") && is_there("spare/logs/2/1/stderr");
+        spare_make_logs(spare, room, 6);
+        bool none = !is_there("room") && !is_there("spare/logs/3") && is_there("spare/logs/2");
+        _exit(!first ? 1 : !none ? 2 : 0);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == CANNOT_MOUNT)
+        skip();
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 /* A task takes the log directory that was made for the number of its container. It makes what is
  * missing: a keeper may have died at any step. */
 static void spare_log_directories(void **state)
@@ -856,6 +910,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(mounts, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(spare_directories, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(spare_log_directories, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(spare_log_directories_on_a_full_disk, make_dir, remove_dir),
         cmocka_unit_test(frames_over_a_link),
         cmocka_unit_test(invalid_frames_close_the_link),
         cmocka_unit_test(a_queued_frame_waits_for_the_next),

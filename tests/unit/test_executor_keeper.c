@@ -636,7 +636,9 @@ static void a_crew_that_hangs(void **state)
     wanted_alive = 7;
     kill(w->slots[0].executor, SIGSTOP);
     world_stop_container(w, 5, 100);
-    assert_true(world_until(w, so_many_live, LONG_MS));
+    if (!world_until(w, so_many_live, LONG_MS))
+        fail_msg("%d tasks are alive, not %d; keeper.log:\n%s", world_tasks_alive(w), wanted_alive,
+                 world_read(w, "keeper.log"));
     kill(w->slots[0].executor, SIGCONT);
     assert_true(world_until(w, one_completed, LONG_MS));
     assert_int_equal(w->slots[5].completed_reason, TONY__REASON__KILLED_BY_MASTER);

@@ -16,9 +16,8 @@
 
 #include <cmocka.h>
 
-#include "base/clock.h"
-#include "base/str.h"
-#include "base/util.h"
+#include "base/base.h"
+#include "cgroup/tree.h"
 #include "node_world.h"
 
 enum { LONG_MS = 60000 };
@@ -50,6 +49,12 @@ static int64_t exits_size(struct world *w)
 static bool exits_is_small(struct world *w)
 {
     return exits_size(w) < 1000;
+}
+
+static bool write_number(const char *path, int n)
+{
+    FILE *f = fopen(path, "w");
+    return f && fprintf(f, "%d", n) > 0 && fclose(f) == 0;
 }
 
 /* Waits for a state that the keeper reaches without a message to the test. */
@@ -228,6 +233,91 @@ static void memory_stays(void **state)
     world_end_well(w);
 }
 
+/* ---- groups for the next job ---- */
+
+/* A memory group of control groups v1 for this test alone: other pools would take its spare groups.
+ * This process is in it until leave_group(). NULL: there are no such groups here. */
+static char *enter_group(void)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    struct span rest, line;
+    if (fs_read(AT_FDCWD, "/proc/self/cgroup", &text, NULL) < 0)
+        return NULL;
+    rest = buf_span(&text);
+    while (span_split(&rest, '\n', &line)) {
+        AUTO(free_p) char *s = strndup(line.p, line.len);
+        const char *own = s ? strstr(s, ":memory:") : NULL;
+        char *path =
+            own ? str_printf("/sys/fs/cgroup/memory%s/tony-test-XXXXXX", own + strlen(":memory:"))
+                : NULL;
+        if (path && mkdtemp(path)) {
+            AUTO(free_p) char *tasks = str_printf("%s/tasks", path);
+            if (write_number(tasks, getpid()))
+                return path;
+            (void)rmdir(path);
+        }
+        free(path);
+    }
+    return NULL;
+}
+
+static void leave_group(const char *path)
+{
+    AUTO(free_p) char *tasks = str_printf("%s/../tasks", path);
+    assert_true(write_number(tasks, getpid()));
+}
+
+/* Groups that an earlier job has left. */
+static void make_spare_groups(const char *user, unsigned n, unsigned long long limit)
+{
+    AUTO(free_p) char *spare = str_printf("%s/spare-%u-%llu", user, n, limit);
+    assert_int_equal(mkdir(user, 0755), 0);
+    assert_int_equal(mkdir(spare, 0755), 0);
+    for (unsigned i = 1; i <= n; i++) {
+        AUTO(free_p) char *path = str_printf("%s/01_%06u", spare, i);
+        assert_int_equal(mkdir(path, 0755), 0);
+    }
+}
+
+static bool has_group(const char *spare, unsigned number)
+{
+    AUTO(free_p) char *path = str_printf("%s/01_%06u", spare, number);
+    return access(path, F_OK) == 0;
+}
+
+/* Many containers are granted one after the other, and none of them at the same time as many
+ * others. The number of the last one is above GROUPS_KEPT. Its task makes a group below its own, so
+ * the next job must not get this group. */
+static void a_used_group_with_a_high_number(void **state)
+{
+    enum { EACH = 206, ROUNDS = 5, READY = 1100, USED = EACH * ROUNDS + 1, MIB = 64 };
+    (void)state;
+    AUTO(free_p) char *base = enter_group();
+    if (!base)
+        skip();
+    AUTO(free_p) char *user = str_printf("%s/tony-%u", base, (unsigned)geteuid());
+    AUTO(free_p) char *spare = str_printf("%s/spare-0-%llu", user, (unsigned long long)MIB << 20);
+    make_spare_groups(user, READY, (unsigned long long)MIB << 20);
+    struct world *w = world_new("");
+    leave_group(base);
+    world_register(w, 1);
+    for (int round = 0; round < ROUNDS; round++) {
+        world_ask(w, EACH, MIB, 0);
+        for (int i = 0; i < EACH; i++) {
+            world_stop_container(w, i, 0);
+            w->slots[i] = (struct world_slot){ .link.fd = -1 };
+        }
+    }
+    world_run(w, 1, "mkdir /sys/fs/cgroup/memory$(sed -n s/.*:memory://p /proc/self/cgroup)/below");
+    assert_int_equal(strtoul(strrchr(w->slots[0].container, '_') + 1, NULL, 10), USED);
+    world_end_well(w);
+    assert_true(has_group(spare, USED + 1));
+    assert_false(has_group(spare, USED));
+    cgroup_tree_remove(spare);
+    cgroup_tree_remove(base);
+    assert_int_equal(access(base, F_OK), -1);
+}
+
 #define TEST(f) cmocka_unit_test_teardown(f, world_teardown)
 
 int main(void)
@@ -237,6 +327,7 @@ int main(void)
         TEST(the_keeper_forgets_acknowledged_ends),
         TEST(exits_is_replaced),
         TEST(memory_stays),
+        TEST(a_used_group_with_a_high_number),
     };
     if (getenv("ONLY"))
         cmocka_set_test_filter(getenv("ONLY"));

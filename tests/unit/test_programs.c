@@ -155,6 +155,28 @@ static void test_an_unreadable_script_keeps_all(void **state)
     assert_true(is_there("home/programs/1.0-old"));
 }
 
+/* Machines that share a home may have processes with the same pid. A client that copies, or that
+ * removes old programs, leaves the directory of another one alone. */
+static void test_another_machine_has_this_pid(void **state)
+{
+    (void)state;
+    AUTO(free_p) char *name = str_printf("home/programs/.new-%d", (int)getpid());
+    AUTO(free_p) char *half = str_printf("%s/tony-master", name);
+    make_dir(name, 0);
+    write_text(half, "as far as the other client has copied it");
+    AUTO(free_p) char *dir = put();
+    AUTO(free_p) char *master = fs_join(dir, "tony-master"), *other = at(half);
+    AUTO(buf_done) struct buf text = { 0 };
+    assert_int_equal(fs_read(AT_FDCWD, master, &text, NULL), 0);
+    assert_string_equal(buf_cstr(&text), "the master");
+    make_dir("home/programs/1.0-old", 3 * day);
+    assert_int_equal(gc(day), 1);
+    assert_false(is_there("home/programs/1.0-old"));
+    buf_clear(&text);
+    assert_int_equal(fs_read(AT_FDCWD, other, &text, NULL), 0);
+    assert_string_equal(buf_cstr(&text), "as far as the other client has copied it");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -162,6 +184,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_each_use_keeps_it, setup, teardown),
         cmocka_unit_test_setup_teardown(test_what_is_removed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_an_unreadable_script_keeps_all, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_another_machine_has_this_pid, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
