@@ -306,12 +306,10 @@ static void add_area(const struct plot *p, struct buf *b, const struct edge *edg
     double end = MAX(p->end_s, 1.0), sum = 0, own = 0, last = -1, bottom = y + CHART_H;
     bool open = false;
     for (size_t i = 0; i < n; i++) {
-        if (edges[i].job > job)
-            continue;
-        sum += edges[i].by;
+        sum += edges[i].job <= job ? edges[i].by : 0;
         own += edges[i].job == job ? edges[i].by : 0;
         if (i + 1 < n && !(edges[i + 1].at_s > edges[i].at_s))
-            continue; /* another change has the same time */
+            continue; /* another change has the same time, perhaps that of a later job */
         double x = LEFT + edges[i].at_s / end * CHART_W, top = bottom - MIN(sum, 1.0) * CHART_H;
         bool holds = own > 1e-9;
         if (holds && !open)

@@ -2,6 +2,7 @@
 """`tony simulate` on two traces with known results (by another program, with the same rules), and on traces that it must refuse."""
 
 import json
+import re
 import statistics
 import subprocess
 import xml.etree.ElementTree
@@ -181,6 +182,15 @@ def test_plot(tmp_path):
     assert tags.count("rect") > 2 + 50 * 2
     rc, _, errors = simulate(TRACES / "dorm50.csv", "--policy", "fifo", "--plot", tmp_path / "none" / "x.svg")
     assert rc == 4 and "cannot write charts" in errors
+
+
+def test_a_job_is_drawn_until_its_end(tmp_path):
+    """Jobs whose sizes change at the same time: each area ends at the bottom of the chart."""
+    page = tmp_path / "charts.svg"
+    assert simulate(TRACES / "dorm50.csv", "--policy", "dorm", "--plot", page, "--charts", "partitions")[0] == 0
+    areas = re.findall(r"<path fill='hsl.* d='M[0-9.]+ ([0-9.]+)V(.*)Z'", page.read_text())
+    assert len(areas) == 50
+    assert [bottom for bottom, rest in areas if not re.search(f"H[0-9.]+V{bottom}$", rest)] == []
 
 
 # ---- traces of other clusters
