@@ -2,7 +2,9 @@
 #include "partition/claim.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/base.h"
 
@@ -47,7 +49,7 @@ static void set_bounds(const struct part_claim *c, struct part_job *out)
     out->min = c->min;
     out->max = c->max;
     out->fixed = is_inside ? c->n : 0;
-    out->pinned = c->runs && (c->pinned || !is_inside);
+    out->pinned = c->runs && (c->pinned != NULL || !is_inside);
     if (out->pinned)
         out->min = out->max = out->fixed = c->n;
 }
@@ -84,8 +86,16 @@ static int problem_fill(const struct part_claim *claims, size_t n, struct proble
     return 0;
 }
 
+/* "it keeps its 4 containers: REASON" with the caller's reason. */
+static void put_reason(char why[PART_WHY_MAX], const char *reason)
+{
+    size_t n = strcspn(why, ":");
+    (void)snprintf(why + n, PART_WHY_MAX - n, ": %s", reason);
+}
+
 static int take_result(const struct problem *p, const struct part_decision *d,
-                       const struct part_cluster *c, size_t n, struct part_division *out)
+                       const struct part_cluster *c, const struct part_claim *claims, size_t n,
+                       struct part_division *out)
 {
     size_t n_places = 0;
     for (size_t k = 0; k < n; k++)
@@ -110,6 +120,8 @@ static int take_result(const struct problem *p, const struct part_decision *d,
         for (uint32_t i = 0; i < s->n_at; i++)
             *next++ = s->at[i];
         part_why(d, c, p->jobs, k, t->why);
+        if (p->jobs[k].pinned && claims[p->order[k]].pinned)
+            put_reason(t->why, claims[p->order[k]].pinned);
     }
     return 0;
 }
@@ -124,7 +136,7 @@ int part_divide(const struct part_policy *policy, const struct part_options *o,
     if (rc == 0)
         rc = part_decide(policy, c, p.jobs, n, o, &d, e);
     if (rc == 0)
-        rc = take_result(&p, &d, c, n, out);
+        rc = take_result(&p, &d, c, claims, n, out);
     return rc == -ENOMEM ? err_set(e, ENOMEM, "cannot divide the resources: %m") : rc;
 }
 

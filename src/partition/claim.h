@@ -26,7 +26,9 @@ struct err;
 struct part_claim {
     const char *id; /* borrowed */
     bool runs;
-    bool pinned; /* the job runs, and must keep n containers */
+    /* If the job runs and must keep n containers: the reason, a clause for the sentence, borrowed.
+     * NULL = the policy may resize it. */
+    const char *pinned;
     struct part_amount fixed, each;
     uint32_t min, max;           /* 1 <= min <= max */
     uint32_t n;                  /* containers now; of a waiting job: the number in its job file */

@@ -46,6 +46,10 @@ static void add_entry(struct buf *out, const struct pool_job *j, const struct sh
     add_amount(out, "each", &s->each);
     if (!extension)
         add_left(out, j);
+    const struct pool_job *shrinks;
+    int64_t within_ms;
+    if (!extension && sharing_start_waits(j, &within_ms, &shrinks) >= 0)
+        (void)buf_addf(out, "\"starts_within_ms\":%lld,", (long long)within_ms);
     add_str(out, "behind", extension ? j->wish.behind : j->behind);
     (void)buf_addf(out,
                    "\"extension\":%s,\"runs\":%s,\"pinned\":%s,\"containers\":%u,\"min\":%u,"
@@ -53,7 +57,7 @@ static void add_entry(struct buf *out, const struct pool_job *j, const struct sh
                    "\"timeout_ms\":%llu,\"attained_s\":%.9g,\"resize_s\":%.9g,\"waited_s\":%.9g,"
                    "\"place\":%u}",
                    extension ? "true" : "false", s->kind == SHARE_RUNS ? "true" : "false",
-                   s->pinned ? "true" : "false", s->n, s->min, s->max, s->priority, s->number,
+                   s->pin ? "true" : "false", s->n, s->min, s->max, s->priority, s->number,
                    s->weight, s->budget, (unsigned long long)j->timeout_ms, s->attained_s,
                    s->resize_s, s->waited_s, extension ? j->wish.place : j->place);
 }

@@ -2,6 +2,7 @@
 #include "pool/share.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,6 +76,34 @@ static struct part_amount node_of(const struct admission_amount *capacity,
     return to_part(&node);
 }
 
+/* ---- jobs that must keep their size ---- */
+
+/* why: a clause for the sentence about the job. change: what would change it. */
+static const struct {
+    const char *why, *change;
+} pins[SHARE_PINS] = {
+    [SHARE_FREE] = { NULL, NULL },
+    [SHARE_PIN_FIXED] = { "its job file allows no other size",
+                          "min-instances and max-instances of one role in its job file" },
+    [SHARE_PIN_STARTS] = { "an earlier decision has reserved this for it",
+                           "nothing: it starts when the room is free" },
+    [SHARE_PIN_CHANGES] = { "an earlier decision gave it this size, and it has not finished the "
+                            "resize",
+                            "the end of the resize; if it takes longer than resize-limit, the pool "
+                            "gives it up" },
+    [SHARE_PIN_PHASE] = { "it starts or ends, or its keeper is not connected to the pool",
+                          "the end of its start" },
+    [SHARE_PIN_EXTENDS] = { "it waits for the containers that its user has asked for",
+                            "the start of these containers" },
+    [SHARE_PIN_LATE] = { "it did not take the size of an earlier decision within resize-limit",
+                         "time: the pool may resize it again after another resize-limit" },
+    [SHARE_PIN_UNHEARD] = { "its master has not reported yet which sizes it accepts",
+                            "the report of its master" },
+    [SHARE_PIN_BOUNDS] = { "its master accepts no other size now: the job ends, or a task of the "
+                           "role has ended for good",
+                           "nothing" },
+};
+
 /* ---- the decision ---- */
 
 static struct part_claim to_claim(const struct share_job *j, const struct part_place *place)
@@ -82,7 +111,7 @@ static struct part_claim to_claim(const struct share_job *j, const struct part_p
     bool runs = j->kind == SHARE_RUNS;
     return (struct part_claim){ .id = j->id,
                                 .runs = runs,
-                                .pinned = j->pinned,
+                                .pinned = pins[j->pin].why,
                                 .fixed = to_part(&j->fixed),
                                 .each = to_part(&j->each),
                                 .min = j->min,
@@ -101,6 +130,18 @@ static struct part_claim to_claim(const struct share_job *j, const struct part_p
                                 .waited_s = j->waited_s };
 }
 
+/* The start of the job was decided before. For the policy the job runs, but the sentence must not
+ * say so. */
+static void say_start(const struct share_job *j, struct part_target *t)
+{
+    t->verdict = PART_STARTS;
+    if (j->max == 1)
+        (void)snprintf(t->why, sizeof t->why, "it starts: %s", pins[j->pin].why);
+    else
+        (void)snprintf(t->why, sizeof t->why, "it starts with %u container%s: %s", t->n,
+                       t->n == 1 ? "" : "s", pins[j->pin].why);
+}
+
 int share_decide(const struct part_policy *policy, const struct part_options *o,
                  const struct admission_amount *capacity, const struct share_job *jobs, size_t n,
                  struct part_division *out, struct err *e)
@@ -115,13 +156,17 @@ int share_decide(const struct part_policy *policy, const struct part_options *o,
         places[i] = (struct part_place){ .node = 0, .n = jobs[i].n };
         claims[i] = to_claim(&jobs[i], &places[i]);
     }
-    return part_divide(policy, o, &c, claims, n, out, e);
+    int rc = part_divide(policy, o, &c, claims, n, out, e);
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        if (jobs[i].pin == SHARE_PIN_STARTS)
+            say_start(&jobs[i], &out->jobs[i]);
+    return rc;
 }
 
 /* ---- what would change it ---- */
 
 static const char *const waiting_hints[PART_BECAUSE_N] = {
-    [PART_BECAUSE_FULL] = "it can start when a running job ends or shrinks",
+    [PART_BECAUSE_FULL] = "it can start when running jobs have ended, or have become small enough",
     [PART_BECAUSE_BEHIND] = "it can start when that job has started or ended; a higher "
                             "tony.application.priority moves it forward",
     [PART_BECAUSE_RESERVED] = "it can start when that job has started or ended",
@@ -147,8 +192,10 @@ static const char *const running_hints[PART_BECAUSE_N] = {
     [PART_BECAUSE_AT_MAX] = "a larger max-instances",
 };
 
-const char *share_hint(enum part_verdict verdict, enum part_because because)
+const char *share_hint(enum part_verdict verdict, enum part_because because, enum share_pin pin)
 {
+    if (pin != SHARE_FREE)
+        return pins[pin].change;
     bool waits = verdict == PART_WAITS || verdict == PART_NEVER;
     const char *hint = waits ? waiting_hints[because] : running_hints[because];
     return hint ? hint : "";

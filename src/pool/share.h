@@ -32,13 +32,27 @@ enum share_kind {
     SHARE_EXTENDS, /* a running job waits for `each` more, n = 1 */
 };
 
+/* Why the policy must not resize a job (SHARE_RUNS). */
+enum share_pin {
+    SHARE_FREE = 0,    /* it may */
+    SHARE_PIN_FIXED,   /* the job file allows no other size */
+    SHARE_PIN_STARTS,  /* the job waits, but its start is decided */
+    SHARE_PIN_CHANGES, /* the job has not finished the resize of an earlier decision */
+    SHARE_PIN_PHASE,   /* the job starts or ends, or its keeper is not connected */
+    SHARE_PIN_EXTENDS, /* the job waits for containers that the policy did not offer */
+    SHARE_PIN_LATE,    /* the job did not take the size of an earlier decision in time */
+    SHARE_PIN_UNHEARD, /* the master has not reported its bounds yet */
+    SHARE_PIN_BOUNDS,  /* the master accepts no other size now */
+    SHARE_PINS
+};
+
 struct share_job {
     const char *id; /* borrowed */
     enum share_kind kind;
     struct admission_amount fixed, each;
     uint32_t min, max; /* 1 <= min <= max */
     uint32_t n;        /* SHARE_RUNS: containers now; else: the number that the job file asks for */
-    bool pinned;       /* SHARE_RUNS: it must keep n containers */
+    enum share_pin pin; /* SHARE_RUNS: must it keep n containers, and why? */
     int priority;
     uint32_t number; /* of arrival, as in struct admission_job */
     uint32_t weight;
@@ -58,8 +72,8 @@ int share_decide(const struct part_policy *policy, const struct part_options *o,
                  const struct admission_amount *capacity, const struct share_job *jobs, size_t n,
                  struct part_division *out, struct err *e);
 
-/* A hint what would change the decision, without a full stop; "" = no hint. */
-const char *share_hint(enum part_verdict verdict, enum part_because because);
+/* A hint what would change the decision about a job, without a full stop; "" = no hint. */
+const char *share_hint(enum part_verdict verdict, enum part_because because, enum share_pin pin);
 
 /* fixed + n * each. A sum that does not fit becomes the largest number. */
 struct admission_amount share_sum(const struct admission_amount *fixed,

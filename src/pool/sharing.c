@@ -105,17 +105,15 @@ static void describe_whole(const struct pool_job *j, struct share_job *s)
     s->fixed = (struct admission_amount){ 0 };
     s->each = j->needs;
     s->n = s->min = s->max = 1;
-    s->pinned = s->kind == SHARE_RUNS;
 }
 
-static void pin(struct share_job *s, uint32_t n)
+static void pin(struct share_job *s, uint32_t n, enum share_pin why)
 {
     s->n = s->min = s->max = n;
-    s->pinned = true;
+    s->pin = why;
 }
 
-/* Set the sizes that the master accepts. max_containers is 0 until the master has reported its
- * bounds. */
+/* Set the sizes that the master accepts. false: only n, or not even that. */
 static bool bounds_allow(const struct pool_job *j, uint32_t n, struct share_job *s)
 {
     const struct pool_elastic *x = &j->elastic;
@@ -134,15 +132,22 @@ static void describe_running(const struct pool_job *j, struct share_job *s)
     s->ends_in_s = s->remaining_s = ends_in_s(j);
     if (!sharing_count(j, &n) || n == 0) {
         describe_whole(j, s);
+        s->pin = SHARE_PIN_FIXED;
         return;
     }
     s->n = n;
-    bool foreign_wish = j->wish.open && !sharing_extension_fits_target(j);
     if (t->kind == TARGET_SHRINK || t->kind == TARGET_GROW)
-        pin(s, t->n);
-    else if (j->phase != PH_LIVE || foreign_wish || clock_mono_ms() < j->left_alone_until_ms ||
-             !bounds_allow(j, n, s))
-        pin(s, n);
+        pin(s, t->n, SHARE_PIN_CHANGES);
+    else if (j->phase != PH_LIVE)
+        pin(s, n, SHARE_PIN_PHASE);
+    else if (j->wish.open && !sharing_extension_fits_target(j))
+        pin(s, n, SHARE_PIN_EXTENDS);
+    else if (clock_mono_ms() < j->left_alone_until_ms)
+        pin(s, n, SHARE_PIN_LATE);
+    else if (j->max_containers == 0)
+        pin(s, n, SHARE_PIN_UNHEARD);
+    else if (!bounds_allow(j, n, s))
+        pin(s, n, SHARE_PIN_BOUNDS);
 }
 
 static void describe_waiting(const struct pool_job *j, struct share_job *s)
@@ -153,8 +158,9 @@ static void describe_waiting(const struct pool_job *j, struct share_job *s)
     s->remaining_s = time_left_s(j);
     if (!sharing_count(j, &n) || n == 0) {
         describe_whole(j, s);
+        s->pin = promised ? SHARE_PIN_STARTS : SHARE_FREE;
     } else if (promised) {
-        pin(s, j->target.n);
+        pin(s, j->target.n, SHARE_PIN_STARTS);
     } else {
         s->n = n;
         /* A job that had a keeper has a journal with its size. */
@@ -203,7 +209,7 @@ bool sharing_describe_extension(const struct pool_job *j, struct share_job *s)
                              .n = 1,
                              .min = 1,
                              .max = 1,
-                             .pinned = promised,
+                             .pin = promised ? SHARE_PIN_STARTS : SHARE_FREE,
                              .priority = j->priority,
                              .number = j->wish.arrival,
                              .weight = MAX(j->weight, 1u),
@@ -278,6 +284,9 @@ static uint64_t mix(uint64_t h, const void *p, size_t n)
  * expected end, the hash has only whether it is known. */
 static uint64_t hash_job(const struct share_job *s)
 {
+    /* Other reasons for a pin do not differ here: a job that starts passes through several of them,
+     * and a decision for each would delay the one by which it may grow. */
+    uint64_t pin = s->pin == SHARE_PIN_STARTS ? 2 : s->pin != SHARE_FREE;
     const uint64_t v[] = { s->kind,
                            s->fixed.memory_mib,
                            s->fixed.gpus,
@@ -286,7 +295,7 @@ static uint64_t hash_job(const struct share_job *s)
                            s->min,
                            s->max,
                            s->n,
-                           s->pinned,
+                           pin,
                            (uint64_t)s->priority,
                            s->number,
                            s->weight,
@@ -368,11 +377,12 @@ static void apply(struct pool *p, struct sharing_round *r)
         }
         if (!results)
             continue;
-        results[i] = (struct sharing_result){ .extension = x->extension,
-                                              .elastic = x->elastic,
-                                              .target = *t };
+        results[i] = (struct sharing_result){
+            .extension = x->extension, .elastic = x->elastic, .target = *t, .pin = r->jobs[i].pin
+        };
         (void)str_copy(results[i].id, APP_ID_MAX, x->id); /* always fits */
-        results[i].had = r->jobs[i].kind == SHARE_RUNS ? r->jobs[i].n : 0;
+        bool had = r->jobs[i].kind == SHARE_RUNS && r->jobs[i].pin != SHARE_PIN_STARTS;
+        results[i].had = had ? r->jobs[i].n : 0;
     }
     /* If the decision changes something, decide once more when the change is done or has failed. */
     p->sharing.decided_on = changes ? 0 : hash_round(r);

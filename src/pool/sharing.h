@@ -96,6 +96,7 @@ struct sharing_result {
     bool extension;
     bool elastic; /* the job may be resized; false: it counts as one container */
     struct part_target target;
+    enum share_pin pin;
     uint32_t had;          /* containers before */
     int64_t since_wall_ms; /* the time since which all decisions have had this result */
 };
@@ -156,6 +157,10 @@ void sharing_carry_out(struct pool *p);
  * has to be done; INT64_MAX = there is none. */
 int64_t sharing_give_up(struct pool *p);
 void sharing_drop_targets(struct pool *p);
+/* The job waits, and its start is decided. Sets *out_ms to the time within which the jobs that have
+ * to shrink before are asked to do so (0 = none has to), and *out to one of those (NULL = none).
+ * Returns how many have to; -1 = the start is not decided. */
+int sharing_start_waits(const struct pool_job *j, int64_t *out_ms, const struct pool_job **out);
 /* The number of containers of its elastic role that the running job holds. false: unknown. */
 bool sharing_count(const struct pool_job *j, uint32_t *out);
 /* The job's keeper is dead. Perhaps it had not passed the pool's wish on to a master: send the wish

@@ -220,6 +220,24 @@ void sharing_carry_out(struct pool *p)
     sharing_changed(p);
 }
 
+int sharing_start_waits(const struct pool_job *j, int64_t *out_ms, const struct pool_job **out)
+{
+    const struct pool *p = j->pool;
+    int n = 0;
+    *out_ms = 0;
+    *out = NULL;
+    if (pool_job_admitted(j) || j->target.kind != TARGET_START)
+        return -1;
+    for (size_t i = 0; i < p->jobs.n; i++) {
+        const struct pool_job *x = p->jobs.v[i];
+        if (x->target.kind != TARGET_SHRINK)
+            continue;
+        *out = n++ ? *out : x;
+        *out_ms = MAX(*out_ms, x->target.due_ms - clock_mono_ms());
+    }
+    return n;
+}
+
 /* ---- giving up ---- */
 
 void sharing_drop_targets(struct pool *p)

@@ -55,7 +55,25 @@ static void add_real(struct buf *out, const char *key, double v)
         (void)buf_addf(out, "\"%s\":%.6g,", key, v);
 }
 
-static void add_result(const struct sharing_result *w, struct buf *out)
+/* The sentence about the job. If its start is decided, and other jobs have to shrink before, it
+ * names one of them: it may take long until that job has saved a checkpoint. */
+static void add_why(const struct pool *p, const struct sharing_result *w, struct buf *out)
+{
+    const struct pool_job *j = w->extension ? NULL : pool_job_find(p, w->id), *by = NULL;
+    int64_t within_ms = 0;
+    int n = j ? sharing_start_waits(j, &within_ms, &by) : -1;
+    AUTO(buf_done) struct buf text = { 0 };
+    char limit[32], more[32] = "";
+    (void)buf_adds(&text, w->target.why);
+    if (n > 1)
+        (void)snprintf(more, sizeof more, " and %d more", n - 1);
+    if (n > 0)
+        (void)buf_addf(&text, "; it waits until job '%s' (%s)%s has become smaller, %s at most",
+                       by->id, by->name, more, str_duration(within_ms, limit, sizeof limit));
+    add_str(out, "why", buf_cstr(&text));
+}
+
+static void add_result(const struct pool *p, const struct sharing_result *w, struct buf *out)
 {
     const struct part_target *t = &w->target;
     (void)buf_addc(out, '{');
@@ -66,13 +84,14 @@ static void add_result(const struct sharing_result *w, struct buf *out)
         "\"fair\":%u,\"since_ms\":%lld,",
         w->extension ? "true" : "false", w->elastic ? "true" : "false", verdicts[t->verdict],
         w->had, t->n, t->ideal, (long long)w->since_wall_ms);
-    add_str(out, "why", t->why);
+    add_why(p, w, out);
     (void)buf_addc(out, ',');
-    add_str(out, "would_change", share_hint(t->verdict, t->because));
+    add_str(out, "would_change", share_hint(t->verdict, t->because, w->pin));
     (void)buf_addc(out, '}');
 }
 
-static void add_record(const struct sharing_record *r, const char *id, struct buf *out)
+static void add_record(const struct pool *p, const struct sharing_record *r, const char *id,
+                       struct buf *out)
 {
     const struct part_metrics *m = &r->metrics;
     const char *sep = "";
@@ -89,7 +108,7 @@ static void add_record(const struct sharing_record *r, const char *id, struct bu
         if (id[0] && !str_eq(r->jobs[i].id, id))
             continue;
         (void)buf_adds(out, sep);
-        add_result(&r->jobs[i], out);
+        add_result(p, &r->jobs[i], out);
         sep = ",";
     }
     (void)buf_adds(out, "]}");
@@ -101,7 +120,7 @@ int sharing_report(const struct pool *p, const char *id, struct buf *out)
     (void)buf_addf(out, "{\"policy\":\"%s\",\"now_ms\":%lld,\"decision\":", sharing_name(p),
                    (long long)clock_wall_ms());
     if (r && sharing_divides(p))
-        add_record(r, id, out);
+        add_record(p, r, id, out);
     else
         (void)buf_adds(out, "null");
     (void)buf_addc(out, '}');
@@ -116,7 +135,7 @@ void sharing_add_result(const struct pool *p, const char *id, struct buf *out)
         return;
     (void)buf_addf(out, ",\"policy\":{\"name\":\"%s\",\"decision\":%llu,\"word\":", r->policy,
                    (unsigned long long)r->number);
-    add_result(w, out);
+    add_result(p, w, out);
     (void)buf_addc(out, '}');
 }
 
@@ -184,7 +203,7 @@ static void append(const struct pool *p, const struct sharing_record *r)
     AUTO(free_p) char *path = fs_join(p->paths.pool, "decisions");
     AUTO(free_p) char *old = fs_join(p->paths.pool, "decisions.1");
     struct stat st;
-    add_record(r, "", &line);
+    add_record(p, r, "", &line);
     (void)buf_addc(&line, '\n');
     if (!path || !old || line.failed) {
         log_event(LOG_WARN, "pool.no_memory", f_str("for", "pool/decisions"));

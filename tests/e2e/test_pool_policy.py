@@ -170,7 +170,7 @@ def test_the_queue_is_served_by_the_policy(make_lab):  # noqa: F811
     assert "policy 'dorm'" in text and "no room" in text, text
     assert "policy 'dorm'" in lab.ok("status", large) and "no room" in lab.ok("list")
     text = lab.ok("pool", "why")
-    assert large in text and fixed in text and "it must not be changed" in text, text
+    assert large in text and fixed in text and "its job file allows no other size" in text, text
     assert json.loads(lab.ok("pool", "why", large, "--json"))["decision"]["jobs"][0]["application_id"] == large
     lab.run("kill", fixed)
     lab.await_state(large, "RUNNING")

@@ -40,8 +40,8 @@ def test_an_expensive_resize_is_not_made(make_lab):  # noqa: F811
     lab.run("kill", fixed)
     lab.in_history(fixed)
     await_sizes(lab, {first: 2, cheap: 4})
-    why = wait_until(lambda: "a resize would cost" in lab.ok("why", first) and lab.ok("why", first), "the reason")
-    assert "and gain 0 s" in " ".join(why.split()), why
+    why = wait_until(lambda: "a resize would cost" in (t := " ".join(lab.ok("why", first).split())) and t, "the reason")
+    assert "and gain 0 s" in why, why
     assert "payback" in why, why
     assert lab.status(first)["generation"] == generation
     lab.ok("pool", "set", "payback=0")  # costs do not count any more

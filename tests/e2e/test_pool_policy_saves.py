@@ -42,6 +42,10 @@ def test_a_job_shrinks_when_it_has_saved(make_lab):  # noqa: F811
     wait_until(lambda: lab.status(first).get("resize", {}).get("awaits_checkpoint"), "the job waits for its checkpoint")
     assert "waits until the job has saved its next checkpoint" in lab.ok("status", first)
     assert lab.status(first)["generation"] == 1 and lab.status(second)["state"] == "WAITING"
+    # The start of the second job is decided, but it depends on the checkpoint of the first one.
+    for text in (" ".join(lab.ok(*words).split()) for words in (("why", second), ("pool", "why", second))):
+        assert "it starts with 4 containers" in text and f"it waits until job '{first}'" in text and "at once" not in text, text
+    assert "in at most " in lab.ok("why", second)
     save(lab, 100)
     await_sizes(lab, {first: 4, second: 4})
     doc = lab.status(first)
@@ -64,6 +68,8 @@ def test_a_job_that_does_not_save_keeps_its_size(make_lab):  # noqa: F811
     assert len(doc["tasks"]) == 8 and doc["generation"] == 1 and all(t["attempt"] == 1 for t in doc["tasks"]), doc
     assert "policy.gave_up" in (lab.home / "pool" / "pool.log").read_text()
     wait_until(lambda: "no room" in lab.ok("why", second), "the reason why the other one waits")
+    text = " ".join(lab.ok("why", first).split())
+    assert "it did not take the size of an earlier decision within resize-limit" in text or lab.status(first).get("resize"), text
     wait_until(lambda: lab.status(first).get("resize", {}).get("awaits_checkpoint"), "the job is asked again")
     save(lab, 1)
     await_sizes(lab, {first: 4, second: 4})

@@ -164,12 +164,12 @@ static void jobs_that_keep_their_allocation(void **state)
     struct part_claim claims[] = { running("a", 8), waiting("b", 2) };
     (void)state;
     AUTO(part_division_done) struct part_division d = { 0 };
-    claims[0].pinned = true;
+    claims[0].pinned = "it saves just now";
     decide("drf", two_nodes, NULL, claims, 2, &d);
     assert_int_equal(d.jobs[0].verdict, PART_KEEPS);
     assert_int_equal(d.jobs[1].verdict, PART_WAITS);
     part_division_done(&d);
-    claims[0].pinned = false;
+    claims[0].pinned = NULL;
     claims[0].max = 6; /* it has 8 */
     decide("dorm", two_nodes, NULL, claims, 2, &d);
     assert_int_equal(d.jobs[0].n, 8);

@@ -228,7 +228,7 @@ static void test_the_simulated_queue_is_the_same(void **state)
                                               .admitted = runs };
             shared[i] = (struct share_job){ .id = "job",
                                             .kind = runs ? SHARE_RUNS : SHARE_WAITS,
-                                            .pinned = runs,
+                                            .pin = runs ? SHARE_PIN_FIXED : SHARE_FREE,
                                             .each = needs,
                                             .n = 1,
                                             .min = 1,

@@ -19,12 +19,12 @@ enum { JOBS_MAX = 5 };
 
 static const struct admission_amount machine = { 800, 8 };
 
-/* kind, fixed, each, min, max, n, pinned, weight; want: containers after the decision */
+/* kind, fixed, each, min, max, n, pin, weight; want: containers after the decision */
 struct row {
     enum share_kind kind;
     struct admission_amount fixed, each;
     uint32_t min, max, n;
-    bool pinned;
+    enum share_pin pin;
     uint32_t weight;
     int priority;
     uint32_t want;
@@ -38,66 +38,66 @@ static const struct {
     { "a job grows into the empty machine",
       "dorm",
       1,
-      { { SHARE_RUNS, { 0 }, { 100, 0 }, 1, 8, 4, false, 1, 0, 8 } } },
+      { { SHARE_RUNS, { 0 }, { 100, 0 }, 1, 8, 4, SHARE_FREE, 1, 0, 8 } } },
     { "half for each",
       "drf",
       2,
-      { { SHARE_RUNS, { 0 }, { 100, 0 }, 1, 8, 8, false, 1, 0, 4 },
-        { SHARE_WAITS, { 0 }, { 100, 0 }, 1, 8, 4, false, 1, 0, 4 } } },
+      { { SHARE_RUNS, { 0 }, { 100, 0 }, 1, 8, 8, SHARE_FREE, 1, 0, 4 },
+        { SHARE_WAITS, { 0 }, { 100, 0 }, 1, 8, 4, SHARE_FREE, 1, 0, 4 } } },
     { "by weight",
       "drf",
       2,
-      { { SHARE_RUNS, { 0 }, { 100, 0 }, 1, 8, 8, false, 3, 0, 6 },
-        { SHARE_WAITS, { 0 }, { 100, 0 }, 1, 8, 4, false, 1, 0, 2 } } },
+      { { SHARE_RUNS, { 0 }, { 100, 0 }, 1, 8, 8, SHARE_FREE, 3, 0, 6 },
+        { SHARE_WAITS, { 0 }, { 100, 0 }, 1, 8, 4, SHARE_FREE, 1, 0, 2 } } },
     { "a pinned job keeps what it has",
       "drf",
       2,
-      { { SHARE_RUNS, { 0 }, { 100, 0 }, 6, 6, 6, true, 1, 0, 6 },
-        { SHARE_WAITS, { 0 }, { 100, 0 }, 1, 8, 4, false, 1, 0, 2 } } },
+      { { SHARE_RUNS, { 0 }, { 100, 0 }, 6, 6, 6, SHARE_PIN_FIXED, 1, 0, 6 },
+        { SHARE_WAITS, { 0 }, { 100, 0 }, 1, 8, 4, SHARE_FREE, 1, 0, 2 } } },
     { "the fixed part of a running job is not divided",
       "drf",
       1,
-      { { SHARE_RUNS, { 250, 0 }, { 100, 0 }, 1, 8, 1, false, 1, 0, 5 } } },
+      { { SHARE_RUNS, { 250, 0 }, { 100, 0 }, 1, 8, 1, SHARE_FREE, 1, 0, 5 } } },
     { "a waiting job gets no more than fits with its fixed part",
       "drf",
       1,
-      { { SHARE_WAITS, { 250, 0 }, { 100, 0 }, 2, 8, 2, false, 1, 0, 3 } } },
+      { { SHARE_WAITS, { 250, 0 }, { 100, 0 }, 2, 8, 2, SHARE_FREE, 1, 0, 3 } } },
     { "GPUs bound the number",
       "dorm",
       1,
-      { { SHARE_RUNS, { 0, 1 }, { 10, 2 }, 1, 8, 1, false, 1, 0, 3 } } },
+      { { SHARE_RUNS, { 0, 1 }, { 10, 2 }, 1, 8, 1, SHARE_FREE, 1, 0, 3 } } },
     { "an extension takes what a running job can give back",
       "drf",
       3,
-      { { SHARE_RUNS, { 0 }, { 300, 0 }, 1, 1, 1, true, 1, 0, 1 },
-        { SHARE_RUNS, { 0 }, { 100, 0 }, 1, 5, 5, false, 1, 0, 3 },
-        { SHARE_EXTENDS, { 0 }, { 200, 0 }, 1, 1, 1, false, 1, 0, 1 } } },
+      { { SHARE_RUNS, { 0 }, { 300, 0 }, 1, 1, 1, SHARE_PIN_FIXED, 1, 0, 1 },
+        { SHARE_RUNS, { 0 }, { 100, 0 }, 1, 5, 5, SHARE_FREE, 1, 0, 3 },
+        { SHARE_EXTENDS, { 0 }, { 200, 0 }, 1, 1, 1, SHARE_FREE, 1, 0, 1 } } },
     { "one that can never fit is passed over",
       "dorm",
       2,
-      { { SHARE_WAITS, { 0 }, { 900, 0 }, 1, 1, 1, false, 1, 0, 0 },
-        { SHARE_WAITS, { 0 }, { 100, 0 }, 1, 1, 1, false, 1, 0, 1 } } },
+      { { SHARE_WAITS, { 0 }, { 900, 0 }, 1, 1, 1, SHARE_FREE, 1, 0, 0 },
+        { SHARE_WAITS, { 0 }, { 100, 0 }, 1, 1, 1, SHARE_FREE, 1, 0, 1 } } },
     { "more is held than the machine has: nothing starts, all keep theirs",
       "drf",
       2,
-      { { SHARE_RUNS, { 0 }, { 100, 0 }, 9, 9, 9, true, 1, 0, 9 },
-        { SHARE_WAITS, { 0 }, { 100, 0 }, 1, 2, 1, false, 1, 0, 0 } } },
+      { { SHARE_RUNS, { 0 }, { 100, 0 }, 9, 9, 9, SHARE_PIN_FIXED, 1, 0, 9 },
+        { SHARE_WAITS, { 0 }, { 100, 0 }, 1, 2, 1, SHARE_FREE, 1, 0, 0 } } },
     { "priority counts in the queue",
       "static",
       3,
-      { { SHARE_RUNS, { 0 }, { 500, 0 }, 1, 1, 1, true, 1, 0, 1 },
-        { SHARE_WAITS, { 0 }, { 300, 0 }, 1, 1, 1, false, 1, 0, 0 },
-        { SHARE_WAITS, { 0 }, { 300, 0 }, 1, 1, 1, false, 1, 5, 1 } } },
+      { { SHARE_RUNS, { 0 }, { 500, 0 }, 1, 1, 1, SHARE_PIN_FIXED, 1, 0, 1 },
+        { SHARE_WAITS, { 0 }, { 300, 0 }, 1, 1, 1, SHARE_FREE, 1, 0, 0 },
+        { SHARE_WAITS, { 0 }, { 300, 0 }, 1, 1, 1, SHARE_FREE, 1, 5, 1 } } },
     { "without a resize a job gets what its file asks for",
       "static",
       1,
-      { { SHARE_WAITS, { 0 }, { 100, 0 }, 1, 8, 3, false, 1, 0, 3 } } },
+      { { SHARE_WAITS, { 0 }, { 100, 0 }, 1, 8, 3, SHARE_FREE, 1, 0, 3 } } },
     { "a small job passes a large one that waits",
       "backfill",
       3,
-      { { SHARE_RUNS, { 0 }, { 500, 0 }, 1, 1, 1, true, 1, 0, 1 },
-        { SHARE_WAITS, { 0 }, { 700, 0 }, 1, 1, 1, false, 1, 0, 0 },
-        { SHARE_WAITS, { 0 }, { 100, 0 }, 1, 1, 1, false, 1, 0, 1 } } },
+      { { SHARE_RUNS, { 0 }, { 500, 0 }, 1, 1, 1, SHARE_PIN_FIXED, 1, 0, 1 },
+        { SHARE_WAITS, { 0 }, { 700, 0 }, 1, 1, 1, SHARE_FREE, 1, 0, 0 },
+        { SHARE_WAITS, { 0 }, { 100, 0 }, 1, 1, 1, SHARE_FREE, 1, 0, 1 } } },
 };
 
 static const char *const ids[JOBS_MAX] = { "a", "b", "c", "d", "e" };
@@ -112,7 +112,7 @@ static void fill(const struct row *rows, size_t n, struct share_job *out)
                                      .min = rows[i].min,
                                      .max = rows[i].max,
                                      .n = rows[i].n,
-                                     .pinned = rows[i].pinned,
+                                     .pin = rows[i].pin,
                                      .priority = rows[i].priority,
                                      .number = (uint32_t)i + 1,
                                      .weight = rows[i].weight,
@@ -190,7 +190,7 @@ static void test_random(void **state)
             struct admission_amount all = share_sum(&j->fixed, &j->each, j->n);
             if (rand_r(&seed) % 2 && admission_possible(&left, &all)) {
                 j->kind = SHARE_RUNS;
-                j->pinned = rand_r(&seed) % 3 == 0;
+                j->pin = rand_r(&seed) % 3 == 0 ? SHARE_PIN_LATE : SHARE_FREE;
                 left.memory_mib -= all.memory_mib;
                 left.gpus -= all.gpus;
             }
@@ -206,7 +206,7 @@ static void test_random(void **state)
                      (unsigned long long)sum.memory_mib, sum.gpus);
         for (size_t i = 0; i < n; i++) {
             uint32_t got = d.jobs[i].n;
-            if ((jobs[i].kind == SHARE_RUNS && jobs[i].pinned && got != jobs[i].n) ||
+            if ((jobs[i].kind == SHARE_RUNS && jobs[i].pin && got != jobs[i].n) ||
                 (got && (got < jobs[i].min || got > jobs[i].max)) ||
                 (jobs[i].kind == SHARE_RUNS && !got))
                 fail_msg("round %d, %s: job %s has %u", round, name, ids[i], got);
@@ -292,8 +292,45 @@ static void test_hints(void **state)
     (void)state;
     for (int b = 0; b < PART_BECAUSE_N; b++)
         for (int v = PART_WAITS; v <= PART_STOPS; v++)
-            assert_non_null(share_hint((enum part_verdict)v, (enum part_because)b));
-    assert_non_null(strstr(share_hint(PART_WAITS, PART_BECAUSE_LOSS), "loss-max"));
+            assert_non_null(share_hint((enum part_verdict)v, (enum part_because)b, SHARE_FREE));
+    assert_non_null(strstr(share_hint(PART_WAITS, PART_BECAUSE_LOSS, SHARE_FREE), "loss-max"));
+}
+
+/* The sentence about a job that must keep its size names the reason, also if the job has its
+ * largest size. A job whose start is decided does not keep anything yet. */
+static void test_pins(void **state)
+{
+    static const char *const says[SHARE_PINS] = {
+        [SHARE_PIN_FIXED] = "it keeps its 4 containers: its job file",
+        [SHARE_PIN_STARTS] = "it starts with 4 containers: ",
+        [SHARE_PIN_CHANGES] = "has not finished the resize",
+        [SHARE_PIN_PHASE] = "its keeper is not connected",
+        [SHARE_PIN_EXTENDS] = "its user has asked for",
+        [SHARE_PIN_LATE] = "within resize-limit",
+        [SHARE_PIN_UNHEARD] = "its master has not reported",
+        [SHARE_PIN_BOUNDS] = "its master accepts no other size",
+    };
+    (void)state;
+    for (enum share_pin pin = SHARE_PIN_FIXED; pin < SHARE_PINS; pin++) {
+        struct share_job j = { .id = "a",
+                               .kind = SHARE_RUNS,
+                               .each = { 100, 0 },
+                               .min = 4,
+                               .max = 4,
+                               .n = 4,
+                               .pin = pin,
+                               .weight = 1,
+                               .remaining_s = INFINITY,
+                               .ends_in_s = INFINITY };
+        struct part_division d = { 0 };
+        const struct part_policy *drf = part_policy_find("drf");
+        assert_int_equal(share_decide(drf, &part_defaults, &machine, &j, 1, &d, NULL), 0);
+        if (!strstr(d.jobs[0].why, says[pin]))
+            fail_msg("pin %d: %s", (int)pin, d.jobs[0].why);
+        assert_int_equal(d.jobs[0].verdict, pin == SHARE_PIN_STARTS ? PART_STARTS : PART_KEEPS);
+        assert_true(share_hint(d.jobs[0].verdict, d.jobs[0].because, pin)[0]);
+        part_division_done(&d);
+    }
 }
 
 /* Under a policy the allowed entries start; another one that does not fit blocks none of them. */
@@ -334,6 +371,7 @@ int main(void)
         cmocka_unit_test(test_count),
         cmocka_unit_test(test_sum_is_capped),
         cmocka_unit_test(test_hints),
+        cmocka_unit_test(test_pins),
         cmocka_unit_test(test_admission_of_allowed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -42,9 +42,12 @@ static struct part_claim claim_of(const struct arbiter_job *j, size_t arrival, i
     const struct share_needs *x = &j->needs;
     uint64_t master_mib = j->has_master ? 0 : x->master_mib;
     double waited_ms = (double)(clock_wall_ms() - j->submitted_ms);
+    bool late = j->runs && patience_is_over(&j->follows, now);
     return (struct part_claim){ .id = j->id,
                                 .runs = j->runs,
-                                .pinned = j->runs && patience_is_over(&j->follows, now),
+                                .pinned = late ? "it did not take the size of an earlier decision "
+                                                 "in time"
+                                               : NULL,
                                 .fixed = amount(x->fixed_mib + master_mib, x->fixed_gpus, 0),
                                 .each = each_of(j),
                                 .min = x->min,

@@ -345,14 +345,18 @@ static int64_t lacks(const struct forecast *f, const json_t *job, const char *ty
 json_t *forecast_at(const struct forecast *f, size_t i)
 {
     const json_t *job = f->docs[i], *by = f->holders[i];
-    const struct part_start *s = &f->starts[i];
+    int64_t within_ms = doc_int(job, "starts_within_ms", -1);
+    bool decided = within_ms >= 0; /* so it does not wait for the end of other jobs */
+    struct part_start decided_start = { .in_s = { 0, within_ms ? INFINITY : 0,
+                                                  (double)within_ms / 1000 } };
+    const struct part_start *s = decided ? &decided_start : &f->starts[i];
     json_t *doc =
         json_pack("{s:s, s:I, s:b, s:o, s:o, s:o, s:{s:I, s:I}, s:o}", "policy",
                   doc_str(f->doc, "policy"), "place", (json_int_t)doc_int(job, "place", 0), "never",
                   s->never, "early_ms", forecast_seconds(s->in_s.low), "likely_ms",
                   forecast_seconds(s->in_s.likely), "late_ms", forecast_seconds(s->in_s.high),
                   "missing", "memory_mib", (json_int_t)lacks(f, job, "memory_mib"), "gpus",
-                  (json_int_t)lacks(f, job, "gpus"), "rests_on", rests_on(f, i));
+                  (json_int_t)lacks(f, job, "gpus"), "rests_on", rests_on(f, decided ? 0 : i));
     if (by) {
         (void)json_object_set_new(doc, "holder", json_string(doc_str(by, "application_id")));
         (void)json_object_set_new(doc, "holder_name", json_string(doc_str(by, "name")));
