@@ -458,7 +458,7 @@ static const char *const reasons[PART_BECAUSE_N] = {
     [PART_BECAUSE_ADJUSTED] = "a change would adjust too many running jobs",
     [PART_BECAUSE_PINNED] = "it must not be changed",
     [PART_BECAUSE_AT_MAX] = "this is its largest size",
-    [PART_BECAUSE_LEVEL] = "jobs of higher priority come first",
+    [PART_BECAUSE_LEVEL] = "this policy serves other jobs first",
     [PART_BECAUSE_BID] = "its budget buys this much",
     [PART_BECAUSE_TOO_BIG] = "its smallest size does not fit into the empty cluster",
     [PART_BECAUSE_FIXED] = "this policy does not resize jobs that run",
@@ -490,7 +490,7 @@ static void say_why(const struct part_share *s, const struct part_job *job, cons
     else if (other && s->because == PART_BECAUSE_RESERVED)
         snprintf(out, size, "the room is reserved for job '%s'", other);
     else if (other && s->because == PART_BECAUSE_LEVEL)
-        snprintf(out, size, "job '%s' has a higher priority", other);
+        snprintf(out, size, "this policy serves job '%s' first", other);
     else if (s->because == PART_BECAUSE_COST && s->verdict == PART_WAITS)
         snprintf(out, size,
                  "to make room would cost running jobs as much as %.0f s of its work, and gain "

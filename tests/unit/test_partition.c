@@ -345,7 +345,7 @@ static void shortest_first_but_nobody_stops(void **state)
         assert_int_equal(d.jobs[i].n, n[i]);
     part_why(&d, &one, jobs, 0, why);
     assert_string_equal(why,
-                        "it shrinks from 8 to 2 containers: job 'middle' has a higher priority");
+                        "it shrinks from 8 to 2 containers: this policy serves job 'middle' first");
     part_why(&d, &one, jobs, 1, why);
     assert_string_equal(why, "it starts with 4 containers: this is its largest size");
     part_why(&d, &one, jobs, 3, why);
@@ -389,7 +389,7 @@ static void least_served_first_but_nobody_stops(void **state)
     for (size_t i = 0; i < ARRAY_LEN(jobs); i++)
         assert_int_equal(d.jobs[i].n, n[i]);
     part_why(&d, &one, jobs, 0, why);
-    assert_string_equal(why, "it shrinks from 8 to 2 containers: job 'new' has a higher priority");
+    assert_string_equal(why, "it shrinks from 8 to 2 containers: this policy serves job 'new' first");
     /* With 4 of 10 cores, "middle" needs 2.5 s for its last second. */
     assert_true(d.metrics.again_s > 2.499 && d.metrics.again_s < 2.501);
     jobs[1].attained_s = 60;
