@@ -101,13 +101,38 @@ char *fs_join(const char *a, const char *b)
     return s;
 }
 
+int fs_open_file(int dirfd, const char *path, int flags, struct err *e)
+{
+    struct stat st;
+    AUTO(close_p)
+    int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | flags);
+    if (fd == -1 || fstat(fd, &st) == -1)
+        return err_set(e, errno, "cannot open '%s': %m", path);
+    if (!S_ISREG(st.st_mode))
+        return err_set(e, EINVAL, "'%s' is not a regular file", path);
+    int mine = fd;
+    fd = -1;
+    return mine;
+}
+
+static int read_open(int fd, const char *path, struct buf *out, struct err *e)
+{
+    int rc = buf_fill_fd(out, fd, e);
+    return rc < 0 ? err_wrap(e, rc, "file '%s'", path) : 0;
+}
+
+int fs_read_file(int dirfd, const char *path, struct buf *out, struct err *e)
+{
+    AUTO(close_p) int fd = fs_open_file(dirfd, path, 0, e);
+    return fd < 0 ? fd : read_open(fd, path, out, e);
+}
+
 int fs_read(int dirfd, const char *path, struct buf *out, struct err *e)
 {
     AUTO(close_p) int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     if (fd == -1)
         return err_set(e, errno, "cannot open '%s': %m", path);
-    int rc = buf_fill_fd(out, fd, e);
-    return rc < 0 ? err_wrap(e, rc, "file '%s'", path) : 0;
+    return read_open(fd, path, out, e);
 }
 
 int fs_write_all(int fd, const void *p, size_t len)
@@ -304,12 +329,12 @@ static int add_utf8(struct buf *out, struct span s)
 
 int fs_tail(int dirfd, const char *path, unsigned n, size_t max, struct buf *out, struct err *e)
 {
-    AUTO(close_p) int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    AUTO(close_p) int fd = fs_open_file(dirfd, path, 0, e);
     struct stat st;
-    if (fd == -1 || fstat(fd, &st) == -1)
-        return err_set(e, errno, "cannot open '%s': %m", path);
-    if (!S_ISREG(st.st_mode))
-        return err_set(e, EINVAL, "'%s' is not a regular file", path);
+    if (fd < 0)
+        return fd;
+    if (fstat(fd, &st) == -1)
+        return err_set(e, errno, "cannot read '%s': %m", path);
     if (st.st_size == 0 || max == 0)
         return 0;
     size_t want = (uintmax_t)st.st_size < max ? (size_t)st.st_size : max, len = 0;

@@ -18,6 +18,11 @@ struct err;
 
 /* Append the whole file to out. -EFBIG: out would hold more than out->max bytes. */
 int fs_read(int dirfd, const char *path, struct buf *out, struct err *e);
+/* The same for a file that another user may have made: a named pipe or a device is refused, so the
+ * call cannot wait for a writer. -EINVAL: it is not a regular file. */
+int fs_read_file(int dirfd, const char *path, struct buf *out, struct err *e);
+/* Open such a file for reading. flags: O_NOFOLLOW or 0. Returns the descriptor or -errno. */
+int fs_open_file(int dirfd, const char *path, int flags, struct err *e);
 /* Replace a file: write text under a temporary name, then rename it. Readers see either the old
  * content or the new one, never a part. sync: fdatasync the file before the rename and fsync its
  * directory after it. */

@@ -24,7 +24,7 @@ static int load_conf(struct history_job *h, struct err *e)
 {
     AUTO(free_p) char *path = fs_join(h->dir, "job.conf");
     AUTO(buf_done) struct buf text = { .max = JOB_FILE_MAX };
-    int rc = path ? fs_read(AT_FDCWD, path, &text, e)
+    int rc = path ? fs_read_file(AT_FDCWD, path, &text, e)
                   : err_set(e, ENOMEM, "no memory to read the configuration of the job");
     if (rc == 0)
         rc = job_file_decode(buf_span(&text), &h->file, e);

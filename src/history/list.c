@@ -97,7 +97,7 @@ static int row_from_summary(const char *dir, struct history_row *row)
 {
     AUTO(free_p) char *path = fs_join(dir, "summary");
     AUTO(buf_done) struct buf text = { .max = SUMMARY_MAX };
-    int rc = path ? fs_read(AT_FDCWD, path, &text, NULL) : -ENOMEM;
+    int rc = path ? fs_read_file(AT_FDCWD, path, &text, NULL) : -ENOMEM;
     return rc < 0 ? rc : history_row_parse(buf_span(&text), row);
 }
 
@@ -138,7 +138,7 @@ static char *read_note(const char *dir, bool live)
 {
     AUTO(free_p) char *path = fs_join(dir, live ? "interrupted" : "lost");
     AUTO(buf_done) struct buf text = { .max = NOTE_MAX };
-    if (!path || fs_read(AT_FDCWD, path, &text, NULL) < 0)
+    if (!path || fs_read_file(AT_FDCWD, path, &text, NULL) < 0)
         return NULL;
     return span_dup(span_trim(buf_span(&text)));
 }

@@ -76,7 +76,7 @@ static int read_status(const char *dir, bool with_tasks, json_t **out, struct er
 {
     AUTO(free_p) char *path = fs_join(dir, "status.json");
     AUTO(buf_done) struct buf text = { .max = JOB_STATUS_MAX };
-    int rc = path ? fs_read(AT_FDCWD, path, &text, e)
+    int rc = path ? fs_read_file(AT_FDCWD, path, &text, e)
                   : err_set(e, ENOMEM, "no memory to read the status of the job");
     if (rc == 0)
         rc = parse(buf_span(&text), with_tasks, out, e);
@@ -99,7 +99,7 @@ static void add_left(const char *dir, json_t *doc)
     for (struct dirent *x; d && json_array_size(list) < LEFT_MAX && (x = readdir(d));) {
         AUTO(free_p) char *path = fs_join(engines, x->d_name);
         AUTO(buf_done) struct buf text = { .max = PATH_MAX };
-        if (strchr(x->d_name, '.') || !path || fs_read(AT_FDCWD, path, &text, NULL) < 0)
+        if (strchr(x->d_name, '.') || !path || fs_read_file(AT_FDCWD, path, &text, NULL) < 0)
             continue; /* a name with a dot is a file that is being written */
         struct span engine = span_trim(buf_span(&text));
         (void)json_array_append_new(list, json_pack("{s:s, s:s%}", "name", x->d_name, "engine",

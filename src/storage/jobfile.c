@@ -295,7 +295,7 @@ static int each_one(int jobs_fd, const char *id, const char *name,
 {
     AUTO(free_p) char *path = str_printf("%s/%s", id, name);
     AUTO(buf_done) struct buf text = { 0 };
-    int rc = path ? fs_read(jobs_fd, path, &text, e) : -ENOMEM;
+    int rc = path ? fs_read_file(jobs_fd, path, &text, e) : -ENOMEM;
     if (rc == -ENOENT || rc == -ENOTDIR) {
         err_clear(e);
         return 0;

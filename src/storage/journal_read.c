@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/fs.h"
 #include "base/util.h"
 #include "storage/crc32c.h"
 #include "storage/journal_int.h"
@@ -146,8 +147,8 @@ static bool is_header(struct span rest, uint64_t *out_format, uint64_t *out_snap
 int journal_reader_open(struct journal_reader *r, const char *path, struct err *e)
 {
     *r = (struct journal_reader){ .path = path, .window.max = LINE_MAX_LEN + 2 * CHUNK };
-    r->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    return r->fd == -1 ? err_set(e, errno, "cannot open journal '%s': %m", path) : 0;
+    r->fd = fs_open_file(AT_FDCWD, path, 0, e);
+    return r->fd < 0 ? err_wrap(e, r->fd, "journal") : 0;
 }
 
 void journal_reader_text(struct journal_reader *r, struct span text)
@@ -363,9 +364,9 @@ int journal_reader_next(struct journal_reader *r, struct journal_record *out, st
 
 int journal_read(const char *path, struct buf *out, struct err *e)
 {
-    AUTO(close_p) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    if (fd == -1)
-        return err_set(e, errno, "cannot open journal '%s': %m", path);
+    AUTO(close_p) int fd = fs_open_file(AT_FDCWD, path, 0, e);
+    if (fd < 0)
+        return err_wrap(e, fd, "journal");
     if (out->max == 0)
         out->max = SIZE_MAX - 1; /* a journal has no limit of its own */
     int rc = buf_fill_fd(out, fd, e);

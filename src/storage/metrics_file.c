@@ -84,7 +84,7 @@ bool metrics_records_next(struct metrics_records *r, struct span *out)
 int metrics_file_read(const char *path, struct buf *out, struct err *e)
 {
     out->max = READ_MAX;
-    return fs_read(AT_FDCWD, path, out, e);
+    return fs_read_file(AT_FDCWD, path, out, e);
 }
 
 /* ---- writing ---- */

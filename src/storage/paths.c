@@ -202,7 +202,7 @@ static char *runtime_read(const char *record, const char *hash)
 {
     AUTO(buf_done) struct buf text = { .max = PATH_MAX };
     struct err unused;
-    if (fs_read(AT_FDCWD, record, &text, &unused) < 0)
+    if (fs_read_file(AT_FDCWD, record, &text, &unused) < 0)
         return NULL;
     AUTO(free_p) char *dir = span_dup(span_trim(buf_span(&text)));
     const char *slash = dir ? strrchr(dir, '/') : NULL;

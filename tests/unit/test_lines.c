@@ -87,6 +87,9 @@ static void only_colours_reach_the_terminal(void **state)
     struct lines *l = open_lines(true, NULL);
     add(l, "a:0", "\033[31mred\033[0m\033[2J \033]0;title\a\033(B\x07tab\t\xc2\x9bz\xc3\xa4\n", 0);
     expect_shown("a:0 | \033[31mred\033[0m tab\tz\xc3\xa4\033[0m\n");
+    /* ESC [ > 4 m changes the keyboard, and a control character ends a sequence. */
+    add(l, "a:0", "a\033[>4;2mb\033[\x0emc\033[38:5:1md\033[\n", 0);
+    expect_shown("a:0 | abmc\033[38:5:1md\033[0m\n");
     add(l, "a:0", "half\r50 %\r\n", 0);
     expect_shown("a:0 | 50 %\n");
     add(l, "a:0", "\r1 %\r2 %", 5000);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* events: prints what happens in a job, as lines of JSON. */
 #include <errno.h>
-#include <unistd.h>
+
 
 #include "base/base.h"
 #include "client/client_int.h"
@@ -10,10 +10,8 @@
 /* Each line is written at once, so that a reader of a pipe sees it when it happens. */
 static int print_event(const json_t *event, void *arg)
 {
-    AUTO(free_p) char *text = json_dumps(event, JSON_COMPACT);
-    AUTO(free_p) char *line = text ? str_printf("%s\n", text) : NULL;
     (void)arg;
-    return line ? fs_write_all(STDOUT_FILENO, line, strlen(line)) : -ENOMEM;
+    return client_print_json_line(event);
 }
 
 int cmd_events(struct client *c)

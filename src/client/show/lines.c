@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "client/client_int.h"
 #include "cluster/cluster.h"
 
 enum {
@@ -94,55 +95,6 @@ static void add_prefix(struct lines *l, const struct log *x)
                        l->cfg.color ? "\033[0m" : "");
 }
 
-/* Returns the end of the escape sequence that begins at p. *out_color: does the sequence only set
- * colours? */
-static const char *skip_escape(const char *p, const char *end, bool *out_color)
-{
-    *out_color = false;
-    if (++p == end)
-        return p;
-    if (*p == ']') { /* up to BEL or ESC \ */
-        while (p < end && *p != '\a' && *p != '\033')
-            p++;
-        return p < end && *p == '\a' ? p + 1 : MIN(p + 2, end);
-    }
-    if (*p != '[') {
-        while (p < end && *p >= 0x20 && *p < 0x30) /* intermediate bytes, as in ESC ( B */
-            p++;
-        return p < end ? p + 1 : p;
-    }
-    for (p++; p < end && (unsigned char)*p < 0x40; p++)
-        ;
-    *out_color = p < end && *p == 'm';
-    return p < end ? p + 1 : p;
-}
-
-/* Append what a terminal may get: no control characters except tabs, no sequences except colours.
- */
-static void add_clean(struct buf *out, struct span text)
-{
-    bool colored = false;
-    for (const char *p = text.p, *end = text.p + text.len, *next; p < end; p = next) {
-        unsigned char c = (unsigned char)*p;
-        bool is_color = false;
-        next = p + 1;
-        if (c == '\033') {
-            next = skip_escape(p, end, &is_color);
-            colored = colored || is_color;
-        } else if (c == 0xc2 && next < end && (unsigned char)*next >= 0x80 &&
-                   (unsigned char)*next < 0xa0) {
-            next++; /* C1 in UTF-8 */
-            continue;
-        } else if ((c < 0x20 && c != '\t') || c == 0x7f) {
-            continue;
-        }
-        if (c != '\033' || is_color)
-            (void)buf_add(out, p, (size_t)(next - p));
-    }
-    if (colored)
-        (void)buf_adds(out, "\033[0m");
-}
-
 /* The part of a line that a terminal would show: a program that draws a progress bar writes over
  * its line with \r, so this is the text behind the last \r. */
 static struct span visible(struct span line)
@@ -167,7 +119,7 @@ static void add_line(struct lines *l, const struct log *x, struct span line)
         return;
     add_prefix(l, x);
     if (l->cfg.terminal)
-        add_clean(&l->out, line);
+        client_shown(&l->out, line, true);
     else
         (void)buf_add(&l->out, line.p, line.len);
     (void)buf_addc(&l->out, '\n');

@@ -20,6 +20,7 @@ struct printing {
     bool mixed; /* lines of several logs may come mixed */
     regex_t grep;
     bool has_grep;
+    bool terminal;       /* it gets no escape sequences that do more than colour */
     struct lines *lines; /* NULL = text is printed as it comes */
     char last[200];      /* heading of the text that was printed last; "" = none */
     struct cluster_log_choice tasks[TASKS_MAX];
@@ -34,9 +35,9 @@ static int put(const char *p, size_t n, bool is_stderr, void *arg)
 
 static int add_lines(struct printing *p, const struct cluster_log_text *t)
 {
-    const struct lines_config cfg = { .prefix = t->several,
+    const struct lines_config cfg = { .prefix = t->several && (p->has_grep || p->mixed),
                                       .color = p->c->out_color,
-                                      .terminal = isatty(STDOUT_FILENO),
+                                      .terminal = p->terminal,
                                       .grep = p->has_grep ? &p->grep : NULL,
                                       .put = put };
     if (!p->lines && !(p->lines = lines_new(&cfg)))
@@ -53,12 +54,14 @@ static int print_text(const struct cluster_log_text *t, void *arg)
     (void)snprintf(head, sizeof head, t->rank ? "%s %s.%u" : "%s %s", t->task, t->stream, t->rank);
     if (t->several && !str_eq(p->last, head)) {
         AUTO(buf_done) struct buf line = { 0 };
+        if (p->lines)
+            (void)lines_end(p->lines); /* if this fails, the next write fails, too */
         (void)buf_addf(&line, "%s==> %s <==\n", p->last[0] ? "\n" : "", head);
         /* If this fails, writing the text fails too, and is reported. */
         (void)fs_write_all(STDOUT_FILENO, line.p, line.len);
     }
     (void)str_copy(p->last, sizeof p->last, head);
-    return fs_write_all(STDOUT_FILENO, t->text.p, t->text.len);
+    return p->terminal ? add_lines(p, t) : fs_write_all(STDOUT_FILENO, t->text.p, t->text.len);
 }
 
 static int read_grep(const struct options *o, struct printing *p, struct err *e)
@@ -119,6 +122,7 @@ int cmd_logs(struct client *c)
     }
     p->c = c;
     p->mixed = options_has(&c->o, OPT_FOLLOW);
+    p->terminal = isatty(STDOUT_FILENO);
     int rc = read_wish(&c->o, p, &w, &e);
     if (rc == 0)
         rc = client_find(c, c->o.args[0], &k, id, &e);

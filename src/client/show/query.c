@@ -434,7 +434,9 @@ int cmd_status(struct client *c)
         return code;
     if (options_has(&c->o, OPT_JSON))
         return client_print_json(doc);
-    status_text(c, doc);
+    json_t *shown = doc_shown(doc);
+    status_text(c, shown);
+    json_decref(shown);
     json_decref(doc);
     return client_flush_stdout();
 }

@@ -10,6 +10,7 @@
 #include "client/client_int.h"
 #include "client/show/sink.h"
 #include "client/show/why.h"
+#include "codec/json.h"
 #include "loop/loop.h"
 
 enum {
@@ -612,14 +613,15 @@ void render_update(struct render *r, const char *state, const json_t *summary)
 {
     /* The core's state WAITING also covers waiting for containers. Users see WAITING only while the
      * pool has no room for the job, or the job pauses. */
+    AUTO(json_freep) json_t *shown = doc_shown(summary);
     bool queued = json_is_object(json_object_get(summary, "waiting")) ||
                   json_is_string(json_object_get(summary, "pausing"));
     (void)str_copy(r->state, sizeof r->state,
                    str_eq(state, "WAITING") && !queued ? "STARTING" : state);
-    render_waiting(summary, r->waiting, sizeof r->waiting);
-    if (summary) {
+    render_waiting(shown, r->waiting, sizeof r->waiting);
+    if (shown) {
         json_decref(r->summary);
-        r->summary = json_incref((json_t *)summary);
+        r->summary = json_incref(shown);
         note_rates(r);
         say_restart(r);
         say_resize(r);
@@ -689,8 +691,9 @@ void render_free(struct render *r)
 /* ---- the verdict ---- */
 
 void render_verdict(struct client *c, const char *application_id, const char *logs,
-                    const char *history, const char *cause_log, const json_t *summary)
+                    const char *history, const char *cause_log, const json_t *read)
 {
+    AUTO(json_freep) json_t *summary = doc_shown(read);
     const char *state = doc_str(summary, "state"), *message = doc_str(summary, "message");
     char ran[32];
     int64_t ran_ms = doc_int(summary, "ran_ms", -1);

@@ -6,6 +6,7 @@
 #include "base/base.h"
 #include "client/client_int.h"
 #include "client/show/render.h"
+#include "codec/json.h"
 
 enum {
     SIZE_MAX_TASKS = 100000,        /* of a job */
@@ -145,9 +146,10 @@ static void note_end(struct watch *w, const json_t *doc)
 }
 
 /* Called with each update; true: the wait is over. */
-static bool on_update(const char *state, const json_t *summary, void *arg)
+static bool on_update(const char *state, const json_t *read, void *arg)
 {
     struct watch *w = arg;
+    AUTO(json_freep) json_t *summary = doc_shown(read);
     const json_t *on = json_object_get(summary, "resize");
     (void)state;
     if (!summary)

@@ -562,6 +562,9 @@ int cmd_why(struct client *c)
         return code;
     if (options_has(&c->o, OPT_JSON))
         return why_json(doc);
+    json_t *read = doc;
+    doc = doc_shown(read);
+    json_decref(read);
     const char *state = doc_str(doc, "state"), *message = doc_str(doc, "message");
     bool over = json_is_integer(json_object_get(doc, "exit_code"));
     AUTO(buf_done) struct buf out = { 0 };

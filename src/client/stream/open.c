@@ -159,7 +159,7 @@ static char *log_dir(struct client *c, struct cluster *k, const char *id)
     AUTO(free_p) char *path = dir ? fs_join(dir, "job.conf") : NULL;
     AUTO(buf_done) struct buf text = { .max = JOB_FILE_MAX };
     AUTO(job_file_freep) struct job_file *f = NULL;
-    if (!path || fs_read(AT_FDCWD, path, &text, &unread) < 0 ||
+    if (!path || fs_read_file(AT_FDCWD, path, &text, &unread) < 0 ||
         job_file_decode(buf_span(&text), &f, &unread) < 0)
         return NULL;
     return str_dup(conf_get(f->conf, "tony.application.tensorboard-log-dir"));

@@ -206,6 +206,6 @@ int local_history_file(struct cluster *k, const char *id, const char *name, stru
 {
     AUTO(free_p) char *dir = paths_history(&host_of(k)->paths, id);
     AUTO(free_p) char *path = dir ? fs_join(dir, name) : NULL;
-    return path ? fs_read(AT_FDCWD, path, out, e)
+    return path ? fs_read_file(AT_FDCWD, path, out, e)
                 : err_set(e, ENOMEM, "cannot read the history: %m");
 }

@@ -182,15 +182,16 @@ static int add_file(struct logs *l, const char *dir, const char *task, const cha
     struct log_file f = {
         .task = str_dup(task), .stream = stream, .attempt = attempt, .rank = rank
     };
-    f.fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (f.fd == -1) {
+    struct err unread = { 0 };
+    f.fd = fs_open_file(AT_FDCWD, path, O_NOFOLLOW, &unread);
+    if (f.fd < 0) {
         free(f.task);
-        return errno == ENOENT ? 0 : err_set(e, errno, "cannot open log file '%s': %m", path);
+        return f.fd == -ENOENT ? 0 : err_set(e, -f.fd, "log file: %s", unread.msg);
     }
     if (l->w->since_ms && !known) {
         AUTO(free_p) char *times_path = fs_join(dir, LOG_TIMES_NAME);
         AUTO(close_p)
-        int times = times_path ? open(times_path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+        int times = times_path ? fs_open_file(AT_FDCWD, times_path, O_NOFOLLOW, NULL) : -1;
         f.since = log_times_since(times, f.fd, l->w->since_ms, rank, str_eq(stream, "stderr"));
     }
     if (l->inotify >= 0 && inotify_add_watch(l->inotify, path, LOG_EVENTS) == -1) {
