@@ -55,7 +55,7 @@ static void add_times(struct buf *out, const json_t *x)
     else if (early >= 1000)
         (void)buf_addf(out, "not before %s from now", a);
     else
-        (void)buf_adds(out, "unknown");
+        (void)buf_adds(out, likely >= 1000 ? "at any time" : "unknown");
     if (likely >= 1000)
         (void)buf_addf(out, ", likely in %s", l);
 }

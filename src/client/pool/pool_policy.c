@@ -101,8 +101,8 @@ static void print_job(const json_t *job, int64_t now_ms)
     else if (!json_is_true(json_object_get(job, "elastic")))
         (void)printf("    has what it needs, and is not resized\n");
     else if (had && had != n)
-        (void)printf("    %lld containers, before %lld; fair: %lld; since %s\n", (long long)n,
-                     (long long)had, (long long)doc_int(job, "fair", 0), since);
+        (void)printf("    %lld container%s, before %lld; fair: %lld; since %s\n", (long long)n,
+                     n == 1 ? "" : "s", (long long)had, (long long)doc_int(job, "fair", 0), since);
     else
         (void)printf("    %lld container%s; fair: %lld; since %s\n", (long long)n,
                      n == 1 ? "" : "s", (long long)doc_int(job, "fair", 0), since);
