@@ -302,12 +302,30 @@ static bool is_of_job(int proc, const char *name, pid_t pid, const char *entry)
            proctree_has_variable(pid, entry);
 }
 
-pid_t proctree_find(const char *start, size_t len)
+/* Set *out for each start with which this command line begins. Returns how many were set. */
+static size_t match_starts(pid_t pid, struct span line, const struct span *starts, size_t n,
+                           pid_t *out)
 {
+    size_t set = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (out[i] || line.len < starts[i].len || memcmp(line.p, starts[i].p, starts[i].len) != 0)
+            continue;
+        out[i] = pid; /* /proc is in the order of the pids: a parent before its child */
+        set++;
+    }
+    return set;
+}
+
+void proctree_find(const struct span *starts, size_t n, pid_t *out)
+{
+    size_t len = 0, left = n;
+    for (size_t i = 0; i < n; i++) {
+        len = MAX(len, starts[i].len);
+        out[i] = 0;
+    }
     AUTO(free_p) char *text = malloc(len + 1);
-    DIR *d = text ? opendir("/proc") : NULL;
-    pid_t found = 0;
-    for (struct dirent *x; d && !found && (x = readdir(d));) {
+    DIR *d = text && n ? opendir("/proc") : NULL;
+    for (struct dirent *x; d && left && (x = readdir(d));) {
         char path[64], *end;
         struct stat st;
         long pid = strtol(x->d_name, &end, 10);
@@ -315,12 +333,12 @@ pid_t proctree_find(const char *start, size_t len)
             st.st_uid != geteuid())
             continue;
         (void)snprintf(path, sizeof path, "/proc/%ld/cmdline", pid);
-        if (read_proc(path, text, len + 1) == (ssize_t)len && memcmp(text, start, len) == 0)
-            found = (pid_t)pid; /* /proc is in the order of the pids: a parent before its child */
+        ssize_t got = read_proc(path, text, len + 1);
+        if (got > 0)
+            left -= match_starts((pid_t)pid, span_mem(text, (size_t)got), starts, n, out);
     }
     if (d)
         closedir(d);
-    return found;
 }
 
 static bool is_inside(pid_t pid)

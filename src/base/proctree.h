@@ -14,6 +14,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+struct span;
+
 struct pids {
     pid_t *v;
     size_t n, cap;
@@ -34,10 +36,10 @@ unsigned proctree_signal(int sig, _Bool stop_first);
  * number of processes that got it. */
 unsigned proctree_signal_below(pid_t pid, int sig, _Bool catchers);
 _Bool proctree_catches(pid_t pid, int sig); /* has it a handler for the signal? */
-/* The process of this user whose command line begins with these bytes: its arguments, each ended by
- * a NUL. If a process has forked and the child still has this command line, the parent is returned.
- * 0 = there is no such process. */
-pid_t proctree_find(const char *start, size_t len);
+/* For each start set *out to the process of this user whose command line begins with these bytes:
+ * its arguments, each ended by a NUL. If a process has forked and the child still has this command
+ * line, set the parent. 0 = there is no such process. One walk through /proc finds all. */
+void proctree_find(const struct span *starts, size_t n, pid_t *out);
 /* Resident memory of all descendants in bytes, as far as proctree_below_except() finds them. pss:
  * count a page that processes share once, not once for each process; this is slow. */
 uint64_t proctree_rss(const struct pids *except, _Bool pss);

@@ -25,7 +25,7 @@ int cluster_stop(struct cluster *k, const char *id, bool checkpoint, bool no_wai
     struct cluster_report report = { 0 };
     struct follow_result r = { 0 };
     const struct follow_options o = {
-        .stop = checkpoint ? "stopped with a checkpoint" : "killed by the user",
+        .stop = checkpoint ? "stopped with a checkpoint" : "", /* the master adds who */
         .checkpoint = checkpoint,
         .return_when_stopping = no_wait,
     };

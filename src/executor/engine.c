@@ -285,8 +285,8 @@ char *engine_cpu_file(const struct executor *x, uint32_t rank)
     return str_printf("%s/cpu-%s", x->a.logs.dir ? x->a.logs.dir : "", name);
 }
 
-/* The command line of this process as in /proc, up to the name of the container. */
-static int first_arguments(const struct executor *x, uint32_t rank, struct buf *out)
+/* Append the command line of this process as in /proc, up to the name of the container. */
+static int add_first_arguments(const struct executor *x, uint32_t rank, struct buf *out)
 {
     char name[NAME_MAX_LEN];
     container_name(x, rank, name);
@@ -297,10 +297,30 @@ static int first_arguments(const struct executor *x, uint32_t rank, struct buf *
     return rc;
 }
 
+void engine_find(const struct executor *x, const uint32_t *ranks, size_t n, pid_t *out)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    AUTO(free_p) struct span *starts = calloc(n + 1, sizeof *starts);
+    for (size_t i = 0; i < n; i++)
+        out[i] = 0;
+    for (size_t i = 0; starts && i < n; i++) {
+        size_t before = text.len;
+        if (add_first_arguments(x, ranks[i], &text) < 0)
+            return;
+        starts[i].len = text.len - before;
+    }
+    const char *at = text.p;
+    for (size_t i = 0; starts && i < n; at += starts[i++].len)
+        starts[i].p = at;
+    if (starts)
+        proctree_find(starts, n, out);
+}
+
 pid_t engine_first(const struct executor *x, uint32_t rank)
 {
-    AUTO(buf_done) struct buf start = { 0 };
-    return first_arguments(x, rank, &start) == 0 ? proctree_find(start.p, start.len) : 0;
+    pid_t found;
+    engine_find(x, &rank, 1, &found);
+    return found;
 }
 
 unsigned engine_signal(const struct executor *x, uint32_t rank, int signal, bool catchers)

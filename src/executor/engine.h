@@ -45,6 +45,8 @@ unsigned engine_signal(const struct executor *x, uint32_t rank, int signal, bool
 bool engine_has_container(const struct executor *x, uint32_t rank);
 /* The first process of the container of this rank; 0 = there is none. */
 pid_t engine_first(const struct executor *x, uint32_t rank);
+/* The same for n ranks, in one walk through /proc. */
+void engine_find(const struct executor *x, const uint32_t *ranks, size_t n, pid_t *out);
 /* If the containers have groups of their own: was a process of this attempt killed for its memory?
  * True only once. */
 bool engine_oom_killed(const struct executor *x);

@@ -71,14 +71,28 @@ static bool have_containers(struct executor *x)
     return x->containers;
 }
 
-static void measure(struct executor *x, uint32_t rank, struct usage *out)
+/* Find the groups of the containers that have started meanwhile. */
+static void find_groups(struct executor *x)
+{
+    AUTO(free_p) uint32_t *ranks = calloc(x->n_containers, sizeof *ranks);
+    AUTO(free_p) pid_t *first = calloc(x->n_containers, sizeof *first);
+    size_t n = 0;
+    for (uint32_t rank = 0; ranks && rank < x->n_containers; rank++)
+        if (!x->containers[rank].group.kind)
+            ranks[n++] = rank;
+    if (n && first)
+        engine_find(x, ranks, n, first);
+    for (size_t i = 0; first && i < n; i++) {
+        struct cgroup *g = &x->containers[ranks[i]].group;
+        if (first[i] && !group_of_process(first[i], g))
+            g->kind = 0;
+    }
+}
+
+static void measure(const struct engine_container *c, struct usage *out)
 {
     static const struct usage_base none;
-    struct engine_container *c = &x->containers[rank];
     struct pids nobody = { 0 };
-    pid_t first = c->group.kind ? 0 : engine_first(x, rank);
-    if (first && !group_of_process(first, &c->group))
-        c->group.kind = 0;
     if (c->group.kind)
         usage_now(&c->group, &none, &none, &nobody, out);
 }
@@ -99,13 +113,15 @@ void engine_usage(struct executor *x, bool over, struct usage *out)
     *out = (struct usage){ 0 };
     if (!have_containers(x))
         return;
+    if (!over)
+        find_groups(x);
     for (uint32_t rank = 0; rank < x->n_containers; rank++) {
         struct engine_container *c = &x->containers[rank];
         struct usage u = { 0 };
         if (over)
             u.cpu_ms = last_cpu_ms(x, rank);
         else
-            measure(x, rank, &u);
+            measure(c, &u);
         /* a container that has ended has no group any more: then its last values hold */
         c->cpu_ms = MAX(c->cpu_ms, u.cpu_ms);
         c->read_bytes = MAX(c->read_bytes, u.read_bytes);

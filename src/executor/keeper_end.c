@@ -278,19 +278,26 @@ void keeper_finish_early(struct keeper *k)
     k->end.done_early = !k->look_for_orphans && finish_job(k, &unused) == 0;
 }
 
+/* Has a pool got the report of the end? */
+static bool pool_is_there(const struct keeper *k)
+{
+    return k->end.told_pool && !k->end.lost_pool;
+}
+
 /* The groups that the next job may use. A pool that has ended would not remove them. */
 static struct spare_groups groups_used(const struct keeper *k)
 {
-    bool pool = k->end.told_pool && !k->end.lost_pool;
-    return (struct spare_groups){ .n = pool && k->life == 1 ? k->n_granted : 0,
+    return (struct spare_groups){ .n = pool_is_there(k) && k->life == 1 ? k->n_granted : 0,
                                   .limit = k->groups.mixed ? 0 : k->groups.limit };
 }
 
-/* For the next job. If this process is killed meanwhile, its rest in pool/ended/ is removed. */
+/* For the next job. If this process is killed meanwhile, its rest in pool/ended/ is removed.
+ * Without a pool this process makes the call at the end of the job, and that does not wait for
+ * this. */
 static void prepare_logs(const struct keeper *k)
 {
     AUTO(free_p) char *all = str_printf("%s/ended", k->paths.pool);
-    if (!all || !k->spare_dir)
+    if (!all || !k->spare_dir || k->kind != KEEPER_OF_POOL || !pool_is_there(k))
         return;
     (void)mkdir(all, 0700);
     fs_spread_below(all);
@@ -326,14 +333,13 @@ int keeper_end(struct keeper *k)
         AUTO(free_p) char *dir = paths_history(&k->paths, k->app_id);
         cgroup_job_remove(&k->cgroup, groups_used(k));
         keeper_clear_ended(k->ended_dir, k->spare_dir);
-        if (k->kind == KEEPER_OF_POOL)
-            prepare_logs(k);
+        prepare_logs(k);
         if (dir && left_any(dir))
             keeper_mark_ended(k);
         keeper_unlock(k);
         if (dir && k->kind == KEEPER_HEAD && publish_job(dir, k->app_id, &e) < 0)
             log_err(LOG_WARN, "keeper.publish", &e); /* TONY_HOME has the history */
-        bool heard = k->end.told_pool && !k->end.lost_pool && pool_hears_end(k);
+        bool heard = pool_is_there(k) && pool_hears_end(k);
         make_call(k, heard);
     }
     if (aborted || rc < 0)

@@ -5,6 +5,7 @@
 
 import json
 import os
+import re
 import shlex
 import textwrap
 
@@ -294,7 +295,7 @@ def test_a_waiting_job(own_tony):
     assert "all tasks run" in t.ok("why", big)
     t.ok("kill", waits)
     text = t.ok("why", waits)
-    assert "KILLED: killed by" in text
+    assert re.search(r"KILLED: killed by \S+ pid \d+$", text, re.M), text
     t.ok("kill", big)
 
 

@@ -30,6 +30,7 @@
 #include "base/proctree.h"
 #include "base/str.h"
 #include "base/util.h"
+#include "base/vec.h"
 #include "codec/frame.h"
 #include "executor/cgroup.h"
 #include "executor/command.h"
@@ -335,6 +336,58 @@ static void walking_and_killing(void **state)
     free(list.v);
     close(up[0]);
     close(up[1]);
+}
+
+/* A process that sleeps until it is killed; `name` is the last argument of its command line. */
+static pid_t sleeper(const char *name)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        (void)execl("/bin/sh", "sh", "-c", "sleep 1000; true", name, (char *)NULL);
+        _exit(127);
+    }
+    return pid;
+}
+
+static bool runs(const struct span *command, pid_t pid)
+{
+    pid_t found;
+    proctree_find(command, 1, &found);
+    return found == pid;
+}
+
+/* One walk finds several processes by their command lines. */
+static void processes_are_found_by_their_commands(void **state)
+{
+    (void)state;
+    char text[3][80];
+    struct span commands[3];
+    pid_t pids[2], found[3];
+    for (int i = 0; i < 3; i++) {
+        char name[40];
+        (void)snprintf(name, sizeof name, "tony-test-%d-%d", (int)getpid(), i);
+        int len = snprintf(text[i], sizeof text[i], "sh%c-c%csleep 1000; true%c%s", 0, 0, 0, name);
+        commands[i] = span_mem(text[i], (size_t)len + 1);
+        if (i < 2)
+            pids[i] = sleeper(name);
+    }
+    int64_t until = clock_mono_ms() + 60000; /* for both to run the shell */
+    for (int i = 0; i < 2; i++)
+        while (!runs(&commands[i], pids[i]) && clock_mono_ms() < until)
+            (void)usleep(1000);
+    proctree_find(commands, 3, found);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(found[i], pids[i]);
+        struct pids below = { 0 };
+        proctree_below(pids[i], &below);
+        for (size_t k = 0; k < below.n; k++)
+            (void)kill(below.v[k], SIGKILL);
+        vec_done(&below);
+        (void)kill(pids[i], SIGKILL);
+        (void)waitpid(pids[i], NULL, 0);
+    }
+    assert_int_equal(found[2], 0);
 }
 
 static void killing_by_environment(void **state)
@@ -903,6 +956,7 @@ int main(void)
         cmocka_unit_test(ports_are_kept_for_the_task),
         cmocka_unit_test(ports_of_an_allowed_range),
         cmocka_unit_test(walking_and_killing),
+        cmocka_unit_test(processes_are_found_by_their_commands),
         cmocka_unit_test(killing_by_environment),
         cmocka_unit_test(a_process_is_found_during_its_exec),
         cmocka_unit_test(a_process_with_a_large_environment_is_found_during_its_exec),

@@ -122,6 +122,25 @@ static void a_quote_in_the_words_of_a_master(void **state)
     world_done(&w);
 }
 
+/* A quota, which statvfs() does not show: a limit for the size of files acts in the same way. The
+ * journal of the job is small enough for it. */
+static void the_quota_of_the_user_is_used_up(void **state)
+{
+    enum { LIMIT = 4000 };
+    (void)state;
+    struct world w;
+    struct rlimit old, low;
+    world_init(&w);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    low = old;
+    low.rlim_cur = LIMIT;
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
+    check_end(&w, "there is no room for files in");
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    world_done(&w);
+}
+
 /* ---- a client that waits ---- */
 
 struct watcher {
@@ -256,6 +275,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_quote_in_the_words_of_a_master),
+        cmocka_unit_test(the_quota_of_the_user_is_used_up),
         cmocka_unit_test(silence_before_a_master_and_after_it),
         cmocka_unit_test(a_copy_of_the_job_is_removed_from_a_node),
     };

@@ -26,6 +26,7 @@ enum {
     ASK_MAX_MS = 30000,
     RECENT_MAX = 1000,    /* jobs */
     LINE_MAX_BYTES = 400, /* of batch.log in a message */
+    TRY_BYTES = 4096,     /* written to see whether a quota is used up */
 };
 
 /* ---- files ---- */
@@ -136,6 +137,29 @@ static bool is_full(const char *dir)
     return statvfs(dir, &at) == 0 && at.f_bavail == 0;
 }
 
+/* Has a quota of the user no room left? statvfs() does not show quotas, so try. Network file
+ * systems report the error when the file is written to the server. */
+static bool is_over_quota(const char *dir)
+{
+    static const char bytes[TRY_BYTES];
+    AUTO(free_p) char *path = fs_join(dir, ".room");
+    int fd = path ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;
+    int num = fd == -1 ? errno : 0;
+    if (fd >= 0) {
+        for (size_t at = 0; num == 0 && at < sizeof bytes;) {
+            ssize_t n = write(fd, bytes + at, sizeof bytes - at);
+            num = n == -1 ? errno : 0;
+            at += n > 0 ? (size_t)n : 0;
+        }
+        if (num == 0 && fsync(fd) == -1)
+            num = errno;
+        if (close(fd) == -1 && num == 0)
+            num = errno;
+        (void)unlink(path);
+    }
+    return path && fs_no_room(num);
+}
+
 /* Its batch script could not cancel its further allocations. If that fails here, too, they end by
  * themselves as soon as they run. */
 static void cancel_further(const char *dir, const char *id)
@@ -227,6 +251,10 @@ int slurm_settle(struct cluster_host *h, const char *id, const struct slurm_stat
         why = str_dup("its job in Slurm was cancelled");
     else if (is_full(dir))
         why = str_printf("its job in Slurm ended as %s, and the file system of '%s' is full",
+                         s->state[0] ? s->state : "unknown", h->paths.home);
+    else if (is_over_quota(dir))
+        why = str_printf("its job in Slurm ended as %s, and there is no room for files in '%s': a "
+                         "quota or a limit of the user is used up",
                          s->state[0] ? s->state : "unknown", h->paths.home);
     else if (was_not_seen(dir, s))
         why = str_printf(

@@ -118,7 +118,8 @@ static void force_kill(struct cluster_watch *w)
     if (w->killing || yarn_app_parse(span_of(w->head.cfg->id), &app, NULL) < 0)
         return;
     rq.application_id = yarn_app_msg(&m, &app);
-    rq.diagnostics = (char *)(uintptr_t)w->stop_reason;
+    if (w->stop_reason && *w->stop_reason)
+        rq.diagnostics = (char *)(uintptr_t)w->stop_reason;
     w->killing = yarn_kill_application(w->y->rpc, &rq, clock_mono_ms() + REPORT_MS, on_killed, w);
 }
 
