@@ -3,7 +3,8 @@
  * Declarations that the files of the policy `dorm` share. Private to these files. docs/partition.md
  * explains the algorithm.
  *
- * dorm.c           which jobs take part, how many of the queue are admitted, the answer
+ * dorm.c           the parts of the search in their order, and the answer
+ * dorm_admit.c     how many jobs of the queue are admitted
  * dorm_problem.c   types, limits of the jobs, the bounds, the count of work
  * dorm_class.c     classes of nodes
  * dorm_order.c     the order of the nodes, which does not depend on their numbers
@@ -173,6 +174,24 @@ static inline bool dorm_work(struct dorm_work *w, uint64_t steps)
 static inline bool dorm_is_small(const struct dorm_problem *p)
 {
     return (size_t)p->n * p->n_nodes <= 4096;
+}
+
+/* A large problem has limits of steps of its own. They are in steps for 1,000 nodes. */
+static inline bool dorm_is_large(const struct dorm_problem *p)
+{
+    return (size_t)p->n_all * p->n_nodes >= 5000;
+}
+
+/* So many times the steps of 1,000 nodes. */
+static inline uint64_t dorm_times_of(const struct dorm_problem *p)
+{
+    return MIN(MAX(p->n_nodes / 1000, 1u), 10u);
+}
+
+/* In a large problem: the steps up to this number of them in all, less those that are used. */
+static inline uint64_t dorm_steps_until(const struct dorm_problem *p, uint64_t end)
+{
+    return end * dorm_times_of(p) - MIN(end * dorm_times_of(p), p->work.steps);
 }
 
 /* May any running job be adjusted? */
@@ -535,6 +554,20 @@ enum dorm_proof {
 
 /* Improve s->best until no allocation is better. */
 enum dorm_proof dorm_exact(struct dorm_search *s, uint64_t steps);
+
+/* ---- dorm_admit.c */
+
+struct dorm_admitted {
+    uint32_t n;       /* jobs of the queue */
+    uint32_t longest; /* a longer prefix of the queue needs more adjustments than the bound allows,
+                       * or does not fit at all */
+    bool possible;    /* false: no allocation was found even for the running jobs alone */
+    bool proved;      /* no longer prefix is possible; if not possible: no prefix at all */
+};
+
+/* Find the longest prefix of the queue that can be admitted. These jobs take part then, s->best is
+ * an allocation for them, and s->prices are their prices. */
+struct dorm_admitted dorm_admit(struct dorm_search *s, const struct part_solver *solver);
 
 /* ---- dorm_solve.c */
 

@@ -23,9 +23,9 @@ static uint64_t mix(uint64_t h, uint64_t v)
 static uint64_t task_number(const struct pack *k, uint32_t t, uint32_t detours)
 {
     bool ordered = t < k->n_running && detours < PART_CONTAINERS_MAX;
-    uint64_t sum = 0, jobs = mix(t, ordered ? detours : UINT64_MAX);
+    uint64_t sum = 0, jobs = mix(mix(1, t), ordered ? detours : UINT64_MAX);
     for (uint32_t j = 0; j < k->n_nodes; j++) {
-        uint64_t h = ordered ? j + 1 : 0;
+        uint64_t h = mix(1, ordered ? j + 1 : 0); /* node 1 with 5 free is not node 2 with 6 free */
         for (uint32_t a = 0; a < k->m; a++)
             h = mix(h, (uint64_t)k->free[j][a]);
         sum += mix(h, 1);

@@ -195,7 +195,8 @@ struct part_metrics {
     double loss_bound;  /* dorm; else INFINITY */
     int64_t adjust_bound; /* dorm; else -1 */
     double upper_bound; /* dorm: no allocation that admits as many has more utilization; else NAN */
-    bool proved;        /* dorm: utilization is the best possible */
+    bool proved;        /* dorm: no allowed division is better: admits more, or with equal admitted
+                         * jobs has more utilization, then fewer adjusted, then fewer changed */
     /* The time after which the same jobs should be decided on again, unless the input changes
      * before: jobs that wait because of payback_s may start then, or with las-elastic a job reaches
      * a threshold. Else INFINITY. */
