@@ -41,9 +41,10 @@ enum {
     ROUNDS = 30,
     PATTERNS = 600, /* that are added in a round beside the best one of each group */
     REFILL_STEPS = 50000,
-    SWEEPS = 4, /* of dorm_choose() */
-    VAIN = 3,   /* sets that may be tried in vain one after the other */
-    FINER = 4,  /* the table of bound_finely() is so many times as large */
+    SWEEPS = 4,      /* of dorm_choose() */
+    VAIN = 3,        /* sets that may be tried in vain one after the other */
+    BUILT_AGAIN = 3, /* times that a division is built again if containers of a min are missing */
+    FINER = 4,       /* the table of bound_finely() is so many times as large */
     /* If demands are rounded, patterns for a room that is smaller by 1 / ROUNDED_PART and so on,
      * too: these fit more often. */
     ROUNDED_TRIES = 4,
@@ -51,13 +52,13 @@ enum {
 };
 
 static const double OLD_PRICES = 0.3; /* the part of the best prices in those that are tried */
-static const double NEAR = 0.1, WIDER = 1.3; /* near, and its factor after a round without gain */
+static const double NEAR = 0.02, WIDER = 1.3; /* near, and its factor after a round without gain */
 /* The search for more patterns ends when the solution is so near to the bound; or NEAR_ENOUGH, if
  * it gained less than STALLED in the last round. */
 static const double CLOSE = 5e-4, NEAR_ENOUGH = 2e-3, STALLED = 2e-4;
 static const double NEARLY = 0.01; /* from then on, only the limits of the prices are in the way */
 static const double GOOD = 0.004;  /* a division so near to the upper bound is good enough */
-static const double UNFINISHED = 0.05; /* so far from its bound, the program keeps the limits */
+static const double UNFINISHED = 0.01; /* so far from its bound, the program keeps the limits */
 static const double FAR = 0.05;        /* a set whose bound is so far below it is given up */
 
 /* ---- groups and patterns */
@@ -251,6 +252,7 @@ static bool init(struct mix *x)
     x->best_pi = dorm_alloc(p, n_demands, sizeof(*x->best_pi));
     x->spare = dorm_alloc(p, n_demands, sizeof(*x->spare));
     x->low = dorm_alloc(p, p->n, sizeof(*x->low));
+    x->reserved = dorm_alloc(p, p->n, sizeof(*x->reserved));
     return !p->failed && dorm_simplex_init(&x->lp, p, n_demands);
 }
 
@@ -450,6 +452,34 @@ static uint32_t *share_out(struct mix *x)
     return goal;
 }
 
+/* Place up to n containers of a job, but not more than its min, on the node. */
+static void place_min(struct mix *x, uint32_t i, uint32_t node, uint32_t n)
+{
+    struct dorm_state *state = &x->s->state;
+    const struct dorm_job *job = &x->p->jobs[i];
+    if (state->n[i] >= job->lo)
+        return;
+    n = MIN(n, job->lo - state->n[i]);
+    n = MIN(n, dorm_fit(dorm_free(state, node), job->d, x->p->m));
+    if (n > 0)
+        dorm_put(state, i, node, (int32_t)n);
+}
+
+/* Place the minima of the jobs x->reserved: of a running job where it runs, of another one where
+ * the best division so far has it, as far as that is possible beside the jobs that do not change.
+ */
+static void place_reserved(struct mix *x)
+{
+    const struct dorm_plan *best = &x->s->best;
+    for (uint32_t i = 0; i < x->p->n_running; i++)
+        for (uint32_t a = 0; a < x->p->jobs[i].n_at && x->reserved[i]; a++)
+            place_min(x, i, x->p->jobs[i].at[a].node, x->p->jobs[i].at[a].n);
+    for (uint32_t c = 0; c < best->n; c++)
+        if (x->reserved[best->places[c].job] && best->places[c].n > 0)
+            place_min(x, best->places[c].job, best->places[c].node, (uint32_t)best->places[c].n);
+    dorm_work(&x->p->work, best->n);
+}
+
 /* Place the patterns. */
 static void build(struct mix *x)
 {
@@ -475,6 +505,7 @@ static void build(struct mix *x)
             next[i] = first[x->rooms.demand_of[i]];
             first[x->rooms.demand_of[i]] = i;
         }
+    place_reserved(x);
     for (uint32_t j = 0; j < p->n_nodes; j++) {
         uint32_t q = lp->groups[x->group_of[j]].head;
         while (q != DORM_END && count[q] == 0)
@@ -527,6 +558,16 @@ static bool good_enough(const struct dorm_search *s)
     return known_use(s) >= (1 - GOOD) * s->prices.upper;
 }
 
+/* Place the patterns again, after the minima of the jobs that lack containers. */
+static void build_again(struct mix *x)
+{
+    const struct dorm_state *state = &x->s->state;
+    for (uint32_t i = 0; i < x->p->n; i++)
+        x->reserved[i] |= x->changes[i] && state->n[i] < x->p->jobs[i].lo;
+    build(x);
+    dorm_force_minima(x);
+}
+
 /* Build a division in which exactly the jobs x->changes change, and keep it if it is better. end:
  * of the steps. False: it is no better. */
 static bool try_set(struct mix *x, uint64_t end)
@@ -543,9 +584,12 @@ static bool try_set(struct mix *x, uint64_t end)
     dorm_rooms_limit_to_nodes(&x->rooms);
     if (!solved || (x->upper < x->enough && x->value < (1 + CLOSE) * before))
         return false;
+    memset(x->reserved, 0, sizeof(*x->reserved) * s->p->n);
     build(x);
     note_lacking(x, x->lacks);
     dorm_force_minima(x);
+    for (unsigned c = 0; c < BUILT_AGAIN && s->state.lacking > 0 && before > 0; c++)
+        build_again(x);
     if (s->state.lacking > 0)
         for (uint32_t v = 0; v < x->rooms.n_demands; v++)
             x->raise[v] |= x->lacks[v];

@@ -21,6 +21,7 @@ struct mix {
     struct dorm_simplex lp;
     bool *changes;      /* [job] */
     uint32_t *low;      /* [job]: min in the program */
+    bool *reserved;     /* [job]: its min has the places of the best division so far */
     bool *wanted;       /* [demand]: by a job that changes */
     bool *raise;        /* [demand]: see set_minima() */
     bool *lacks;        /* [demand]: is a container of a min missing after rounding? */

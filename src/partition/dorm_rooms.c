@@ -19,7 +19,8 @@
 enum {
     CELLS_MAX = 300000,
     WITH_FRONTS_MAX = 600000, /* the same with the cells before each row */
-    WORK_MAX = 15000000,      /* cells * demands */
+    ROWS_MAX = 100000,
+    WORK_MAX = 32000000, /* cells * demands that fit into their row */
     SHIFT_MAX = 20,
     PART = 32,        /* cells of a row that are computed at once */
     FRONT = PART,     /* cells before each row, for rooms that are too small for a container */
@@ -45,28 +46,140 @@ static void list_demands(struct dorm_rooms *r)
     }
 }
 
-/* Set sizes and strides for the present shifts. Returns the number of cells. */
+/* Set the sizes, and the strides of the rows, for the present shifts. Returns the number of rows.
+ */
 static double lay_out(struct dorm_rooms *r, const int64_t *largest)
 {
-    double cells = 1;
+    double rows = 1;
     uint32_t inner = 0;
     for (uint32_t k = 0; k < r->m; k++) {
         double size = (double)((r->unit[k] > 0 ? largest[k] : 0) >> r->shift[k]) + 1;
         r->size[k] = (uint32_t)MIN(size, (double)UINT32_MAX);
-        cells *= size;
+        rows *= size;
         if (r->size[k] > r->size[inner])
             inner = k;
     }
-    size_t stride = 1;
+    r->n_rows = 1;
     for (uint32_t c = 0; c < r->m; c++) {
         uint32_t k = c == 0 ? inner : c == inner ? 0 : c;
         r->order[c] = k;
-        r->stride[k] = stride;
-        stride *= c == 0 ? FRONT + (r->size[k] + PART - 1) / PART * PART : r->size[k];
+        r->stride[k] = c == 0 ? 0 : r->n_rows;
+        r->n_rows *= c == 0 ? 1 : r->size[k];
     }
-    r->cells = stride;
-    r->row = r->m > 1 ? r->stride[r->order[1]] : stride;
+    return rows / r->size[inner];
+}
+
+/* The row with these units of each type. */
+static size_t row_of(const struct dorm_rooms *r, const int64_t *room)
+{
+    size_t row = 0;
+    for (uint32_t k = 0; k < r->m; k++)
+        row += r->stride[k] * (size_t)MIN(room[k] >> r->shift[k], (int64_t)r->size[k] - 1);
+    return row;
+}
+
+/* The cell of this row. */
+static uint32_t inner_of(const struct dorm_rooms *r, const int64_t *room)
+{
+    uint32_t k = r->order[0];
+    return (uint32_t)MIN(room[k] >> r->shift[k], (int64_t)r->size[k] - 1);
+}
+
+void dorm_rooms_limit(struct dorm_rooms *r, const int64_t *rooms, uint32_t n)
+{
+    memset(r->extent, 0, sizeof(*r->extent) * r->n_rows);
+    for (uint32_t c = 0; c < n; c++) {
+        const int64_t *room = rooms + (size_t)c * r->m;
+        uint32_t *extent = &r->extent[row_of(r, room)];
+        *extent = MAX(*extent, inner_of(r, room) + 1);
+    }
+    for (uint32_t c = 1; c < r->m; c++) { /* the rows of smaller rooms need as many cells */
+        size_t stride = r->stride[r->order[c]], size = r->size[r->order[c]];
+        for (size_t row = r->n_rows - stride; row-- > 0;)
+            if (row / stride % size + 1 < size)
+                r->extent[row] = MAX(r->extent[row], r->extent[row + stride]);
+    }
+    r->extents = 0;
+    for (size_t row = 0; row < r->n_rows; row++)
+        r->extents += r->extent[row];
+}
+
+/* Set `at` to the amounts of the next row, in cells. */
+static void next_row(const struct dorm_rooms *r, uint32_t *at)
+{
+    for (uint32_t c = 1; c < r->m; c++) {
+        if (++at[r->order[c]] < r->size[r->order[c]])
+            return;
+        at[r->order[c]] = 0;
+    }
+}
+
+/* Do the cells of a container of demand v fit into the row with these amounts? */
+static bool fits_row(const struct dorm_rooms *r, uint32_t v, const uint32_t *at)
+{
+    const uint32_t *d = r->d + (size_t)v * r->m;
+    bool fits = true;
+    for (uint32_t k = 0; k < r->m; k++)
+        fits &= k == r->order[0] || d[k] <= at[k];
+    return fits;
+}
+
+/* Set need and d for the present shifts. False: any number of some container would fit. */
+static bool set_demands(struct dorm_rooms *r)
+{
+    bool any = true;
+    r->rounded = false;
+    for (uint32_t v = 0; v < r->n_demands; v++) {
+        const int64_t *of = r->p->jobs[r->example[v]].d;
+        int64_t cells = 0;
+        r->rows_back[v] = 0;
+        for (uint32_t k = 0; k < r->m; k++) {
+            int64_t need = r->unit[k] > 0 ? of[k] / r->unit[k] : 0, d = need >> r->shift[k];
+            r->need[(size_t)v * r->m + k] = need;
+            r->d[(size_t)v * r->m + k] = (uint32_t)MIN(d, (int64_t)UINT32_MAX);
+            r->rounded |= need != d << r->shift[k];
+            r->rows_back[v] += r->stride[k] * (size_t)d;
+            cells |= d;
+        }
+        any &= cells > 0;
+    }
+    return any;
+}
+
+/* The steps of filling all rows from all demands: cells * demands that fit into their row. */
+static double work_of(const struct dorm_rooms *r)
+{
+    uint32_t at[PART_TYPES_MAX] = { 0 };
+    double work = 0;
+    for (size_t row = 0; row < r->n_rows; row++, next_row(r, at)) {
+        uint32_t n = 0;
+        for (uint32_t v = 0; v < r->n_demands && r->extent[row] > 0; v++)
+            n += fits_row(r, v, at);
+        work += (double)n * r->extent[row];
+    }
+    return work;
+}
+
+/* Place the reachable rows one after the other, each behind its front. Returns the cells. */
+static size_t place_rows(const struct dorm_rooms *r, size_t *start)
+{
+    size_t cells = 0;
+    for (size_t row = 0; row < r->n_rows; row++) {
+        uint32_t extent = r->extent[row];
+        cells += extent > 0 ? FRONT : 0;
+        if (start)
+            start[row] = cells;
+        cells += (extent + PART - 1) / PART * PART;
+    }
     return cells;
+}
+
+/* Is the table for the present shifts too large? times: see dorm_rooms_init(). */
+static bool is_too_large(struct dorm_rooms *r, const int64_t *rooms, uint32_t n, uint32_t times)
+{
+    dorm_rooms_limit(r, rooms, n);
+    return r->extents / times > CELLS_MAX || place_rows(r, NULL) / times > WITH_FRONTS_MAX ||
+           ((double)r->extents * r->n_demands / times > WORK_MAX && work_of(r) / times > WORK_MAX);
 }
 
 /* Choose the table's cells. False: the demands are too different for a table of this size. */
@@ -74,34 +187,38 @@ static bool shape(struct dorm_rooms *r, uint32_t times)
 {
     struct dorm_problem *p = r->p;
     int64_t largest[PART_TYPES_MAX] = { 0 };
-    for (uint32_t k = 0; k < r->m; k++)
-        for (uint32_t j = 0; j < p->n_nodes && r->unit[k] > 0; j++)
-            largest[k] = MAX(largest[k], p->cap[(size_t)j * r->m + k] / r->unit[k]);
-    for (double cells; (cells = lay_out(r, largest) / times) > CELLS_MAX ||
-                       r->cells / times > WITH_FRONTS_MAX || cells * r->n_demands > WORK_MAX;)
-        if (++r->shift[r->order[0]] > SHIFT_MAX)
-            return false;
-    r->f = dorm_alloc(p, r->cells, sizeof(*r->f));
-    r->extent = dorm_alloc(p, r->cells / r->row, sizeof(*r->extent));
-    r->sources = dorm_alloc(p, r->n_demands, sizeof(*r->sources));
+    int64_t *rooms = dorm_alloc(p, (size_t)p->n_kinds * r->m, sizeof(*rooms));
     r->d = dorm_alloc(p, (size_t)r->n_demands * r->m, sizeof(*r->d));
     r->need = dorm_alloc(p, (size_t)r->n_demands * r->m, sizeof(*r->need));
-    r->offset = dorm_alloc(p, r->n_demands, sizeof(*r->offset));
-    for (uint32_t v = 0; v < r->n_demands && !p->failed; v++) {
-        const int64_t *of = p->jobs[r->example[v]].d;
+    r->sources = dorm_alloc(p, r->n_demands, sizeof(*r->sources));
+    r->rows_back = dorm_alloc(p, r->n_demands, sizeof(*r->rows_back));
+    if (p->failed)
+        return false;
+    for (uint32_t c = 0; c < p->n_kinds; c++)
         for (uint32_t k = 0; k < r->m; k++) {
-            int64_t need = r->unit[k] > 0 ? of[k] / r->unit[k] : 0, d = need >> r->shift[k];
-            r->need[(size_t)v * r->m + k] = need;
-            r->d[(size_t)v * r->m + k] = (uint32_t)MIN(d, (int64_t)UINT32_MAX);
-            r->offset[v] += (size_t)d * r->stride[k];
-            r->rounded |= need != d << r->shift[k];
+            int64_t cap = p->cap[(size_t)p->kinds[c].node * r->m + k];
+            rooms[(size_t)c * r->m + k] = r->unit[k] > 0 ? cap / r->unit[k] : 0;
+            largest[k] = MAX(largest[k], rooms[(size_t)c * r->m + k]);
         }
-        if (r->offset[v] == 0) /* any number would fit */
+    while (lay_out(r, largest) > ROWS_MAX)
+        if (++r->shift[r->order[0]] > SHIFT_MAX)
             return false;
+    r->extent = dorm_alloc(p, r->n_rows, sizeof(*r->extent)); /* later there are no more rows */
+    r->start = dorm_alloc(p, r->n_rows, sizeof(*r->start));
+    if (p->failed)
+        return false;
+    while (set_demands(r) && is_too_large(r, rooms, p->n_kinds, times)) {
+        if (++r->shift[r->order[0]] > SHIFT_MAX)
+            return false;
+        (void)lay_out(r, largest);
     }
-    for (size_t row = 0; row < r->cells && !p->failed; row += r->row)
-        for (uint32_t b = 0; b < FRONT; b++)
-            r->f[row + b] = -INFINITY;
+    if (!set_demands(r))
+        return false;
+    r->cells = place_rows(r, r->start);
+    r->f = dorm_alloc(p, r->cells, sizeof(*r->f));
+    for (size_t row = 0; row < r->n_rows && !p->failed; row++)
+        for (uint32_t b = 1; b <= FRONT && r->extent[row] > 0; b++)
+            r->f[r->start[row] - b] = -INFINITY;
     return !p->failed;
 }
 
@@ -133,21 +250,19 @@ static uint32_t list_active(struct dorm_rooms *r)
 }
 
 /* List the sources of the row with these amounts: the demands that fit into them, by rising
- * `least`. extent: the cells of the row that are needed. Returns their number. */
-static uint32_t list_sources(const struct dorm_rooms *r, const uint32_t *at, uint32_t extent,
+ * `least`. Only the cells that are needed count. Returns their number. */
+static uint32_t list_sources(const struct dorm_rooms *r, size_t row, const uint32_t *at,
                              struct dorm_source *sources)
 {
     uint32_t n = 0, inner = r->order[0];
     for (uint32_t c = 0; c < r->n_across; c++) {
-        uint32_t v = r->by_least[c];
-        const uint32_t *d = r->d + (size_t)v * r->m;
-        bool fits = true;
-        if (d[inner] >= extent)
+        uint32_t v = r->by_least[c], least = r->d[(size_t)v * r->m + inner];
+        if (least >= r->extent[row])
             break;
-        for (uint32_t k = 0; k < r->m; k++)
-            fits &= k == inner || d[k] <= at[k];
-        if (fits)
-            sources[n++] = (struct dorm_source){ r->offset[v], (float)r->pi[v], d[inner] };
+        if (fits_row(r, v, at))
+            sources[n++] =
+                (struct dorm_source){ r->start[row] - r->start[row - r->rows_back[v]] + least,
+                                      (float)r->pi[v], least };
     }
     return n;
 }
@@ -174,22 +289,19 @@ fill_part(float *to, uint32_t first, const struct dorm_source *sources, uint32_t
 static inline __attribute__((always_inline)) void fill(const struct dorm_rooms *r)
 {
     uint32_t at[PART_TYPES_MAX] = { 0 };
-    float *f = r->f + FRONT;
-    for (size_t row = 0; row * r->row < r->cells; row++, f += r->row) {
+    for (size_t row = 0; row < r->n_rows; row++, next_row(r, at)) {
         uint32_t extent = r->extent[row];
-        uint32_t n = extent > 0 ? list_sources(r, at, extent, r->sources) : 0;
+        if (extent == 0)
+            continue;
+        float *f = r->f + r->start[row];
+        uint32_t n = list_sources(r, row, at, r->sources);
         for (uint32_t b = 0; b < extent; b += PART)
             fill_part(f + b, b, r->sources, n);
-        for (uint32_t c = r->n_across; c < r->n_active && extent > 0; c++) {
-            uint32_t v = r->active[c];
+        for (uint32_t c = r->n_across; c < r->n_active; c++) {
+            uint32_t v = r->active[c], d = r->d[(size_t)v * r->m + r->order[0]];
             float price = (float)r->pi[v];
-            for (uint32_t b = (uint32_t)r->offset[v]; b < extent; b++)
-                f[b] = MAX(f[b], f[b - r->offset[v]] + price);
-        }
-        for (uint32_t c = 1; c < r->m; c++) { /* the next row */
-            if (++at[r->order[c]] < r->size[r->order[c]])
-                break;
-            at[r->order[c]] = 0;
+            for (uint32_t b = d; b < extent; b++)
+                f[b] = MAX(f[b], f[b - d] + price);
         }
     }
 }
@@ -227,26 +339,6 @@ void dorm_rooms_fill(struct dorm_rooms *r)
     dorm_work(&r->p->work, r->extents * (r->n_active + 4) / STEP_CELLS + r->n_demands);
 }
 
-void dorm_rooms_limit(struct dorm_rooms *r, const int64_t *rooms, uint32_t n)
-{
-    size_t rows = r->cells / r->row;
-    memset(r->extent, 0, sizeof(*r->extent) * rows);
-    for (uint32_t c = 0; c < n; c++) {
-        size_t cell = dorm_rooms_cell(r, rooms + (size_t)c * r->m);
-        uint32_t *extent = &r->extent[cell / r->row];
-        *extent = MAX(*extent, (uint32_t)(cell % r->row) - FRONT + 1);
-    }
-    for (uint32_t c = 1; c < r->m; c++) { /* the rows of smaller rooms need as many cells */
-        size_t stride = r->stride[r->order[c]] / r->row, size = r->size[r->order[c]];
-        for (size_t row = rows - stride; row-- > 0;)
-            if (row / stride % size + 1 < size)
-                r->extent[row] = MAX(r->extent[row], r->extent[row + stride]);
-    }
-    r->extents = 0;
-    for (size_t row = 0; row < rows; row++)
-        r->extents += r->extent[row];
-}
-
 void dorm_rooms_limit_to_nodes(struct dorm_rooms *r)
 {
     dorm_rooms_limit(r, r->largest, r->p->n_nodes);
@@ -254,12 +346,7 @@ void dorm_rooms_limit_to_nodes(struct dorm_rooms *r)
 
 size_t dorm_rooms_cell(const struct dorm_rooms *r, const int64_t *room)
 {
-    size_t cell = FRONT;
-    for (uint32_t k = 0; k < r->m; k++) {
-        int64_t at = room[k] >> r->shift[k];
-        cell += r->stride[k] * (size_t)MIN(at, (int64_t)r->size[k] - 1);
-    }
-    return cell;
+    return r->start[row_of(r, room)] + inner_of(r, room);
 }
 
 double dorm_rooms_worth(const struct dorm_rooms *r, const int64_t *room)
@@ -340,54 +427,84 @@ void dorm_rooms_less(const struct dorm_rooms *r, uint32_t v, uint32_t n, const i
         rest[k] = room[k] - r->need[(size_t)v * r->m + k] * n;
 }
 
-/* Move to the least room that is worth as much as the cell. at: its amounts. */
-static size_t shrink(const struct dorm_rooms *r, size_t cell, uint32_t *at)
+/* A room, in cells. */
+struct place_in_table {
+    uint32_t at[PART_TYPES_MAX];
+    size_t row;
+    float worth;
+};
+
+/* Set `at` to the amounts of the room with this cell. */
+static void amounts_of(const struct dorm_rooms *r, size_t cell, struct place_in_table *room)
+{
+    size_t low = 0, high = r->n_rows;
+    while (high - low > 1) { /* the last row that starts no later */
+        size_t mid = low + (high - low) / 2;
+        if (r->start[mid] <= cell)
+            low = mid;
+        else
+            high = mid;
+    }
+    room->row = low;
+    for (uint32_t c = 1; c < r->m; c++) {
+        uint32_t k = r->order[c];
+        room->at[k] = (uint32_t)(low / r->stride[k] % r->size[k]);
+    }
+    room->at[r->order[0]] = (uint32_t)(cell - r->start[low]);
+    room->worth = r->f[cell];
+}
+
+/* Reduce the amounts to the least room that is worth as much. */
+static void shrink(const struct dorm_rooms *r, struct place_in_table *room)
 {
     for (uint32_t k = 0; k < r->m; k++) {
-        uint32_t low = 0, high = at[k];
+        uint32_t low = 0, high = room->at[k], inner = r->order[0];
         while (low < high) {
             uint32_t mid = low + (high - low) / 2;
-            if (r->f[cell - (at[k] - mid) * r->stride[k]] < r->f[cell])
+            size_t row = room->row - (room->at[k] - mid) * r->stride[k];
+            if (r->f[r->start[row] + (k == inner ? mid : room->at[inner])] < room->worth)
                 low = mid + 1;
             else
                 high = mid;
         }
-        cell -= (at[k] - low) * r->stride[k];
-        at[k] = low;
+        room->row -= (room->at[k] - low) * r->stride[k];
+        room->at[k] = low;
     }
-    return cell;
 }
 
-/* Is a container of demand v part of what this room is worth? */
-static bool sells(const struct dorm_rooms *r, uint32_t v, size_t cell, const uint32_t *at)
+/* Is a container of demand v part of what this room is worth? Then it leaves the room. */
+static bool sell_one(const struct dorm_rooms *r, uint32_t v, struct place_in_table *room)
 {
     const uint32_t *d = r->d + (size_t)v * r->m;
+    uint32_t inner = r->order[0];
     for (uint32_t k = 0; k < r->m; k++)
-        if (d[k] > at[k])
+        if (d[k] > room->at[k])
             return false;
-    return r->f[cell - r->offset[v]] + (float)r->pi[v] == r->f[cell];
+    size_t row = room->row - r->rows_back[v];
+    float worth = r->f[r->start[row] + room->at[inner] - d[inner]];
+    if (!(room->worth > 0) || worth + (float)r->pi[v] != room->worth)
+        return false;
+    for (uint32_t k = 0; k < r->m; k++)
+        room->at[k] -= d[k];
+    room->row = row;
+    room->worth = worth;
+    return true;
 }
 
 void dorm_rooms_sell(const struct dorm_rooms *r, size_t cell, double n, double *sold)
 {
-    uint32_t at[PART_TYPES_MAX];
-    for (uint32_t k = 0; k < r->m; k++)
-        at[k] =
-            (uint32_t)(k == r->order[0] ? cell % r->row - FRONT : cell / r->stride[k] % r->size[k]);
-    while (r->f[cell] > 0) {
+    struct place_in_table room;
+    amounts_of(r, cell, &room);
+    while (room.worth > 0) {
         uint32_t c = 0;
-        cell = shrink(r, cell, at);
-        while (c < r->n_active && !sells(r, r->active[c], cell, at))
+        shrink(r, &room);
+        while (c < r->n_active && !sell_one(r, r->active[c], &room))
             c++;
         if (c == r->n_active)
-            return; /* cannot happen: f(cell) came from one of them */
-        uint32_t v = r->active[c];
-        do { /* often several containers of one demand */
-            sold[v] += n;
-            for (uint32_t k = 0; k < r->m; k++)
-                at[k] -= r->d[(size_t)v * r->m + k];
-            cell -= r->offset[v];
-        } while (r->f[cell] > 0 && sells(r, v, cell, at));
+            return; /* cannot happen: the worth came from one of them */
+        do          /* often several containers of one demand */
+            sold[r->active[c]] += n;
+        while (sell_one(r, r->active[c], &room));
     }
 }
 

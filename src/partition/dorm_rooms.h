@@ -43,15 +43,18 @@ struct dorm_rooms {
     unsigned shift[PART_TYPES_MAX];
     bool rounded; /* some demand is rounded down: a set that is worth f(room) may need more */
     uint32_t size[PART_TYPES_MAX]; /* 1 + the units of the largest node >> shift */
-    size_t stride[PART_TYPES_MAX];
-    uint32_t order[PART_TYPES_MAX]; /* the types by rising stride; the first has the largest size */
-    size_t cells, row; /* row: cells of a row, in which only the first type of order changes */
-    float *f;
-    uint32_t *extent; /* [row]: the cells that are filled */
-    uint64_t extents; /* the sum of it */
-    int64_t *need;    /* [demand][m]: in units */
-    uint32_t *d;      /* [demand][m]: in cells */
-    size_t *offset;   /* [demand]: in cells */
+    /* A row has the rooms with equal amounts of all types but the inner one, which has the largest
+     * size. order: the types; first the inner one, then the others by rising stride, in rows. */
+    uint32_t order[PART_TYPES_MAX];
+    size_t stride[PART_TYPES_MAX]; /* of the inner type: 0 */
+    size_t n_rows, *start;         /* [row]: its first cell */
+    size_t cells;                  /* of the rows into which a node reaches */
+    float *f;                      /* [cell] */
+    uint32_t *extent;              /* [row]: the cells that are filled */
+    uint64_t extents;              /* the sum of it */
+    int64_t *need;                 /* [demand][m]: in units */
+    uint32_t *d;                   /* [demand][m]: in cells */
+    size_t *rows_back; /* [demand]: the rows that these cells are, without the inner ones */
     /* The demands from which the table was filled. Those from n_across on use only the inner type.
      */
     uint32_t *active, n_active, n_across;

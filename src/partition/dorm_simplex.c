@@ -17,6 +17,7 @@ enum {
     ROWS_MAX = 2000, /* the inverse has 8 bytes * ROWS_MAX * ROWS_MAX */
     PATTERNS_MAX = 20000,
     ITEMS_MAX = 160000,
+    STEP_CELLS = 120,    /* cells of the inverse that are changed in one step */
     DOUBLES = 11,        /* arrays with a double for each row, and */
     FLAGS = 6,           /* with a flag */
     NEWEST = 25,         /* patterns of a group that are looked at first */
@@ -455,7 +456,7 @@ static void enter(struct dorm_simplex *lp, struct dorm_variable in, uint32_t row
         lp->dual[c] += gain * by;
         cells += R;
     }
-    dorm_work(&lp->p->work, cells / 64);
+    dorm_work(&lp->p->work, cells / STEP_CELLS);
 }
 
 /* What ends the growth of the entering variable. */

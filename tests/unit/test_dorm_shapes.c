@@ -194,6 +194,43 @@ static void many_demands(void **state)
     check_many_demands(40, 0.001);
 }
 
+/* Nearly every job has another demand, of up to a whole small node, and memory has no large common
+ * divisor. The table of dorm_rooms.h is then large, and the program has as many rows as jobs. gap:
+ * the part of the bound that may be missing. */
+static void check_odd_demands(uint64_t number, double gap)
+{
+    static const int64_t cores[] = { 16, 32, 64, 96 }, memory[] = { 64, 128, 256, 512 },
+                         gpus[] = { 0, 0, 4, 8 }, of_job[] = { 1, 1, 1, 2, 4 };
+    enum { NODES = 1000, JOBS = 200, KINDS = 4 };
+    static struct part_amount nodes[NODES];
+    static struct part_job jobs[JOBS];
+    struct part_amount kinds[KINDS];
+    const struct part_cluster c = { 3, types, NODES, nodes };
+    struct part_options o = bounds(2, 0);
+    AUTO(part_decision_done) struct part_decision d = { 0 };
+    begin_instance(number);
+    for (size_t v = 0; v < KINDS; v++)
+        kinds[v] = (struct part_amount){ { cores[below(4)], memory[below(4)], gpus[below(4)] } };
+    for (size_t v = 0; v < NODES; v++)
+        nodes[v] = kinds[below(KINDS)];
+    for (size_t i = 0; i < JOBS; i++) {
+        uint32_t min = 1 + below(8);
+        jobs[i] = job("x", 1 + below(8), 1 + below(64), min, min * (1 + below(8)) + below(31));
+        jobs[i].demand.v[2] = below(2) ? of_job[below(5)] : 0;
+    }
+    decide(&c, jobs, JOBS, &o, &d);
+    HOLDS(d.metrics.utilization > (1 - gap) * d.metrics.upper_bound);
+}
+
+static void odd_demands(void **state)
+{
+    (void)state;
+    check_odd_demands(1, 0.035);
+    check_odd_demands(2, 0.035);
+    check_odd_demands(3, 0.02);
+    check_odd_demands(4, 0.01);
+}
+
 /* Each node has another capacity: more groups of nodes than the patterns of dorm_mix.c. */
 static void all_nodes_differ(void **state)
 {
@@ -219,6 +256,7 @@ int main(void)
         cmocka_unit_test(two_must_make_way),
         cmocka_unit_test(pairs),
         cmocka_unit_test(many_demands),
+        cmocka_unit_test(odd_demands),
         cmocka_unit_test(all_nodes_differ),
         cmocka_unit_test(many_jobs_for_each_node),
         cmocka_unit_test(classes_of_equal_proportions),
