@@ -78,6 +78,14 @@ static bool match_mount(struct span line, const char *controller, struct span *r
     return span_eqs(type, "cgroup") && in_list(options, controller);
 }
 
+/* Does the mount show groups above those that this process may see? The kernel writes "/.." for
+ * each group above the root of its cgroup namespace. Then the path of its own group does not say
+ * where it is in this mount. */
+static bool is_of_outside(struct span root)
+{
+    return span_eqs(root, "/..") || span_starts(root, "/../");
+}
+
 char *cgroup_find(const char *controller, char **out_top, struct err *e)
 {
     AUTO(cgroup_texts_done) struct cgroup_texts t;
@@ -97,7 +105,7 @@ char *cgroup_find_in(const struct cgroup_texts *t, const char *controller, char 
         return NULL;
     }
     while (span_split(&rest, '\n', &line)) {
-        if (!match_mount(line, controller, &root, &point))
+        if (!match_mount(line, controller, &root, &point) || is_of_outside(root))
             continue;
         const char *below = own;
         /* In a container only a part of the hierarchy may be mounted. If this process is below that
@@ -117,6 +125,19 @@ char *cgroup_find_in(const struct cgroup_texts *t, const char *controller, char 
     }
     (void)err_set(e, ENOENT, "the control group of this process (%s) is not mounted", name);
     return NULL;
+}
+
+bool cgroup_only_outside(const struct cgroup_texts *t)
+{
+    struct span rest = buf_span(&t->mounts), line, root, point;
+    bool outside = false;
+    while (span_split(&rest, '\n', &line))
+        if (match_mount(line, "", &root, &point)) {
+            if (!is_of_outside(root))
+                return false;
+            outside = true;
+        }
+    return outside;
 }
 
 bool cgroup_machine_swaps(void)

@@ -25,7 +25,10 @@ void cgroup_texts_done(struct cgroup_texts *t);
  * in no such group. */
 char *cgroup_find_in(const struct cgroup_texts *t, const char *controller, char **out_top,
                      struct err *e);
-/* The same, but it reads the files itself. */
+/* Are the mounted groups of v2 those above this process only? That is so in a container into which
+ * somebody has mounted the /sys/fs/cgroup of the machine. cgroup_find_in() does not use them. */
+bool cgroup_only_outside(const struct cgroup_texts *t);
+/* The same as cgroup_find_in(), but it reads the files itself. */
 char *cgroup_find(const char *controller, char **out_top, struct err *e);
 /* The path of a process's group within its hierarchy, from the text of /proc/<pid>/cgroup. */
 bool cgroup_path_in(struct span text, const char *controller, struct span *out);

@@ -175,6 +175,18 @@ static bool survey_v1(const struct cgroup_texts *t, struct place *p)
     return true;
 }
 
+static const struct place nothing = {
+    .kind = PLACE_NONE,
+    .why = "this system has no control groups that limit memory",
+    .remedy = "mount /sys/fs/cgroup",
+};
+static const struct place outside = {
+    .kind = PLACE_NONE,
+    .why = "the control groups in this container are those of the machine, and not its own",
+    .remedy = "start the container without a volume for /sys/fs/cgroup; with --privileged it has "
+              "control groups of its own",
+};
+
 void place_survey(struct place *out)
 {
     AUTO(own_done) struct own own = { 0 };
@@ -187,9 +199,7 @@ void place_survey(struct place *out)
     if (own_find(&t, &own))
         survey_v2(out, &own);
     else if (!survey_v1(&t, out))
-        *out = (struct place){ .kind = PLACE_NONE,
-                               .why = "this system has no control groups that limit memory",
-                               .remedy = "mount /sys/fs/cgroup" };
+        *out = cgroup_only_outside(&t) ? outside : nothing;
 }
 
 /* ---- moving ---- */

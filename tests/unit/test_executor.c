@@ -24,6 +24,7 @@
 
 #include <cmocka.h>
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fs.h"
@@ -31,6 +32,7 @@
 #include "base/str.h"
 #include "base/util.h"
 #include "base/vec.h"
+#include "cgroup/find.h"
 #include "codec/frame.h"
 #include "executor/cgroup.h"
 #include "executor/command.h"
@@ -503,6 +505,35 @@ static bool weighs(const struct cgroup_job *job)
     return strtol(buf_cstr(&text), NULL, 10) >= CPU_COUNT(&set) * (v2 ? 100 : 1024);
 }
 
+/* In a container with the /sys/fs/cgroup of the machine: the kernel shows the root of that mount as
+ * above the root of the container's cgroup namespace. */
+static void control_groups_of_the_machine_in_a_container(void **state)
+{
+    static const struct {
+        const char *root;
+        bool found, outside;
+    } cases[] = { { "/", true, false },
+                  { "/..", false, true },
+                  { "/../../..", false, true },
+                  { "/..x", true, false } };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct err e = { 0 };
+        AUTO(cgroup_texts_done) struct cgroup_texts t = { 0 };
+        AUTO(free_p) char *top = NULL;
+        assert_int_equal(buf_adds(&t.own, "0::/\n"), 0);
+        buf_addf(&t.mounts,
+                 "21 20 0:19 / /proc rw - proc proc rw\n"
+                 "36 35 0:31 %s /sys rw,nosuid - cgroup2 cgroup rw\n",
+                 cases[i].root);
+        AUTO(free_p) char *group = cgroup_find_in(&t, "", &top, &e);
+        assert_int_equal(group != NULL, cases[i].found);
+        if (group)
+            assert_string_equal(group, "/sys");
+        assert_int_equal(cgroup_only_outside(&t), cases[i].outside);
+    }
+}
+
 static void control_groups(void **state)
 {
     struct cgroup_job job;
@@ -960,6 +991,7 @@ int main(void)
         cmocka_unit_test(killing_by_environment),
         cmocka_unit_test(a_process_is_found_during_its_exec),
         cmocka_unit_test(a_process_with_a_large_environment_is_found_during_its_exec),
+        cmocka_unit_test(control_groups_of_the_machine_in_a_container),
         cmocka_unit_test(control_groups),
         cmocka_unit_test_setup_teardown(mounts, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(spare_directories, make_dir, remove_dir),
