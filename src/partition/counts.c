@@ -106,3 +106,41 @@ int part_apply(const struct part_cluster *c, const struct part_job *jobs, size_t
     }
     return rc;
 }
+
+static size_t count_running(const struct part_decision *out)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < out->n; i++)
+        n += out->jobs[i].n > 0;
+    return n;
+}
+
+int part_give_counts(const struct part_cluster *c, const struct part_job *jobs, size_t n,
+                     const uint32_t *caps, part_count_fn *count, void *ctx,
+                     enum part_because because, bool repack, bool divide_again,
+                     struct part_decision *out)
+{
+    uint32_t *want = part_alloc(out, n * sizeof *want + 1);
+    uint32_t *possible = part_alloc(out, n * sizeof *possible + 1);
+    struct part_share *before = part_alloc(out, n * sizeof *before + 1);
+    if (!want || !possible || !before)
+        return -ENOMEM;
+    size_t n_running = 0;
+    const uint32_t *now = caps; /* then: 0 for the jobs that were left out */
+    for (unsigned round = 0; round < 2; round++, now = possible) {
+        int rc = count(ctx, now, want);
+        if (rc == 0)
+            rc = part_apply(c, jobs, n, caps, want, because, out);
+        if (rc == 0 && repack)
+            rc = part_repack(c, jobs, n, caps, want, out);
+        if (rc < 0)
+            return rc;
+        if (round > 0 || !divide_again || !part_leaves_out(jobs, n, caps, want, out, possible))
+            break;
+        n_running = count_running(out);
+        memcpy(before, out->jobs, n * sizeof *before);
+    }
+    if (count_running(out) < n_running)
+        memcpy(out->jobs, before, n * sizeof *before);
+    return 0;
+}

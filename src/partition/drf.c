@@ -235,61 +235,30 @@ static int want_counts(const struct part_cluster *c, const struct part_job *jobs
     return rc;
 }
 
-static size_t count_running(const struct part_decision *out)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < out->n; i++)
-        n += out->jobs[i].n > 0;
-    return n;
-}
+struct fair {
+    const struct part_cluster *c;
+    const struct part_job *jobs;
+    size_t n;
+    struct part_decision *out;
+};
 
-/* Divide again as if the jobs that part_apply() left out did not exist: their share goes to the
- * others. */
-static int divide_without(const struct part_cluster *c, const struct part_job *jobs, size_t n,
-                          const uint32_t *caps, const uint32_t *possible, uint32_t *want,
-                          struct part_decision *out)
+static int count_fairly(void *ctx, const uint32_t *caps, uint32_t *want)
 {
-    int rc = want_counts(c, jobs, n, possible, want);
-    for (size_t i = 0; i < n && rc == 0; i++)
-        out->jobs[i].ideal = want[i];
-    if (rc == 0)
-        rc = part_apply(c, jobs, n, caps, want, PART_BECAUSE_FAIR, out);
-    return rc < 0 ? rc : part_repack(c, jobs, n, caps, want, out);
-}
-
-/* Find places for the jobs that part_apply() left out. The share of those that cannot be placed at
- * all goes to the others, unless fewer jobs run then: larger shares may be harder to place, too. */
-static int repack(const struct part_cluster *c, const struct part_job *jobs, size_t n,
-                  const uint32_t *caps, uint32_t *want, struct part_decision *out)
-{
-    uint32_t *possible = part_alloc(out, n * sizeof *possible + 1);
-    struct part_share *before = part_alloc(out, n * sizeof *before + 1);
-    int rc = possible && before ? part_repack(c, jobs, n, caps, want, out) : -ENOMEM;
-    if (rc < 0 || !part_leaves_out(jobs, n, caps, want, out, possible))
-        return rc;
-    size_t n_running = count_running(out);
-    memcpy(before, out->jobs, n * sizeof *before);
-    rc = divide_without(c, jobs, n, caps, possible, want, out);
-    if (rc == 0 && count_running(out) < n_running)
-        memcpy(out->jobs, before, n * sizeof *before);
+    const struct fair *f = ctx;
+    int rc = want_counts(f->c, f->jobs, f->n, caps, want);
+    for (size_t i = 0; i < f->n && rc == 0; i++)
+        f->out->jobs[i].ideal = want[i];
     return rc;
 }
 
 int drf_decide(const struct part_cluster *c, const struct part_job *jobs, size_t n,
                const struct part_options *o, struct part_decision *out)
 {
+    struct fair f = { c, jobs, n, out };
     uint32_t *caps = part_alloc(out, n * sizeof *caps + 1);
-    uint32_t *want = part_alloc(out, n * sizeof *want + 1);
-    if (!caps || !want)
+    if (!caps)
         return -ENOMEM;
     part_caps(c, jobs, n, caps);
-    int rc = want_counts(c, jobs, n, caps, want);
-    if (rc < 0)
-        return rc;
-    for (size_t i = 0; i < n; i++)
-        out->jobs[i].ideal = want[i];
-    rc = part_apply(c, jobs, n, caps, want, PART_BECAUSE_FAIR, out);
-    if (rc == 0 && o->repack)
-        rc = repack(c, jobs, n, caps, want, out);
-    return rc;
+    return part_give_counts(c, jobs, n, caps, count_fairly, &f, PART_BECAUSE_FAIR, o->repack,
+                            o->repack, out);
 }

@@ -24,10 +24,15 @@ static const double CELLS_MAX = 1.5e7; /* limit of bids computed, beyond MARKET_
 /* An exchange of machines must raise the utility by more than this part: smaller gains come and go
  * while the bids settle. */
 static const double EXCHANGE_MIN = 1e-8;
+/* The same if bids only become smaller by a factor in each round. */
+static const double GAIN_BID_MIN = 1e-200;
 /* A bid that a user gives up ends below this part of its budget. */
 static const double BID_MIN = 1e-13;
 /* The bids are also an equilibrium if no user could gain more than this part of its utility. */
 static const double RESIDUAL_MAX = 1e-12;
+/* If the best answers do not settle: the power of the gain by which a bid is multiplied. */
+static const double GAIN_POWER = 0.25;
+enum { GAIN_ROUNDS = 100 /* between two looks whether the bids have settled */ };
 static const double WORK_MAX = 1e9; /* limit of steps for one number of the result */
 
 struct wish {
@@ -400,6 +405,68 @@ static unsigned limit_rounds(const struct market *m)
     return (unsigned)MAX((double)MARKET_ROUNDS_MIN, MIN(most, CELLS_MAX / cells));
 }
 
+/* Compute what each user could still gain, without a change of the bids. */
+static double residual(struct answer *a, double *bids, double *after)
+{
+    a->step = 0;
+    a->mover = SIZE_MAX;
+    (void)take_turns(a, bids, after);
+    return a->gain;
+}
+
+/* All users multiply each of their bids by a power of the gain by a little more money there, and
+ * then all by the same factor so that they spend their budgets. */
+static void follow_gains(const struct market *m, double *bids, double *price)
+{
+    size_t n = m->n_machines;
+    sum_prices(m, bids, price);
+    for (size_t i = 0; i < m->n_users; i++) {
+        double *own = &bids[i * n], sum = 0;
+        for (size_t j = 0; j < n; j++) {
+            double others = MAX(price[j] - own[j], m->reserve > 0 ? m->reserve : PRICE_MIN);
+            double all = others + own[j];
+            own[j] *= pow(m->weights[i * n + j] * others / (all * all), GAIN_POWER);
+            sum += own[j];
+        }
+        for (size_t j = 0; j < n && sum > 0; j++) {
+            own[j] *= m->budgets[i] / sum;
+            if (own[j] < m->budgets[i] * GAIN_BID_MIN)
+                own[j] = 0;
+        }
+    }
+}
+
+/* The best answers did not settle, unless nobody could gain. Look for an equilibrium in another
+ * way, from the start, in at most so many rounds. If it fails, the bids stay as they were. 0 or
+ * -ENOMEM. */
+static int settle(struct answer *a, double *bids, double *after, unsigned rounds_max,
+                  struct market_result *r)
+{
+    const struct market *m = a->m;
+    size_t bytes = m->n_users * m->n_machines * sizeof *bids;
+    double last = residual(a, bids, after);
+    if (last <= RESIDUAL_MAX)
+        return 0;
+    AUTO(free_p) double *before = malloc(bytes + 1);
+    if (!before)
+        return -ENOMEM;
+    memcpy(before, bids, bytes);
+    bid_in_proportion(m, bids);
+    double now = INFINITY;
+    for (unsigned round = 1; round <= rounds_max && now > RESIDUAL_MAX; round++) {
+        r->rounds++;
+        follow_gains(m, bids, a->trial);
+        if (round % GAIN_ROUNDS == 0 || round == rounds_max)
+            now = residual(a, bids, after);
+    }
+    if (now > last)
+        memcpy(bids, before, bytes);
+    for (size_t c = 0; c < m->n_users * m->n_machines; c++)
+        if (bids[c] < m->budgets[c / m->n_machines] * BID_MIN)
+            bids[c] = 0;
+    return 0;
+}
+
 int market_equilibrium(const struct market *m, double *bids, struct market_result *result)
 {
     size_t n = m->n_machines;
@@ -422,10 +489,13 @@ int market_equilibrium(const struct market *m, double *bids, struct market_resul
     bid_in_proportion(m, bids);
     struct market_result r = { 0 };
     double mark = INFINITY;
-    unsigned rounds_max = limit_rounds(m);
+    int rc = 0;
+    unsigned rounds_max = limit_rounds(m), by_gains = 0;
     bool settled = !m->parallel;
+    if (!m->parallel && rounds_max == MARKET_ROUNDS_MAX)
+        by_gains = rounds_max / 2;
     a.step = 1;
-    while (!r.converged && r.rounds < rounds_max) {
+    while (!r.converged && r.rounds < rounds_max - by_gains) {
         r.rounds++;
         /* If several users take new machines in the same round, they may choose the same ones again
          * and again. So in each round only one user may take new machines, until no bid moves. */
@@ -445,16 +515,14 @@ int market_equilibrium(const struct market *m, double *bids, struct market_resul
             a.step = MAX(STEP_MIN, a.step * STEP_FACTOR);
         mark = moved;
     }
-    if (!result)
-        return 0;
-    /* Compute what each user could still gain, without a change of the bids. */
-    a.step = 0;
-    a.mover = SIZE_MAX;
-    (void)take_turns(&a, bids, after);
-    r.residual = a.gain;
+    if (!r.converged && by_gains > 0)
+        rc = settle(&a, bids, after, by_gains, &r);
+    if (!result || rc < 0)
+        return rc;
+    r.residual = residual(&a, bids, after);
     r.converged |= r.residual <= RESIDUAL_MAX;
     sum_prices(m, bids, a.price);
-    int rc = judge(m, bids, a.price, a.trial, &r);
+    rc = judge(m, bids, a.price, a.trial, &r);
     if (rc == 0)
         *result = r;
     return rc;
@@ -473,7 +541,9 @@ struct trade {
     const struct part_cluster *c;
     const struct part_job *jobs;
     size_t n;
-    uint32_t *caps, *want;
+    const struct part_options *o;
+    const uint32_t *caps;
+    uint32_t *want;
     double *bought; /* containers, with fractions */
 };
 
@@ -554,11 +624,10 @@ static int round_down(struct trade *t)
     for (size_t i = 0; i < t->n; i++) {
         double whole = floor(t->bought[i] + 1e-9);
         double least = t->jobs[i].min, most = t->caps[i];
-        t->want[i] = (uint32_t)MAX(least, MIN(whole, most));
+        t->want[i] = most < least ? 0 : (uint32_t)MAX(least, MIN(whole, most));
         if (t->jobs[i].pinned)
             t->want[i] = part_count(&t->jobs[i]);
-        part_take(&left, &t->jobs[i].demand, t->c->n_types, t->caps[i] < least ? 0 : t->want[i],
-                  -1);
+        part_take(&left, &t->jobs[i].demand, t->c->n_types, t->want[i], -1);
         if (whole >= least && whole < most && !t->jobs[i].pinned)
             fractions[m++] = (struct order){ t->bought[i] - whole, i };
     }
@@ -604,22 +673,26 @@ static int keep_others(struct trade *t, const struct part_options *o)
     return 0;
 }
 
+static int count_bought(void *ctx, const uint32_t *caps, uint32_t *want)
+{
+    struct trade *t = ctx;
+    t->caps = caps;
+    t->want = want;
+    int rc = buy(t, t->o->reserve);
+    if (rc == 0)
+        rc = round_down(t);
+    return rc == 0 ? keep_others(t, t->o) : rc;
+}
+
 int market_decide(const struct part_cluster *c, const struct part_job *jobs, size_t n,
                   const struct part_options *o, struct part_decision *out)
 {
-    struct trade t = { .c = c, .jobs = jobs, .n = n };
-    t.caps = part_alloc(out, n * sizeof *t.caps + 1);
-    t.want = part_alloc(out, n * sizeof *t.want + 1);
+    struct trade t = { .c = c, .jobs = jobs, .n = n, .o = o };
+    uint32_t *caps = part_alloc(out, n * sizeof *caps + 1);
     t.bought = part_alloc(out, n * sizeof *t.bought + 1);
-    if (!t.caps || !t.want || !t.bought)
+    if (!caps || !t.bought)
         return -ENOMEM;
-    part_caps(c, jobs, n, t.caps);
-    int rc = buy(&t, o->reserve);
-    if (rc == 0)
-        rc = round_down(&t);
-    if (rc == 0)
-        rc = keep_others(&t, o);
-    if (rc == 0)
-        rc = part_apply(c, jobs, n, t.caps, t.want, PART_BECAUSE_BID, out);
-    return rc < 0 || !o->repack ? rc : part_repack(c, jobs, n, t.caps, t.want, out);
+    part_caps(c, jobs, n, caps);
+    return part_give_counts(c, jobs, n, caps, count_bought, &t, PART_BECAUSE_BID, o->repack, true,
+                            out);
 }

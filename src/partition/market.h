@@ -17,8 +17,11 @@
  *
  * The best answers can repeat in a cycle. So after 20 rounds, a user goes only a part of the way
  * from its old bids to its best ones: first half of it. While the bids do not settle, the part
- * becomes smaller. After a number of rounds that depends on the size of the market, but is at most
- * MARKET_ROUNDS_MAX, the last bids are the result.
+ * becomes smaller. The number of rounds depends on the size of the market, but is at most
+ * MARKET_ROUNDS_MAX. In a small market without `parallel`, half of them are left for another way:
+ * from the start again, all users multiply their bids by a power of the gain by a little more
+ * money, and then scale them to their budgets. If this does not settle either, the bids with the
+ * smaller residual are the result.
  *
  * Without `parallel`, an equilibrium exists if there is a reserve, or if at least two users want
  * each machine. Otherwise a user that alone wants a machine, and also wants another one, would gain

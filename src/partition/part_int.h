@@ -198,6 +198,22 @@ int part_repack(const struct part_cluster *c, const struct part_job *jobs, size_
 bool part_leaves_out(const struct part_job *jobs, size_t n, const uint32_t *caps,
                      const uint32_t *want, struct part_decision *out, uint32_t *possible);
 
+/* Set want: a number of containers for each job, at most its cap. 0: the cap is below its min. 0 or
+ * -ENOMEM. */
+typedef int part_count_fn(void *ctx, const uint32_t *caps, uint32_t *want);
+
+/* Give each job the number that `count` says, as part_apply() does. If a job has got no containers
+ * although it should run:
+ * 1. with `repack`, look for other places of all containers (part_repack());
+ * 2. with `divide_again`, let `count` divide the cluster as if that job did not exist, so that the
+ *    others do not shrink for it. But if fewer jobs run then, because larger numbers are harder to
+ *    place, the division of before stays.
+ * 0 or -ENOMEM. */
+int part_give_counts(const struct part_cluster *c, const struct part_job *jobs, size_t n,
+                     const uint32_t *caps, part_count_fn *count, void *ctx,
+                     enum part_because because, bool repack, bool divide_again,
+                     struct part_decision *out);
+
 /* Set the answer for job i, which can never run. */
 void part_never(struct part_decision *out, const struct part_job *jobs, size_t i);
 

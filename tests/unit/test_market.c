@@ -144,6 +144,33 @@ static void test_no_equilibrium(void **unused)
     assert_true(fabs(bids[0] + bids[1] - 1) < 1e-9 && fabs(bids[2] + bids[3] - 1) < 1e-9);
 }
 
+/* The worths differ by a factor of up to 40,000, and each machine has one bidder who needs it most.
+ * The best answers go in circles, however small a part of the way the users go. */
+static void test_circles(void **unused)
+{
+    static const double weights[] = {
+        771,  350,  0.53, 263, 0.95, 0,   0.14, 0.41, /* */
+        0.46, 0.82, 0.64, 0,   0,    0.8, 0,    717,  /* */
+        0.69, 0.34, 0.4,  890, 240,  767, 0.9,  0.68, /* */
+        0,    0.78, 0.52, 749, 456,  0,   0.21, 104,
+    };
+    static const double budgets[] = { 7.2, 1, 1, 0.59 };
+    struct market m = { 4, 8, weights, budgets, 0, NULL };
+    struct market_result r;
+    double bids[32], price[8];
+    (void)unused;
+    assert_int_equal(market_equilibrium(&m, bids, &r), 0);
+    assert_true(r.converged && r.residual <= 1e-12);
+    assert_true(r.rounds <= MARKET_ROUNDS_MAX);
+    find_prices(&m, bids, price);
+    for (size_t i = 0; i < 4; i++) {
+        double spent = 0;
+        for (size_t j = 0; j < 8; j++)
+            spent += bids[8 * i + j];
+        assert_true(fabs(spent - budgets[i]) < 1e-9);
+    }
+}
+
 /* 200 x 200: the number of rounds is limited by the size. */
 static void test_large_market_ends(void **unused)
 {
@@ -187,9 +214,8 @@ static void test_nobody_could_gain(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_markets),
-        cmocka_unit_test(test_no_equilibrium),
-        cmocka_unit_test(test_large_market_ends),
+        cmocka_unit_test(test_random_markets),    cmocka_unit_test(test_no_equilibrium),
+        cmocka_unit_test(test_circles),           cmocka_unit_test(test_large_market_ends),
         cmocka_unit_test(test_nobody_could_gain),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

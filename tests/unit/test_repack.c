@@ -139,6 +139,28 @@ static void one_of_two(void **state)
     assert_int_equal(d.jobs[0].n, 24);
 }
 
+/* A job of 7 GiB does not fit beside the min of three jobs of 1 GiB each. So these do not shrink
+ * for it, although it could buy its min. */
+static void nobody_shrinks_for_a_job_that_cannot_start(void **state)
+{
+    (void)state;
+    AUTO(part_decision_done) struct part_decision d = { 0 };
+    static const struct part_amount node[] = { { { 8 } } };
+    static const struct part_place a[] = { { 0, 3 } }, b[] = { { 0, 4 } }, c[] = { { 0, 1 } };
+    const struct part_cluster one = { 1, types, 1, node };
+    struct part_job jobs[] = { job("a", 1, 1, 4), job("b", 1, 1, 4), job("c", 1, 1, 4),
+                               job("large", 7, 1, 1) };
+    jobs[0].at = a;
+    jobs[1].at = b;
+    jobs[2].at = c;
+    jobs[0].n_at = jobs[1].n_at = jobs[2].n_at = 1;
+    for (int market = 0; market <= 1; market++) {
+        decide(market ? "market" : "drf", false, &one, jobs, 4, &d);
+        assert_int_equal(d.jobs[0].n + d.jobs[1].n + d.jobs[2].n, 8);
+        assert_int_equal(d.jobs[3].verdict, PART_WAITS);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -147,6 +169,7 @@ int main(void)
         cmocka_unit_test(a_share_that_nobody_can_use),
         cmocka_unit_test(the_least_numbers_come_first),
         cmocka_unit_test(one_of_two),
+        cmocka_unit_test(nobody_shrinks_for_a_job_that_cannot_start),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
