@@ -316,3 +316,9 @@ bool sock_service_is_own(int fd)
         rc = sock_listener_owner_proc(fd, &uid);
     return rc == 0 && uid == geteuid();
 }
+
+bool sock_port_is_foreign(uint16_t port, uid_t *out_uid)
+{
+    const struct ends x = { .peer_port = htons(port), .listener = true };
+    return listener_by_proc(&x, out_uid) == 0 && *out_uid != geteuid();
+}

@@ -9,6 +9,7 @@
 #define TONY_BASE_SOCKOWNER_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 /* Who owns the socket at the other end of this connection? 0, or -errno: -ENOENT if no process of
@@ -27,6 +28,9 @@ bool sock_peer_is_here(int fd);
  * Until that program accepts the connection, the other end has no owner. Then the owner of the
  * socket that listens there counts. false also if that cannot be found out. */
 bool sock_service_is_own(int fd);
+
+/* Does a process of another user listen at this port, of whatever address of this machine? */
+bool sock_port_is_foreign(uint16_t port, uid_t *out_uid);
 
 /* The parts, for the tests: by netlink only, and by /proc/net/tcp only. */
 int sock_peer_owner_netlink(int fd, uid_t *out_uid);

@@ -15,6 +15,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/proctree.h"
+#include "base/sockowner.h"
 #include "base/str.h"
 #include "base/util.h"
 #include "executor/command.h"
@@ -123,6 +124,20 @@ void attempt_message(const struct executor *x, Tony__AttemptEnded *out)
     out->ran_ms = a->started_us ? (uint64_t)((a->ended_us - a->started_us) / 1000) : 0;
 }
 
+/* Another user can bind a port that is reserved for the task before the task does. Then the task
+ * fails, and nothing that it writes says whose port it is. */
+static void note_port(struct executor *x)
+{
+    struct attempt *a = &x->a;
+    const uint16_t ports[] = { x->port, x->tb_port };
+    uid_t uid;
+    for (size_t i = 0; i < ARRAY_LEN(ports) && a->status && !a->forced && !a->detail[0]; i++)
+        if (ports[i] && sock_port_is_foreign(ports[i], &uid))
+            snprintf(a->detail, sizeof a->detail,
+                     "a process of user %u listens at port %u, which is reserved for this task",
+                     (unsigned)uid, ports[i]);
+}
+
 /* If the attempt has several ranks, say which one has failed. */
 static void note_rank(struct executor *x)
 {
@@ -164,6 +179,7 @@ static void finish(struct executor *x)
     if (x->engine && !a->engine_failed && !a->engine_gave_up)
         engine_forget(x);
     enum end_reason reason = reason_of(a);
+    note_port(x);
     note_rank(x);
     note_driver(x);
     keep_result(x, reason);

@@ -115,6 +115,20 @@ bool alive_process(pid_t pid)
     return read_process(pid, &p) || !p.text[0];
 }
 
+/* Was it started by this user? The owner of /proc/<pid> is the effective user, and any user can run
+ * a program with the set-user-id bit, such as su, under whatever name and command line. So all four
+ * ids must be those of this user. */
+static bool is_own(pid_t pid)
+{
+    char text[1024];
+    unsigned real, effective, saved, fs;
+    if (read_proc(pid, "status", text, sizeof text) <= 0)
+        return false;
+    const char *at = strstr(text, "\nUid:"); /* a newline in the process's name is escaped */
+    return at && sscanf(at, " Uid: %u %u %u %u", &real, &effective, &saved, &fs) == 4 &&
+           real == geteuid() && effective == real && saved == real && fs == real;
+}
+
 /* Is it a living process of this user with this name that leads its session? The keeper and the
  * pool are session leaders. An executor is a fork of its keeper, but leads none. */
 static bool is_leader(pid_t pid, const char *name)
@@ -124,7 +138,7 @@ static bool is_leader(pid_t pid, const char *name)
     struct process p;
     (void)snprintf(path, sizeof path, "/proc/%ld", (long)pid);
     return stat(path, &st) == 0 && st.st_uid == geteuid() && read_process(pid, &p) &&
-           p.session == pid && span_eqs(p.name, name);
+           p.session == pid && span_eqs(p.name, name) && is_own(pid);
 }
 
 /* Is it the keeper of this job? Its command line is "tony-keeper <id>", perhaps with a space and

@@ -222,6 +222,36 @@ def test_a_port_that_another_user_has_taken(victim):
     victim.settled()
 
 
+# A task that listens at its port once the file `go` is there.
+LATE = """import os, socket
+with socket.socket() as s:
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    s.bind(("0.0.0.0", int(os.environ["TONY_ADDRESS"].rpartition(":")[2])))
+    s.listen()
+"""
+
+
+def test_the_user_who_has_taken_a_port_is_named(victim):
+    work = victim.base / "work"
+    work.mkdir()
+    (work / "late.py").write_text(LATE)
+    victim.give(work, *work.iterdir())
+    app = victim.submit(victim.workers(f"cd {work}; echo ${{TONY_ADDRESS##*:}} > new; mv new port; until [ -e go ]; do sleep 0.1; done; python3 late.py"))
+    wait_until((work / "port").exists, "the task knows its port")
+    port = (work / "port").read_text().strip()
+    thief = subprocess.Popen([sys.executable, "-c", LISTEN, port], stdout=subprocess.PIPE, text=True, user=OTHER, group=OTHER, extra_groups=[], cwd="/")
+    try:
+        assert thief.stdout.readline() == "bound\n"
+        (work / "go").touch()
+        assert victim.run("wait", app).returncode == 1
+    finally:
+        thief.kill()
+        thief.communicate()
+    said = " ".join(victim.ok("why", app).split())
+    assert f"a process of user {OTHER} listens at port {port}, which is reserved for this task" in said, said
+    victim.settled()
+
+
 def test_a_user_whom_only_the_name_service_knows(victim):
     """tony is a static program, which cannot load the name service's modules. It asks getent for a user of LDAP."""
     uid, base = 54321, victim.base / "ldap"

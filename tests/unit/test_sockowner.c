@@ -141,6 +141,9 @@ static void own_service(void **state)
             continue;
         int fd = dial(&at);
         assert_true(sock_service_is_own(fd));
+        uid_t unused;
+        uint16_t port = v6 ? at.in6.sin6_port : at.in.sin_port;
+        assert_false(sock_port_is_foreign(ntohs(port), &unused));
         for (size_t i = 0; i < ARRAY_LEN(listener_ways); i++) {
             uid_t uid = NOBODY;
             assert_int_equal(listener_ways[i](fd, &uid), 0);
@@ -176,6 +179,9 @@ static void service_of_another_user(void **state)
         assert_int_equal(listener_ways[i](fd, &uid), 0);
         assert_int_equal(uid, NOBODY);
     }
+    uid_t thief = 0;
+    assert_true(sock_port_is_foreign(ntohs(at.in.sin_port), &thief));
+    assert_int_equal(thief, NOBODY);
     pid_t pid = fork();
     if (pid == 0) {
         if (setuid(NOBODY) == -1)

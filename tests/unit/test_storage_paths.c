@@ -327,6 +327,49 @@ static void test_program(void **state)
 }
 
 /* A zombie has ended: it holds no lock and no socket. */
+/* A process with the name and command line of a keeper. Its effective user is the present one. */
+static pid_t start_like_keeper(const char *program, const char *line, uid_t real)
+{
+    int up[2];
+    char byte, line_copy[64], arg[] = "1000";
+    char *argv[] = { line_copy, arg, NULL };
+    (void)snprintf(line_copy, sizeof line_copy, "%s", line);
+    assert_int_equal(pipe2(up, O_CLOEXEC), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (setsid() == -1 || setresuid(real, geteuid(), geteuid()) == -1)
+            _exit(1);
+        (void)execv(program, argv);
+        _exit(1);
+    }
+    assert_true(pid > 0);
+    close(up[1]);
+    assert_int_equal(read(up[0], &byte, 1), 0); /* it is closed by execv() */
+    close(up[0]);
+    return pid;
+}
+
+/* Any user can run su under the name of root's keeper. */
+static void test_a_false_keeper(void **state)
+{
+    (void)state;
+    static const char id[] = "application_1_0001";
+    char dir[] = "/tmp/alive-XXXXXX", program[64];
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(program, sizeof program, "%s/tony-keeper", dir);
+    assert_int_equal(symlink("/bin/sleep", program), 0);
+    const uid_t reals[] = { geteuid(), 65533 };
+    for (size_t i = 0; i < (geteuid() == 0 ? 2 : 1); i++) {
+        pid_t pid = start_like_keeper(program, "tony-keeper application_1_0001 more", reals[i]);
+        assert_int_equal(alive_keeper(id), i == 0);
+        assert_int_equal(kill(pid, SIGKILL), 0);
+        assert_int_equal(waitpid(pid, NULL, 0), pid);
+        assert_false(alive_keeper(id));
+    }
+    assert_int_equal(unlink(program), 0);
+    assert_int_equal(rmdir(dir), 0);
+}
+
 static void test_processes(void **state)
 {
     (void)state;
@@ -359,6 +402,7 @@ int main(void)
         cmocka_unit_test(test_ids),
         cmocka_unit_test(test_find_job),
         cmocka_unit_test(test_program),
+        cmocka_unit_test(test_a_false_keeper),
         cmocka_unit_test(test_processes),
     };
     return cmocka_run_group_tests_name("storage paths", tests, setup, teardown);
