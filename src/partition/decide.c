@@ -496,6 +496,11 @@ static void say_why(const struct part_share *s, const struct part_job *job, cons
                  "to make room would cost running jobs as much as %.0f s of its work, and gain "
                  "%.0f s",
                  s->cost_s, s->gain_s);
+    else if (s->because == PART_BECAUSE_COST && s->gives)
+        snprintf(out, size,
+                 "to shrink it for others would cost %.0f s of its work, and gain them as much as "
+                 "%.0f s",
+                 s->cost_s, s->gain_s);
     else if (s->because == PART_BECAUSE_COST)
         snprintf(out, size, "a resize would cost %.0f s of its work, and gain %.0f s", s->cost_s,
                  s->gain_s);

@@ -178,6 +178,7 @@ struct part_share {
     /* With PART_BECAUSE_COST: the cost and the gain of the change, in seconds of the work of all
      * containers that this job has, or would start with. */
     double cost_s, gain_s;
+    bool gives; /* with PART_BECAUSE_COST: the change would have taken containers from it */
 };
 
 #define PART_NOBODY UINT32_MAX

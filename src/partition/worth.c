@@ -136,6 +136,7 @@ static void hold_back(struct worth *w, const struct member *m, double cost, doub
         part_take(&w->free[d.node], &job->demand, w->c->n_types, d.more, 1);
     if (is_new(job))
         w->first_held = MIN(w->first_held, m->job);
+    s->gives = s->n < part_count(job);
     part_keep(w->out, w->jobs, m->job, PART_BECAUSE_COST);
     w->any_held = true;
     s->cost_s = one_second > 0 ? cost / one_second : 0;

@@ -42,6 +42,10 @@ static void add_entry(struct buf *out, const struct pool_job *j, const struct sh
     add_str(out, "application_id", j->id);
     add_str(out, "name", j->name);
     add_amount(out, "needs", extension ? &s->each : &j->needs);
+    if (s->kind == SHARE_WAITS) {
+        struct admission_amount least = sharing_least(j);
+        add_amount(out, "least", &least);
+    }
     add_amount(out, "fixed", &s->fixed);
     add_amount(out, "each", &s->each);
     if (!extension)

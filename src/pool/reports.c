@@ -148,7 +148,10 @@ int report_waiting(const struct pool_job *j, bool full, struct buf *out)
     if (out->len > from && out->p[out->len - 1] == '}') { /* add the member "waiting" */
         out->len--;
         (void)buf_adds(out, ",\"waiting\":{");
+        struct admission_amount least = sharing_least(j);
         add_needs(out, j);
+        (void)buf_addf(out, ",\"least\":{\"memory_mib\":%llu,\"gpus\":%u}",
+                       (unsigned long long)least.memory_mib, least.gpus);
         (void)buf_addf(out, ",\"free\":{\"memory_mib\":%llu,\"gpus\":%u},\"place\":%u,",
                        (unsigned long long)j->pool->left.memory_mib, j->pool->left.gpus, j->place);
         add_str(out, "behind", j->behind);

@@ -174,7 +174,8 @@ static const char *const waiting_hints[PART_BECAUSE_N] = {
                           "set loss-max=...",
     [PART_BECAUSE_ADJUSTED] = "it could start if more running jobs might be adjusted: tony pool "
                               "set adjust-max=...",
-    [PART_BECAUSE_COST] = "it starts when a running job ends, or when it has waited for longer",
+    [PART_BECAUSE_COST] = "it starts when a running job ends; if none ends soon, when it has waited "
+                          "for longer",
     [PART_BECAUSE_TOO_BIG] = "fewer or smaller containers: it does not fit into the empty machine",
 };
 

@@ -195,6 +195,17 @@ void sharing_describe(const struct pool_job *j, struct share_job *s)
         describe_waiting(j, s);
 }
 
+struct admission_amount sharing_least(const struct pool_job *j)
+{
+    const struct part_policy *policy = j->pool->sharing.settings.policy;
+    struct share_job s;
+
+    if (!policy || !policy->resizes)
+        return j->needs;
+    sharing_describe(j, &s);
+    return share_sum(&s.fixed, &s.each, s.min);
+}
+
 /* The waiting time of an extension in a decision. A user has asked for the extension, so the costs
  * of resizing other jobs must not delay it: they do not delay a job that has waited this long. */
 static const double EXTENSION_WAITED_S = 1e9;

@@ -68,6 +68,9 @@ def test_a_job_that_does_not_save_keeps_its_size(make_lab):  # noqa: F811
     assert len(doc["tasks"]) == 8 and doc["generation"] == 1 and all(t["attempt"] == 1 for t in doc["tasks"]), doc
     assert "policy.gave_up" in (lab.home / "pool" / "pool.log").read_text()
     wait_until(lambda: "no room" in lab.ok("why", second), "the reason why the other one waits")
+    waiting = lab.status(second)["waiting"]
+    assert waiting["needs"]["memory_mib"] > waiting["least"]["memory_mib"] == EACH_MIB, waiting
+    assert f", at least {EACH_MIB} MB; free: 0 B" in lab.ok("why", second) and f"0 GPUs, at least {EACH_MIB} MB" in lab.ok("status", second)
     text = " ".join(lab.ok("why", first).split())
     assert "it did not take the size of an earlier decision within resize-limit" in text or lab.status(first).get("resize"), text
     wait_until(lambda: lab.status(first).get("resize", {}).get("awaits_checkpoint"), "the job is asked again")

@@ -81,7 +81,8 @@ static const struct row rows[] = {
       { { 8, 1, 8, 90, 50 }, { 0, 2, 8 } },
       { 8, 0 },
       40,
-      "it keeps its 8 containers: a resize would cost 45 s of its work, and gain 25 s",
+      "it keeps its 8 containers: to shrink it for others would cost 45 s of its work, and gain "
+      "them as much as 25 s",
       0 },
     { "a short job",
       1000,

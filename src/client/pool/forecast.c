@@ -338,7 +338,8 @@ static json_t *rests_on(const struct forecast *f, size_t i)
 
 static int64_t lacks(const struct forecast *f, const json_t *job, const char *type)
 {
-    int64_t needs = doc_int(json_object_get(job, "needs"), type, 0);
+    const json_t *least = json_object_get(job, "least");
+    int64_t needs = doc_int(least ? least : json_object_get(job, "needs"), type, 0);
     return MAX(needs - doc_int(json_object_get(f->doc, "free"), type, 0), (int64_t)0);
 }
 

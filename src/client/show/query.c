@@ -249,9 +249,11 @@ static void waiting_lines(const json_t *w)
         return;
     const json_t *needs = json_object_get(w, "needs"), *have = json_object_get(w, "free");
     char need[32], spare[32];
-    (void)printf("  needs     %s, %lld GPUs\n",
+    AUTO(buf_done) struct buf least = { 0 };
+    render_least(w, &least);
+    (void)printf("  needs     %s, %lld GPUs%s\n",
                  str_size((uint64_t)doc_int(needs, "memory_mib", 0) << 20, need, sizeof need),
-                 (long long)doc_int(needs, "gpus", 0));
+                 (long long)doc_int(needs, "gpus", 0), buf_cstr(&least));
     (void)printf("  free      %s, %lld GPUs\n",
                  str_size((uint64_t)doc_int(have, "memory_mib", 0) << 20, spare, sizeof spare),
                  (long long)doc_int(have, "gpus", 0));

@@ -236,6 +236,21 @@ void render_steps(const json_t *role, struct buf *out)
         (void)buf_addf(out, ", %s left", str_duration(left_ms, left, sizeof left));
 }
 
+void render_least(const json_t *waiting, struct buf *out)
+{
+    const json_t *needs = json_object_get(waiting, "needs");
+    const json_t *least = json_object_get(waiting, "least");
+    int64_t memory = doc_int(least, "memory_mib", 0), gpus = doc_int(least, "gpus", 0);
+    char size[32];
+
+    if (!least ||
+        (memory == doc_int(needs, "memory_mib", 0) && gpus == doc_int(needs, "gpus", 0)))
+        return;
+    (void)buf_addf(out, ", at least %s", str_size((uint64_t)memory << 20, size, sizeof size));
+    if (gpus)
+        (void)buf_addf(out, " and %lld GPU%s", (long long)gpus, gpus == 1 ? "" : "s");
+}
+
 void render_waiting(const json_t *summary, char *out, size_t n)
 {
     const json_t *w = json_object_get(summary, "waiting");
@@ -253,6 +268,7 @@ void render_waiting(const json_t *summary, char *out, size_t n)
                    str_size((uint64_t)doc_int(needs, "memory_mib", 0) << 20, need, sizeof need));
     if (gpus)
         (void)buf_addf(&b, " and %lld GPUs", (long long)gpus);
+    render_least(w, &b);
     (void)buf_addf(&b, "; free: %s",
                    str_size((uint64_t)doc_int(free_, "memory_mib", 0) << 20, have, sizeof have));
     if (gpus)

@@ -32,6 +32,9 @@ bool render_last_resize(const json_t *summary, struct buf *out);
 bool render_resize_cost(const json_t *summary, struct buf *out);
 /* Is the job over in this state? */
 bool render_is_final(const char *state);
+/* Append ", at least 1 GB and 1 GPU": with this the waiting job may start. Nothing if that is all
+ * that it needs. */
+void render_least(const json_t *waiting, struct buf *out);
 /* Why the job waits for the pool or pauses; "" = it does neither. */
 void render_waiting(const json_t *summary, char *out, size_t n);
 /* If a policy of the pool lets the job wait or has set its size (pool_policy_add()): append the
