@@ -121,16 +121,13 @@ int host_spawn_pool(const char *const *args, int stderr_fd, int fd3, pid_t *out,
 void host_tidy(const struct cluster_host *h)
 {
     static const char *const args[] = { "--tidy", NULL };
-    AUTO(free_p) char *stamp = fs_join(h->paths.pool, "tidied");
+    AUTO(free_p) char *stamp = fs_join(h->paths.pool, PATHS_TIDIED);
     struct stat st;
     struct err unused; /* the next client tries again */
     pid_t pid;
     int64_t age_s = stamp && stat(stamp, &st) == 0 ? clock_wall_ms() / 1000 - st.st_mtime : -1;
     if (!stamp || (age_s >= 0 && age_s < TIDY_AGAIN_S))
         return;
-    AUTO(close_p) int fd = open(stamp, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    if (fd >= 0)
-        (void)futimens(fd, NULL);
     if (host_spawn_pool(args, -1, -1, &pid, &unused) == 0)
         (void)waitpid(pid, NULL, 0); /* it goes on in the background */
 }

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "conf/conf.h"
@@ -102,7 +105,16 @@ int tidy_once(const struct conf *conf, struct err *e)
     }
     fill(&t, conf);
     (void)setpriority(PRIO_PROCESS, 0, NICE_MAX);
+    AUTO(free_p) char *stamp = fs_join(t.paths.pool, PATHS_TIDIED);
+    AUTO(close_p) int fd = stamp ? open(stamp, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
+    bool is_locked = fd != -1 && flock(fd, LOCK_EX | LOCK_NB) == 0;
+    if (fd != -1 && !is_locked && errno == EWOULDBLOCK) { /* another process does it now */
+        paths_done(&t.paths);
+        return 0;
+    }
     rc = tidy_work(&t);
+    if (fd != -1)
+        (void)futimens(fd, NULL); /* only now: the work may take long, and be killed */
     *e = t.e;
     paths_done(&t.paths);
     return rc;

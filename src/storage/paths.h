@@ -11,13 +11,16 @@
  *     locks/pool                     the lock of the pool
  *     locks/<job number>             the lock of a live job, held by its keeper
  *     pool.log
- *     tidied                         its time: when a client of a cluster without pool last started
- * tony-pool --tidy jobs/<application id>/           one for each live job, mode 0700 job.conf key
- * journal exits master.log keeper.log containers/<container id>/     working directory of a
- * container logs/<role>-<index>/<attempt>/ stdout, stderr, executor.log store/ shipped content,
- * named by its digest (store.h) programs/                        copies of tony's programs for the
- * nodes of a cluster (programs.h) history/<application id>/        one for each finished job, moved
- * here by a rename
+ *     tidied                         its time: when tony-pool --tidy has last ended,
+ *                                    which a client of a cluster without pool starts
+ *   jobs/<application id>/           one for each live job, mode 0700
+ *     job.conf key journal exits master.log keeper.log
+ *     containers/<container id>/     working directory of a container
+ *     logs/<role>-<index>/<attempt>/ stdout, stderr, executor.log
+ *   store/                           shipped content, named by its digest (store.h)
+ *   programs/                        copies of tony's programs for the nodes of a cluster
+ *                                    (programs.h)
+ *   history/<application id>/        one for each finished job, moved here by a rename
  *
  * The runtime directory holds only sockets. Its path is short, since a socket's path has at most
  * 107 bytes: $XDG_RUNTIME_DIR/tony/<hash>/ or /tmp/tony-<uid>/<hash>/. <hash> is 12 hex digits, a
@@ -43,6 +46,8 @@
 #include <stdint.h>
 
 struct err;
+
+#define PATHS_TIDIED "tidied" /* in pool/ */
 
 struct paths {
     /* absolute; home without symbolic links */

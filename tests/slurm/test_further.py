@@ -142,6 +142,20 @@ def test_a_job_grows_and_shrinks_by_further_allocations(tony, slurm):
     ends_with_everything(tony, slurm, app)
 
 
+def test_an_earlier_run_leaves_the_further_allocations_of_the_next_one(tony, slurm):
+    """A run that was cut off, and reconnects: the file `run` has the number of the next one, which has further allocations."""
+    app = tony.submit(LONG)
+    tony.await_running(app, 3)
+    number, job = tony.number(app), tony.home / "jobs" / app
+    of_next = slurm.run("sbatch", "--parsable", "--hold", "-o", "/dev/null", "-J", f"tony-further-{app}", "--wrap", "true", user=tony.user, cwd="/").stdout.strip()
+    (job / "further.json").write_text(json.dumps({"run": 1, "next": 4, "list": [{"state": "queued", "base": 3, "nodes": 1, "job": of_next}]}))
+    (job / "run").write_text("1\n")
+    wait_until(lambda: slurm.job(number) not in ("RUNNING", "COMPLETING"), "the run has ended")
+    assert slurm.job(of_next) == "PENDING"
+    assert not tony.status(app)["live"]
+    wait_until(lambda: not slurm.jobs(), "the client has cancelled the further allocation of a job that is over")
+
+
 def test_plan_says_whether_a_job_may_have_further_nodes(tony, slurm):
     path = tony.job_file("true")
     assert "tony.slurm.further-allocations" in tony("plan", path).stdout

@@ -13,6 +13,7 @@ from test_slurm import LONG, RESTARTS
 # In the place of squeue and scancel. The real ones need up to 18 s to say the same.
 SILENT = """#!/bin/sh
 if [ -e {flag} ]; then
+    echo {name} >> {flag}.calls
     echo "{name}: error: Unable to contact slurm controller (connect failure)" >&2
     exit 1
 fi
@@ -49,6 +50,57 @@ def test_clients_of_a_waiting_job(tony, slurm, silence):
         assert client.returncode == 0, said
     assert tony.status(app)["state"] == "SUCCEEDED"
     assert tony("list", "--cluster", "slurm").stderr == ""
+
+
+def test_a_wait_for_several_jobs_tells_the_silence_once(tony, slurm, silence):
+    """It went on asking, and said nothing."""
+    held = {"tony.slurm.extra-arguments": "--hold"}
+    one, two = (tony("submit", tony.job_file("true", instances=1, conf={**held, "tony.slurm.nodes": 1})).stdout.strip() for _ in range(2))
+    silence.touch()
+    client = tony.start("wait", one, two)
+    said = [client.stdout.readline() for _ in range(2)]
+    assert all("Unable to contact slurm controller" in line and "goes on asking" in line for line in said), said
+    assert {app for app in (one, two) for line in said if app in line} == {one, two}, said
+    calls = tony.base / "silence.calls"
+    wait_until(lambda: calls.read_text().count("squeue") > 4, "it goes on asking")
+    silence.unlink()
+    for app in (one, two):
+        slurm.run("scontrol", "release", json.loads((tony.home / "jobs" / app / "slurm.json").read_text())["job"])
+    said = client.communicate(timeout=120)[0]
+    assert client.returncode == 0 and "Unable" not in said, said
+
+
+# In the place of squeue: the question for the paths of batch scripts takes as long as the file `slow` exists.
+SLOW = """#!/bin/sh
+case $* in *%o*)
+    echo $$ > {base}/asked
+    while [ -e {base}/slow ]; do sleep 0.1; done
+esac
+exec {real} "$@"
+"""
+
+
+def test_a_question_about_a_removed_directory_does_not_halt_the_client(tony, slurm):
+    """squeue is asked whether Slurm has the job. Meanwhile the client handles signals."""
+    programs = tony.base / "slow-ones"
+    programs.mkdir(mode=0o755)
+    (programs / "squeue").write_text(SLOW.format(base=tony.base, real=shutil.which("squeue")))
+    (programs / "squeue").chmod(0o755)
+    tony.env["PATH"] = f"{programs}:{os.environ['PATH']}"
+    client = tony.start("run", tony.job_file("true", conf={"tony.slurm.extra-arguments": "--hold"}))
+    app = wait_until(lambda: [p.name for p in (tony.home / "jobs").glob("application_*")], "the job is submitted")[0]
+    wait_until(lambda: tony.status(app)["state"] == "WAITING", "it waits")
+    number = json.loads((tony.home / "jobs" / app / "slurm.json").read_text())["job"]
+    (tony.base / "slow").touch()
+    shutil.rmtree(tony.home / "jobs" / app)
+    squeue = wait_until(lambda: (p := tony.base / "asked").exists() and p.read_text().strip(), "the client has asked")
+    client.terminate()
+    wait_until(lambda: "interrupt again" in client.stdout.readline(), "the client has got the signal")
+    assert os.path.exists(f"/proc/{squeue}"), "the answer has not come yet"
+    (tony.base / "slow").unlink()
+    said = client.communicate(timeout=60)[0]
+    assert client.returncode != 0 and f"was removed, but job {number} of Slurm has not ended" in " ".join(said.split()), said
+    slurm.run("scancel", number)
 
 
 def test_a_stop_that_slurm_does_not_hear_at_first(tony, slurm, silence):

@@ -129,3 +129,19 @@ def test_it_is_stopped_while_its_client_submits_it(tony, slurm, read):
         assert client.returncode == 3 and "was stopped while it was submitted" in said, said
         assert tony.status(app)["state"] == "KILLED"
     wait_until(lambda: not slurm.jobs(), "nothing is left in Slurm's queue")
+
+
+def test_directories_of_other_submissions(tony, slurm):
+    """That of a client of another machine, which has the same pid, is left alone. That of a client that has died is removed later."""
+    jobs, path = tony.home / "jobs", tony.job_file("true", instances=1)
+    tony("run", path)
+    old = jobs / ".slurm-old"
+    old.mkdir()
+    (old / "job.conf").touch()
+    shutil.chown(old, tony.user)
+    os.utime(old, (0, 0))
+    line = f"mkdir {jobs}/.slurm-$$ && touch {jobs}/.slurm-$$/job.conf && exec {tony.program} run {path}"
+    done = slurm.run("sh", "-c", line, user=tony.user, env=tony.env, cwd=tony.base)
+    assert done.returncode == 0, done.stdout + done.stderr
+    left = list(jobs.glob(".slurm-*"))
+    assert len(left) == 1 and left[0] != old and (left[0] / "job.conf").exists(), left

@@ -18,6 +18,7 @@ enum {
 struct waited {
     struct cluster *k; /* owned by the first job of its cluster */
     bool owns, over;
+    bool silent; /* its cluster does not answer, and the user was told */
     char id[APP_ID_MAX];
 };
 
@@ -66,11 +67,17 @@ static int look(struct waiting *w, struct waited **out_first, struct err *e)
     for (size_t i = 0; i < w->n; i++) {
         struct waited *x = &w->v[i];
         struct cluster_report r = { 0 };
-        int rc = x->over ? 0 : cluster_ops_of(x->k)->report(x->k, x->id, &r, e);
+        struct err why = { 0 };
+        int rc = x->over ? 0 : cluster_ops_of(x->k)->report(x->k, x->id, &r, &why);
         bool ended = rc == 0 && !x->over && r.phase == CLUSTER_OVER;
         cluster_report_done(&r);
-        if (rc == -ENOENT || rc == -EINVAL)
+        if (rc == -ENOENT || rc == -EINVAL) {
+            *e = why;
             return -EXIT_MISUSE;
+        }
+        if (rc < 0 && !x->silent)
+            client_note("job %s: %s; tony goes on asking", x->id, why.msg);
+        x->silent = rc < 0;
         if (ended && !*out_first)
             *out_first = x;
         x->over = x->over || ended;

@@ -38,8 +38,11 @@ while kill -0 $step 2> /dev/null && [ $n -lt 40 ]; do
     sleep 0.05
     n=$((n + 1))
 done
-for d in "$job" "$TONY_HOME/history/$id"; do
-    [ ! -e "$d/further.json" ] || scancel -Q -n "tony-further-$id"
+# Without control groups, Slurm does not find what is left when this script has ended. It would be left on a node that was
+# cut off: there an srun waits for ever.
+end_children $$
+for d in "$job" "$TONY_HOME/history/$id"; do # a later run has further allocations of its own
+    [ ! -e "$d/further.json" ] || [ "$(cat "$d/run")" != "$run" ] || scancel -Q -n "tony-further-$id"
 done
 rm -rf "$TONY_RUNTIME_DIR"
 # The job is over. Slurm 24.11 would nevertheless put it back into the queue if it has preempted an earlier run.

@@ -19,5 +19,7 @@ n=0
 while kill -0 $step 2> /dev/null; do
     sleep 1
     n=$(((n + 1) % 15))
-    [ $n -ne 0 ] || goes_on || exit 0
+    [ $n -ne 0 ] || goes_on || break
 done
+end_children $$
+exit 0

@@ -221,6 +221,24 @@ step() {
     done
 }
 
+# End all processes that the process $1 has started, and those that these have started. Each is halted first, so that it
+# starts no other one.
+end_children() {
+    for list in /proc/"$1"/task/*/children; do
+        children=
+        read -r children < "$list"
+        for pid in $children; do
+            end_tree "$pid"
+        done
+    done
+} 2> /dev/null
+
+end_tree() {
+    kill -STOP "$1" || return
+    end_children "$1"
+    kill -KILL "$1"
+}
+
 # Start the steps of the nodes $2, of which the first has the number $1; $3: their component. Each node has a step of
 # its own, but there are at most 8 steps, since an srun takes 4 MiB on the first node.
 steps() {

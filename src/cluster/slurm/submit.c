@@ -299,6 +299,23 @@ int slurm_stage(struct cluster *k, struct cluster_job *j, struct err *e)
 
 /* ---- the job's directory ---- */
 
+/* The directory of a job that is being submitted; mkdtemp() completes the name. Several machines,
+ * whose clients may have the same pid, may use one TONY_HOME. */
+#define HALF ".slurm-"
+enum { HALF_AGE_S = 24 * 3600 }; /* of one whose client has died */
+
+static void remove_old_halves(const char *jobs)
+{
+    DIR *d = opendir(jobs);
+    struct stat st;
+    for (struct dirent *x; d && (x = readdir(d));)
+        if (str_starts(x->d_name, HALF) && fstatat(dirfd(d), x->d_name, &st, 0) == 0 &&
+            clock_wall_ms() / 1000 - st.st_mtime > HALF_AGE_S)
+            (void)fs_remove_tree(dirfd(d), x->d_name, NULL); /* else the next client tries it */
+    if (d)
+        (void)closedir(d);
+}
+
 static void highest_number(const char *dir, uint32_t *highest)
 {
     DIR *d = opendir(dir);
@@ -388,15 +405,16 @@ static int make_dir(struct slurm_cluster *s, struct cluster_job *j, bool owned, 
     uint32_t number = 0;
     highest_number(h->paths.jobs, &number);
     highest_number(h->paths.history, &number);
-    AUTO(free_p) char *half = str_printf("%s/.slurm-%d", h->paths.jobs, (int)getpid());
-    if (!half)
-        return err_set(e, ENOMEM, "no memory to submit the job");
-    (void)fs_remove_tree(AT_FDCWD, half, NULL);   /* of a dead client with the same pid */
+    remove_old_halves(h->paths.jobs);
     for (int64_t now = clock_wall_ms();; now++) { /* another client may take the same id */
         app_id_format(id, now, number + 1);
         AUTO(free_p) char *dir = paths_job(&h->paths, id);
-        int rc = dir ? fill(s, j, id, half, owned, e)
-                     : err_set(e, ENOMEM, "no memory to submit the job");
+        AUTO(free_p) char *half = fs_join(h->paths.jobs, HALF "XXXXXX");
+        if (!dir || !half)
+            return err_set(e, ENOMEM, "no memory to submit the job");
+        if (!mkdtemp(half))
+            return err_set(e, errno, "cannot make a directory in '%s': %m", h->paths.jobs);
+        int rc = fill(s, j, id, half, owned, e);
         if (rc == 0 && rename(half, dir) == 0) {
             *out = TAKE(dir);
             return 0;

@@ -30,6 +30,7 @@ enum question_kind {
     Q_STATE = 1, /* ask squeue for the job */
     Q_FIND,      /* find the number of the job, which is not known yet */
     Q_CANCEL,    /* run scancel */
+    Q_ABSENT,    /* the directory of the job is not there: ask squeue whether the job is */
 };
 
 /* Only the thread uses it until on_done(). */
@@ -39,12 +40,13 @@ struct question {
     char *dir; /* of the job */
     char number[32];
     struct slurm_state state;
-    struct err e;
+    struct err e; /* Q_ABSENT: what is known, and on the thread what squeue adds */
 };
 
 enum watch_state {
     WATCH_LOOKS = 1, /* at the files, and asks squeue */
     WATCH_ATTENDED,  /* the caller is connected to the master, which tells everything */
+    WATCH_ABSENT,    /* as WATCH_OVER, but Q_ABSENT has to be asked before the caller is told */
     WATCH_OVER,      /* the caller knows the verdict, or that the job is lost */
 };
 
@@ -67,8 +69,14 @@ struct cluster_watch {
     bool answered;            /* `state` is set */
     bool had_master;          /* the master was connected once */
     int64_t ask_at_ms, ask_pause_ms, look_pause_ms;
+    struct err absent;    /* WATCH_ABSENT */
     int64_t silent_since; /* the first question that Slurm has not answered; 0 = it has answered */
 };
+
+static bool is_over(const struct cluster_watch *w)
+{
+    return w->is == WATCH_OVER || w->is == WATCH_ABSENT;
+}
 
 static bool is_queued(const struct cluster_watch *w)
 {
@@ -96,13 +104,16 @@ static void lost(struct cluster_watch *w, int code, const struct err *e)
 
 static void look_soon(struct cluster_watch *w, int64_t pause_ms)
 {
-    if (w->is != WATCH_OVER)
+    if (!is_over(w))
         loop_timer_set(w->look, clock_mono_ms() + pause_ms);
 }
 
+static void ask(struct cluster_watch *w, const char *number, enum question_kind kind);
+
 /* ---- the verdict ---- */
 
-/* true: the job is over, or cannot be read, and the caller was told. */
+/* true: the job is over or cannot be read, and the caller was told, or will be when squeue has
+ * answered. */
 static bool tell_verdict(struct cluster_watch *w)
 {
     struct err e = { 0 };
@@ -110,9 +121,16 @@ static bool tell_verdict(struct cluster_watch *w)
     int rc = local_verdict(w->h, w->head.cfg->id, &doc, &e);
     if (rc == -EBUSY)
         return false;
+    if (rc < 0 && e.num == ENOENT) {
+        w->is = WATCH_ABSENT;
+        w->absent = e;
+        loop_timer_stop(w->look);
+        if (!w->q)
+            ask(w, "", Q_ABSENT);
+        return true;
+    }
     if (rc < 0) {
-        slurm_explain_absence(w->head.cfg->id, &e);
-        lost(w, e.num == ENOENT ? EXIT_MISUSE : EXIT_CLUSTER, &e);
+        lost(w, EXIT_CLUSTER, &e);
         return true;
     }
     struct cluster_report r = { .phase = CLUSTER_OVER,
@@ -138,6 +156,9 @@ static int on_thread(void *arg)
         return slurm_find_number(q->dir, q->number, &q->e);
     case Q_CANCEL:
         return slurm_cancel_job(q->number, SCANCEL_MS, &q->e);
+    case Q_ABSENT:
+        slurm_explain_absence(strrchr(q->dir, '/') + 1, &q->e);
+        return 0;
     }
     return -EINVAL;
 }
@@ -195,9 +216,11 @@ static void on_answer(struct cluster_watch *w, const struct question *q)
     w->silent_since = 0;
     if (q->kind == Q_CANCEL)
         w->head.cfg->on_stopping(w->head.cfg->arg);
-    else if (w->is != WATCH_OVER && q->kind == Q_FIND)
+    else if (q->kind == Q_ABSENT)
+        lost(w, EXIT_MISUSE, &q->e);
+    else if (!is_over(w) && q->kind == Q_FIND)
         on_number(w, q);
-    else if (w->is != WATCH_OVER)
+    else if (!is_over(w))
         on_state(w, q);
 }
 
@@ -212,7 +235,7 @@ static void on_silence(struct cluster_watch *w, const struct question *q)
         w->stop = STOP_DUE;
         w->cancel_at_ms = now + ASK_MS;
     }
-    if (w->is != WATCH_OVER && (q->e.num == ENOENT || now - w->silent_since > LOST_MS))
+    if (!is_over(w) && (q->e.num == ENOENT || now - w->silent_since > LOST_MS))
         lost(w, EXIT_CLUSTER, &q->e);
 }
 
@@ -226,6 +249,8 @@ static void on_done(void *arg, int rc)
             on_silence(w, q);
         else
             on_answer(w, q);
+        if (w->is == WATCH_ABSENT && !w->q)
+            ask(w, "", Q_ABSENT);
         if (w->is == WATCH_LOOKS || (w->is == WATCH_ATTENDED && w->stop == STOP_DUE))
             look_soon(w, 1);
     }
@@ -236,18 +261,22 @@ static void on_done(void *arg, int rc)
 static void ask(struct cluster_watch *w, const char *number, enum question_kind kind)
 {
     struct question *q = calloc(1, sizeof *q);
-    if (!q)
-        return; /* tried again with the next look */
-    q->w = w;
-    q->kind = kind;
-    (void)str_copy(q->number, sizeof q->number, number);
-    q->dir = str_dup(w->dir);
-    if (q->dir && loop_work(w->h->loop, on_thread, on_done, q) == 0) {
-        w->q = q;
-        return;
+    char *dir = str_dup(w->dir);
+    if (q && dir) {
+        *q = (struct question){ .w = w, .kind = kind, .dir = dir };
+        (void)str_copy(q->number, sizeof q->number, number);
+        if (kind == Q_ABSENT)
+            q->e = w->absent;
+        if (loop_work(w->h->loop, on_thread, on_done, q) == 0) {
+            w->q = q;
+            return;
+        }
     }
-    free(q->dir);
+    free(dir);
     free(q);
+    if (kind == Q_ABSENT)
+        lost(w, EXIT_MISUSE, &w->absent);
+    /* else it is tried again with the next look */
 }
 
 /* ---- looking ---- */
@@ -294,7 +323,7 @@ static void on_look(void *arg)
     struct cluster_watch *w = arg;
     int64_t now = clock_mono_ms();
     struct cluster_master at = { 0 };
-    if (w->is == WATCH_OVER)
+    if (is_over(w))
         return;
     if (w->is == WATCH_ATTENDED) { /* only a stop that the master does not confirm is left to do */
         if (is_cancel_due(w, now))
@@ -322,7 +351,7 @@ static void on_look(void *arg)
 
 void slurm_attend(struct cluster_watch *w, bool connected)
 {
-    if (w->is == WATCH_OVER)
+    if (is_over(w))
         return;
     if (connected) {
         w->is = WATCH_ATTENDED;
