@@ -145,7 +145,7 @@ static void the_share(void **state)
     (void)state;
     ask(elastic, TONY__CLIENT_ASK__WHAT__SHARE, 0, "", &a);
     assert_string_equal(a.refused, "");
-    assert_string_equal(a.answer, "{\"runs\":true,\"changing\":false,\"instances\":2,"
+    assert_string_equal(a.answer, "{\"runs\":true,\"changing\":false,\"instances\":2,\"target\":2,"
                                   "\"left_ms\":null,\"cost_ms\":0,"
                                   "\"nodes\":{\"n1:45454\":2}}");
 }
