@@ -29,6 +29,7 @@ enum {
     PAUSE_MS = 4,         /* between two tries: a random time up to this */
     LOCKS_MAX = 16 << 20, /* the text of /proc/locks */
     LOCK_WORDS = 6,       /* of its lines, up to the inode */
+    PROGRAM_SIZE = 32,    /* of a process; the kernel keeps 15 bytes */
 };
 
 const char *gpulock_dir(void)
@@ -65,6 +66,23 @@ static bool is_lock_on(struct span line, uint64_t inode, int64_t *out_pid)
     return span_eqs(word[1], "FLOCK") && span_eqs(word[3], "WRITE") &&
            str_i64(at, 0, INT64_MAX, "inode", &found, NULL) == 0 && (uint64_t)found == inode &&
            str_i64(word[4], -1, INT32_MAX, "pid", out_pid, NULL) == 0;
+}
+
+/* The name of the program that a process runs, without bytes that a terminal would obey. Its user
+ * chooses the name. "" = it cannot be read. */
+static void program_of(int64_t pid, char out[static PROGRAM_SIZE])
+{
+    char path[40];
+    AUTO(buf_done) struct buf text = { .max = PROGRAM_SIZE };
+    (void)snprintf(path, sizeof path, "/proc/%lld/comm", (long long)pid);
+    out[0] = '\0';
+    if (fs_read(AT_FDCWD, path, &text, NULL) < 0)
+        return;
+    struct span name = span_trim(buf_span(&text));
+    size_t n = 0;
+    for (; n < name.len && n < PROGRAM_SIZE - 1; n++)
+        out[n] = name.p[n] >= ' ' && name.p[n] <= '~' ? name.p[n] : '?';
+    out[n] = '\0';
 }
 
 static uid_t owner_of_process(int64_t pid, uid_t otherwise)
@@ -113,8 +131,11 @@ static bool is_held(int dir, const char *name, struct claim *out)
     AUTO(close_p) int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd == -1)
         return false;
-    if (flock(fd, LOCK_SH | LOCK_NB) == -1)
-        return errno == EWOULDBLOCK;
+    if (flock(fd, LOCK_SH | LOCK_NB) == -1) {
+        bool held = errno == EWOULDBLOCK;
+        (void)is_locked_by_owner(&st, &out->pid); /* for the message */
+        return held;
+    }
     (void)unlinkat(dir, name, 0); /* its process was killed */
     return false;
 }
@@ -162,16 +183,33 @@ static int make_claim(int dir, uint32_t index, char name[NAME_SIZE])
     return rc;
 }
 
+static void describe(const struct claim *c, struct buf *out)
+{
+    char program[PROGRAM_SIZE];
+    if (c->uid != geteuid())
+        buf_addf(out, "user %u", (unsigned)c->uid);
+    if (c->pid <= 0)
+        return;
+    program_of(c->pid, program);
+    buf_addf(out, "%sprocess %lld%s%s", out->len ? ", " : "", (long long)c->pid,
+             program[0] ? ", " : "", program);
+}
+
 static int refuse(uint32_t index, const struct claim *c, struct err *e)
 {
-    char process[40] = "";
-    if (c->pid > 0)
-        (void)snprintf(process, sizeof process, ", process %lld", (long long)c->pid);
-    return c->uid == geteuid()
-               ? err_set(e, EWOULDBLOCK, "GPU %u is used by another job of this machine", index)
-               : err_set(e, EWOULDBLOCK,
-                         "GPU %u is used by another job of this machine (user %u%s)", index,
-                         (unsigned)c->uid, process);
+    AUTO(buf_done) struct buf text = { 0 };
+    describe(c, &text);
+    return err_set(e, EWOULDBLOCK, "GPU %u is used by another job of this machine%s%s%s", index,
+                   text.len ? " (" : "", buf_cstr(&text), text.len ? ")" : "");
+}
+
+bool gpulock_describe(const char *dir, uint32_t index, struct buf *out)
+{
+    struct claim c;
+    bool held = find_claim(dir, index, NULL, &c);
+    if (held)
+        describe(&c, out);
+    return held;
 }
 
 bool gpulock_holder(const char *dir, uint32_t index, struct err *e)

@@ -20,13 +20,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct buf;
 struct err;
 
 /* TONY_GPU_LOCKS of the environment, or "/tmp". */
 const char *gpulock_dir(void);
 /* Claim a device. Returns a descriptor, which holds the claim as long as it, or a copy of it that a
- * child has inherited, is open. -EWOULDBLOCK: another process claims the device; e names its user
- * and pid. */
+ * child has inherited, is open. -EWOULDBLOCK: another process claims the device; e names its
+ * user, pid and program. */
 int gpulock_take(const char *dir, uint32_t index, struct err *e);
 /* Withdraw the claim, also if children have inherited the descriptor, and set *fd to -1. */
 void gpulock_release(int *fd);
@@ -34,6 +35,9 @@ void gpulock_release(int *fd);
 bool gpulock_is_held(const char *dir, uint32_t index);
 /* The same. If a process claims it, e has the sentence of gpulock_take(). */
 bool gpulock_holder(const char *dir, uint32_t index, struct err *e);
+/* Does any process claim the device? Then append "user 1000, process 17, tony-executor"; without the
+ * user if it is the own one, and without what is not known. */
+bool gpulock_describe(const char *dir, uint32_t index, struct buf *out);
 /* Set the times of all claims of this user to now: programs that clean /tmp remove old files. */
 void gpulock_refresh(const char *dir);
 

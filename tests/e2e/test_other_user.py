@@ -6,6 +6,7 @@ protect it: the directories around its own are open to everybody.
 
 import json
 import os
+import pathlib
 import re
 import signal
 import socket
@@ -283,10 +284,13 @@ def test_a_gpu_that_another_user_claims(make_lab, tmp_path):  # noqa: F811
     try:
         pid = thief.stdout.readline().strip()
         app = lab.submit(lab.workers("true", n=2, role={"gpus": 1}))
-        text = f"GPU 1 is used by another job of this machine (user {OTHER}, process {pid})"
+        program = pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+        text = f"GPU 1 is used by another job of this machine (user {OTHER}, process {pid}, {program})"
         for command in ("status", "why"):
             wait_until(lambda: text in " ".join(lab.ok(command, app).split()), f"tony {command} says it")
         assert lab.status(app)["state"] in ("WAITING", "STARTING")
+        gpus = [c["value"] for c in lab.json("doctor")["checks"] if c["name"] == "GPU"]
+        assert len(gpus) == 2 and gpus[1].endswith(f"; claimed by user {OTHER}, process {pid}, {program}"), gpus
     finally:
         thief.kill()
         thief.communicate()

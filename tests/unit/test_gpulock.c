@@ -15,10 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/str.h"
 #include "base/util.h"
@@ -60,15 +62,23 @@ static void one_claims_a_device(void **state)
 {
     struct err e = { 0 };
     (void)state;
+    char text[120], own[64];
+    AUTO(buf_done) struct buf by = { 0 };
     int fd = gpulock_take(dir, 1, &e), copy = dup(fd);
     assert_true(fd >= 0);
+    assert_int_equal(prctl(PR_SET_NAME, "odd\033\nname"), 0);
+    (void)snprintf(own, sizeof own, "process %d, odd??name", (int)getpid());
+    (void)snprintf(text, sizeof text, "GPU 1 is used by another job of this machine (%s)", own);
     assert_int_equal(gpulock_take(dir, 1, &e), -EWOULDBLOCK);
-    assert_string_equal(e.msg, "GPU 1 is used by another job of this machine");
+    assert_string_equal(e.msg, text);
     assert_true(gpulock_is_held(dir, 1));
     e = (struct err){ 0 };
     assert_true(gpulock_holder(dir, 1, &e));
-    assert_string_equal(e.msg, "GPU 1 is used by another job of this machine");
+    assert_string_equal(e.msg, text);
+    assert_true(gpulock_describe(dir, 1, &by));
+    assert_string_equal(buf_cstr(&by), own);
     assert_false(gpulock_holder(dir, 0, &e));
+    assert_false(gpulock_describe(dir, 0, &by));
     assert_false(gpulock_is_held(dir, 11)); /* its name begins with that of the held device 1 */
     int eleven = gpulock_take(dir, 11, &e);
     assert_true(eleven >= 0);

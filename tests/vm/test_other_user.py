@@ -126,7 +126,7 @@ def test_claims_on_gpus(victim):
     pid, _ = victim.background("other", CLAIM, 1, "/tmp")
     app = victim.submit("", roles={"worker": {"instances": 2, "memory": "32m", "gpus": 1, "command": "true"}})
 
-    text = f"GPU 1 is used by another job of this machine (user 1001, process {pid})"
+    text = f"GPU 1 is used by another job of this machine (user 1001, process {pid}, python3)"
     for command in ("status", "why"):
         victim.wait_for(lambda: text in " ".join(victim.tony(command, app).split()), f"tony {command} says who holds the GPU")
     assert victim.state(app) not in ("SUCCEEDED", "FAILED", "KILLED")

@@ -22,6 +22,7 @@
 #include "client/show/machine.h"
 #include "conf/conf.h"
 #include "proto/tony.pb-c.h"
+#include "storage/gpulock.h"
 
 /* ---- the list of findings ---- */
 
@@ -76,9 +77,13 @@ static void check_gpus(json_t *checks, json_t **out_gpus)
     json_array_foreach(gpus, i, gpu)
     {
         char memory[32];
-        doctor_add(checks, "GPU", FINE, NULL, "%lld: %s, %s",
-                   (long long)doc_int(gpu, "index", (int64_t)i), doc_str(gpu, "name"),
-                   str_size((uint64_t)doc_int(gpu, "memory_mib", 0) << 20, memory, sizeof memory));
+        int64_t index = doc_int(gpu, "index", (int64_t)i);
+        AUTO(buf_done) struct buf by = { 0 };
+        bool claimed = gpulock_describe(gpulock_dir(), (uint32_t)index, &by);
+        doctor_add(checks, "GPU", FINE, NULL, "%lld: %s, %s%s%s", (long long)index,
+                   doc_str(gpu, "name"),
+                   str_size((uint64_t)doc_int(gpu, "memory_mib", 0) << 20, memory, sizeof memory),
+                   claimed ? "; claimed by " : "", claimed ? buf_cstr(&by) : "");
     }
     *out_gpus = gpus;
 }
