@@ -106,8 +106,9 @@ void client_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Append text of a program or of another user as a terminal may get it: without control characters
  * except tabs, and without escape sequences except, with colors, those that set colours. */
 void client_shown(struct buf *out, struct span text, bool colors);
-/* The document with all its texts as a terminal may get them; the caller frees it. */
-json_t *doc_shown(const json_t *doc);
+/* The document with all its texts as a terminal may get them; the caller frees it. lines: texts may
+ * have several lines, as commands have; else only the end of a log has. */
+json_t *doc_shown(const json_t *doc, bool lines);
 /* Print doc on stdout as one line. 0 or -errno. */
 int client_print_json_line(const json_t *doc);
 /* Print doc on stdout. Takes doc. EXIT_DONE, or EXIT_CLUSTER if stdout cannot be written. */

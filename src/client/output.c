@@ -126,26 +126,26 @@ static json_t *shown_string(const char *text, bool lines)
     return out.failed ? NULL : json_string(out.len ? buf_cstr(&out) : "");
 }
 
-static json_t *shown_copy(const json_t *v, const char *name)
+static json_t *shown_copy(const json_t *v, const char *name, bool lines)
 {
     const char *key;
     json_t *member, *copy;
     size_t i;
     if (json_is_string(v))
-        return shown_string(json_string_value(v), str_eq(name, "stderr_tail"));
+        return shown_string(json_string_value(v), lines || str_eq(name, "stderr_tail"));
     if (!json_is_object(v) && !json_is_array(v))
         return json_incref((json_t *)v);
     copy = json_is_object(v) ? json_object() : json_array();
     json_object_foreach((json_t *)v, key, member)
-        (void)json_object_set_new(copy, key, shown_copy(member, key));
+        (void)json_object_set_new(copy, key, shown_copy(member, key, lines));
     json_array_foreach(v, i, member)
-        (void)json_array_append_new(copy, shown_copy(member, name));
+        (void)json_array_append_new(copy, shown_copy(member, name, lines));
     return copy;
 }
 
-json_t *doc_shown(const json_t *doc)
+json_t *doc_shown(const json_t *doc, bool lines)
 {
-    return doc_has_controls(doc) ? shown_copy(doc, NULL) : json_incref((json_t *)doc);
+    return doc_has_controls(doc) ? shown_copy(doc, NULL, lines) : json_incref((json_t *)doc);
 }
 
 /* ---- documents and tables ---- */

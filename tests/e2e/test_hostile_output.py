@@ -4,6 +4,7 @@ What a program writes and reports goes to the terminal of whoever looks at the j
 not control that terminal. The files of a job may be traps, too.
 """
 
+import json
 import os
 import pty
 import re
@@ -90,6 +91,15 @@ def test_a_task_does_not_control_the_terminal(own_tony):
     again = tony.workers(f"python3 {program} < /dev/null")
     said = on_terminal(tony, "run", again)
     assert not controls(said) and "FAILED" in said, said
+
+
+def test_a_job_file_does_not_control_the_terminal(tony, tmp_path):
+    """A user who got the file from somebody else looks at it with tony plan."""
+    path = tmp_path / "job.yaml"
+    path.write_text('name: a\ncommand: "echo \\u009b2J \\e[6n\\necho two"\nenv: {A: "x\\e]0;E\\ay"}\nroles: {worker: {instances: 1, memory: 32m}}\n')
+    said = tony.ok("plan", path)
+    assert not controls(said) and "command  echo 2J \necho two\n" in said and "A=xy" in said, said
+    assert not controls(tony.ok("plan", path, "--json")) and json.loads(tony.ok("plan", path, "--json"))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as two users")

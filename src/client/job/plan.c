@@ -486,6 +486,9 @@ int cmd_plan(struct client *c)
     if (options_has(&c->o, OPT_JSON)) {
         code = client_print_json(doc);
     } else {
+        json_t *made = doc;
+        doc = doc_shown(made, true);
+        json_decref(made);
         (void)printf("%s: framework %s, cluster %s\n\n", doc_str(doc, "name"),
                      doc_str(doc, "framework"), doc_str(doc, "cluster"));
         print_containers(doc);

@@ -116,7 +116,7 @@ static int print_all(struct client *c, struct waiting *w, struct err *e)
         int its = (int)doc_int(doc, "exit_code", EXIT_CLUSTER);
         code = code ? code : its;
         if (!options_has(&c->o, OPT_JSON)) {
-            json_t *shown = doc_shown(doc);
+            json_t *shown = doc_shown(doc, false);
             (void)printf("%s %s%s%s\n", x->id, doc_str(shown, "state"),
                          *doc_str(shown, "message") ? ": " : "", doc_str(shown, "message"));
             json_decref(shown);

@@ -436,7 +436,7 @@ int cmd_status(struct client *c)
         return code;
     if (options_has(&c->o, OPT_JSON))
         return client_print_json(doc);
-    json_t *shown = doc_shown(doc);
+    json_t *shown = doc_shown(doc, false);
     status_text(c, shown);
     json_decref(shown);
     json_decref(doc);

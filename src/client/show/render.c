@@ -629,7 +629,7 @@ void render_update(struct render *r, const char *state, const json_t *summary)
 {
     /* The core's state WAITING also covers waiting for containers. Users see WAITING only while the
      * pool has no room for the job, or the job pauses. */
-    AUTO(json_freep) json_t *shown = doc_shown(summary);
+    AUTO(json_freep) json_t *shown = doc_shown(summary, false);
     bool queued = json_is_object(json_object_get(summary, "waiting")) ||
                   json_is_string(json_object_get(summary, "pausing"));
     (void)str_copy(r->state, sizeof r->state,
@@ -709,7 +709,7 @@ void render_free(struct render *r)
 void render_verdict(struct client *c, const char *application_id, const char *logs,
                     const char *history, const char *cause_log, const json_t *read)
 {
-    AUTO(json_freep) json_t *summary = doc_shown(read);
+    AUTO(json_freep) json_t *summary = doc_shown(read, false);
     const char *state = doc_str(summary, "state"), *message = doc_str(summary, "message");
     char ran[32];
     int64_t ran_ms = doc_int(summary, "ran_ms", -1);

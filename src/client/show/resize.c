@@ -149,7 +149,7 @@ static void note_end(struct watch *w, const json_t *doc)
 static bool on_update(const char *state, const json_t *read, void *arg)
 {
     struct watch *w = arg;
-    AUTO(json_freep) json_t *summary = doc_shown(read);
+    AUTO(json_freep) json_t *summary = doc_shown(read, false);
     const json_t *on = json_object_get(summary, "resize");
     (void)state;
     if (!summary)

@@ -563,7 +563,7 @@ int cmd_why(struct client *c)
     if (options_has(&c->o, OPT_JSON))
         return why_json(doc);
     json_t *read = doc;
-    doc = doc_shown(read);
+    doc = doc_shown(read, false);
     json_decref(read);
     const char *state = doc_str(doc, "state"), *message = doc_str(doc, "message");
     bool over = json_is_integer(json_object_get(doc, "exit_code"));
