@@ -7,7 +7,7 @@
  * dorm_admit.c     how many jobs of the queue are admitted
  * dorm_problem.c   types, limits of the jobs, the bounds, the count of work
  * dorm_class.c     classes of nodes
- * dorm_order.c     the order of the nodes, which does not depend on their numbers
+ * dorm_order.c     the order of types and nodes, which does not depend on their numbers
  * dorm_bound.c     prices, and the upper bound of the utilization that follows from them
  * dorm_reach.c     the room on nodes that no container can use, which lowers that bound
  * dorm_rooms.c     what rooms on nodes are worth in whole containers (dorm_rooms.h)
@@ -54,6 +54,7 @@ enum {
     DORM_CLASSES_MAX = 32,
     DORM_SETS_MAX = 32,
     DORM_NONE = -1,
+    DORM_FEW_UNITS = 16, /* a node with more of a type has many units of it */
 };
 
 #define DORM_LOSS_EPS 1e-9  /* a loss up to the bound + this is within the bound */
@@ -277,7 +278,9 @@ int dorm_classify(struct dorm_problem *p, const struct part_job *jobs, size_t n)
 
 /* ---- dorm_order.c */
 
-/* Set node_of and place_of. 0 or -ENOMEM. */
+/* Set m and type. 0 or -ENOMEM. */
+int dorm_order_types(struct dorm_problem *p, const struct part_job *jobs, size_t n);
+/* Set node_of and place_of. Needs the types. 0 or -ENOMEM. */
 int dorm_order_nodes(struct dorm_problem *p, const struct part_job *jobs, size_t n);
 /* The places of the job's containers, by our numbers of the nodes. NULL sets failed. */
 const struct part_place *dorm_order_places(struct dorm_problem *p, const struct part_job *job);

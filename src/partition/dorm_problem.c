@@ -23,7 +23,6 @@
 
 enum {
     ASK_EVERY = 1024, /* steps between two calls of `stop`: a few microseconds */
-    FEW_UNITS = 16,
 };
 
 void *dorm_alloc(struct dorm_problem *p, size_t n, size_t size)
@@ -55,18 +54,16 @@ static void init_nodes(struct dorm_problem *p)
     const struct part_cluster *c = p->cluster;
     struct part_amount total;
     part_total(c, &total);
-    for (uint32_t k = 0; k < c->n_types; k++)
-        if (total.v[k] > 0) {
-            p->inv[p->m] = 1 / (double)total.v[k];
-            p->few[p->m] = true;
-            p->type[p->m++] = k;
-        }
+    for (uint32_t k = 0; k < p->m; k++) {
+        p->inv[k] = 1 / (double)total.v[p->type[k]];
+        p->few[k] = true;
+    }
     p->cap = dorm_alloc(p, (size_t)p->n_nodes * p->m, sizeof(*p->cap));
     for (uint32_t j = 0; p->cap && j < p->n_nodes; j++)
         for (uint32_t k = 0; k < p->m; k++) {
             int64_t v = c->nodes[p->node_of[j]].v[p->type[k]];
             p->cap[(size_t)j * p->m + k] = v;
-            p->few[k] &= v <= FEW_UNITS;
+            p->few[k] &= v <= DORM_FEW_UNITS;
         }
 }
 
@@ -90,6 +87,17 @@ static void init_job(struct dorm_problem *p, struct dorm_job *job, const struct 
                                : DORM_COUNTED;
 }
 
+/* Does the job need a type of which the cluster has nothing? */
+static bool needs_absent_type(const struct dorm_problem *p, const struct part_job *job)
+{
+    uint32_t needed = 0;
+    for (uint32_t k = 0; k < p->cluster->n_types; k++)
+        needed += job->demand.v[k] > 0;
+    for (uint32_t t = 0; t < p->m; t++)
+        needed -= job->demand.v[p->type[t]] > 0;
+    return needed > 0;
+}
+
 /* Set hi, fit_class and at_class. False: the min of the job does not fit into the empty cluster. */
 static bool limit_job(struct dorm_problem *p, uint32_t i, const struct part_job *from)
 {
@@ -99,12 +107,8 @@ static bool limit_job(struct dorm_problem *p, uint32_t i, const struct part_job 
     memset(fit, 0, sizeof(*fit) * p->n_classes);
     memset(at, 0, sizeof(*at) * p->n_classes);
     uint64_t sum = 0;
-    for (uint32_t k = 0, t = 0; k < p->cluster->n_types; k++) {
-        if (t < p->m && p->type[t] == k)
-            t++;
-        else if (from->demand.v[k] > 0)
-            return false;
-    }
+    if (needs_absent_type(p, from))
+        return false;
     for (uint32_t k = 0; k < p->n_kinds; k++) {
         const int64_t *cap = p->cap + (size_t)p->kinds[k].node * p->m;
         uint64_t n = (uint64_t)dorm_fit(cap, job->d, p->m) * p->kinds[k].n;
@@ -164,7 +168,7 @@ int dorm_problem_init(struct dorm_problem *p, const struct part_cluster *c,
                       struct part_decision *out)
 {
     *p = (struct dorm_problem){ .out = out, .cluster = c, .n_nodes = c->n_nodes };
-    if (dorm_order_nodes(p, jobs, n) < 0)
+    if (dorm_order_types(p, jobs, n) < 0 || dorm_order_nodes(p, jobs, n) < 0)
         return -ENOMEM;
     init_nodes(p);
     if (p->failed)

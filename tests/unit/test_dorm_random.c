@@ -332,18 +332,57 @@ static void renumber(struct world *w, const struct world *from, uint32_t *to)
     }
 }
 
-/* The numbers of the nodes say nothing: with others, each job gets as many containers. */
-static void nodes_in_any_order(void **state)
+/* More kinds of nodes, and amounts of memory as in MiB, so that the order of additions makes a
+ * difference. The nodes grow and the containers shrink a little, so all present ones still fit. */
+static void make_uneven(struct world *w)
+{
+    for (uint32_t v = 0; v < w->c.n_nodes; v++) {
+        w->nodes[v].v[1] = w->nodes[v].v[1] * 1021 + below(3) * 307;
+        w->nodes[v].v[0] += below(3);
+    }
+    for (size_t i = 0; i < w->n; i++)
+        if (w->jobs[i].demand.v[1] > 0)
+            w->jobs[i].demand.v[1] = w->jobs[i].demand.v[1] * 1021 - below(500);
+}
+
+/* Give the types other numbers, too. */
+static void renumber_types(struct world *w)
+{
+    uint32_t to[TYPES], m = w->c.n_types;
+    for (uint32_t k = 0; k < m; k++)
+        to[k] = k;
+    for (uint32_t k = m; k > 1; k--) {
+        uint32_t other = below(k), kept = to[other];
+        to[other] = to[k - 1];
+        to[k - 1] = kept;
+    }
+    for (uint32_t v = 0; v < w->c.n_nodes; v++) {
+        struct part_amount old = w->nodes[v];
+        for (uint32_t k = 0; k < m; k++)
+            w->nodes[v].v[to[k]] = old.v[k];
+    }
+    for (size_t i = 0; i < w->n; i++) {
+        struct part_amount old = w->jobs[i].demand;
+        for (uint32_t k = 0; k < m; k++)
+            w->jobs[i].demand.v[to[k]] = old.v[k];
+    }
+}
+
+/* The numbers of nodes and types say nothing: with others, each job gets as many containers. */
+static void nodes_and_types_in_any_order(void **state)
 {
     (void)state;
     AUTO(part_decision_done) struct part_decision d = { 0 }, again = { 0 };
     static struct world w, other;
     uint32_t to[RANDOM_NODES];
-    for (uint64_t round = 0; round < 60; round++) {
+    for (uint64_t round = 0; round < 150; round++) {
         begin_instance(round);
         make(&w, RANDOM_NODES, RANDOM_JOBS, 4 + below(12));
         w.o.limit.steps = 1 + 40000 * (round % 4);
+        make_uneven(&w);
         renumber(&other, &w, to);
+        if (round % 3 > 0)
+            renumber_types(&other);
         decide(&w.c, w.jobs, w.n, &w.o, &d);
         decide(&other.c, other.jobs, other.n, &w.o, &again);
         check(&other, &again);
@@ -383,7 +422,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_good_as_all),
         cmocka_unit_test(always_valid),
-        cmocka_unit_test(nodes_in_any_order),
+        cmocka_unit_test(nodes_and_types_in_any_order),
         cmocka_unit_test(asked_to_stop),
     };
     return cmocka_run_group_tests_name("dorm_random", tests, NULL, NULL);
