@@ -72,6 +72,8 @@ struct sim {
     double area_first, area, stalled, held;
     double loss_sum, loss_now;
     uint64_t samples;
+    double gap_sum;
+    uint64_t gaps; /* decisions with an upper bound */
     bool loss_known;
     double learnt_s; /* the cost of a resize, known after the first one; 0 before */
 };
@@ -345,6 +347,18 @@ static int estimate(struct sim *s)
     return 0;
 }
 
+static void add_gap(struct sim *s)
+{
+    struct part_metrics m = s->decision.metrics;
+    if (isnan(m.upper_bound))
+        return;
+    m.utilization = s->use; /* a quick decision does not compute it */
+    double gap = part_gap(&m);
+    s->gap_sum += gap;
+    s->gaps++;
+    s->r->gap_worst = MAX(s->r->gap_worst, gap);
+}
+
 static int decide(struct sim *s, struct err *e)
 {
     int64_t began = s->o->clock_us ? s->o->clock_us() : 0;
@@ -357,7 +371,10 @@ static int decide(struct sim *s, struct err *e)
     s->r->decide_s += took;
     s->r->longest_s = MAX(s->r->longest_s, took);
     s->r->decisions++;
-    if (apply(s) < 0 || (s->estimates && estimate(s) < 0))
+    if (apply(s) < 0)
+        return err_set(e, ENOMEM, "cannot simulate: %m");
+    add_gap(s);
+    if (s->estimates && estimate(s) < 0)
         return err_set(e, ENOMEM, "cannot simulate: %m");
     return 0;
 }
@@ -389,6 +406,8 @@ static void conclude(struct sim *s)
     if (s->estimates)
         estimates_conclude(s->estimates, s->began_s, &r->estimates);
     r->lost_s = s->stalled;
+    r->gap = s->gaps > 0 ? s->gap_sum / (double)s->gaps : (double)NAN;
+    r->gap_worst = s->gaps > 0 ? r->gap_worst : (double)NAN;
     r->jct = sim_times_of(s->completion, n);
     r->wait = sim_times_of(s->wait, n);
 }

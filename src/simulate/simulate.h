@@ -40,6 +40,9 @@ struct sim_result {
     uint64_t decisions;
     double decide_s;  /* time of all decisions, if a clock was given */
     double longest_s; /* time of the longest decision */
+    /* For a policy with an upper bound (dorm): the mean and the largest part of this bound by which
+     * the utilization after a decision is below it. NAN: no decision had a bound. */
+    double gap, gap_worst;
     /* jobs that can never run; the other members do not count them */
     size_t never;
     double end_s;                      /* end of the last job */

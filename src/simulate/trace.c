@@ -21,7 +21,8 @@ struct reader {
     struct trace *t;
     VEC(struct part_amount) nodes;
     VEC(struct trace_job) jobs;
-    bool header; /* the line with the names of the columns was there */
+    struct map ids; /* of the jobs */
+    bool header;    /* the line with the names of the columns was there */
     struct err *e;
 };
 
@@ -30,9 +31,11 @@ static int no_memory(const struct reader *r)
     return err_set(r->e, ENOMEM, "%s: cannot read it: %m", r->what);
 }
 
-/* Put the name of the text and the line number in front of the error. */
+/* Put the name of the text and the line number, if there is one, in front of the error. */
 static int at_line(const struct reader *r, int rc)
 {
+    if (rc < 0 && r->line == 0)
+        return err_wrap(r->e, rc, "%s", r->what);
     return rc < 0 ? err_wrap(r->e, rc, "%s:%u", r->what, r->line) : rc;
 }
 
@@ -278,7 +281,11 @@ static int read_job(struct reader *r, const struct span *fields, size_t n)
     if (rc < 0)
         return rc;
     job.id = arena_dup(&r->t->arena, fields[0].p, fields[0].len);
-    return job.id && vec_push(&r->jobs, job) == 0 ? 0 : no_memory(r);
+    if (!job.id)
+        return no_memory(r);
+    if (map_has(&r->ids, job.id))
+        return at_line(r, err_set(r->e, EINVAL, "id: '%s' is the id of an earlier job", job.id));
+    return map_set(&r->ids, job.id, r, NULL) < 0 || vec_push(&r->jobs, job) < 0 ? no_memory(r) : 0;
 }
 
 static int read_line(struct reader *r, struct span line)
@@ -339,20 +346,22 @@ int trace_parse(const char *what, struct span text, struct trace *out, struct er
         rc = settle(&r);
     vec_done(&r.nodes);
     vec_done(&r.jobs);
+    map_done(&r.ids, NULL);
     return rc;
 }
 
 int trace_set_nodes(struct trace *t, struct span list, struct err *e)
 {
     struct err ignored;
-    struct reader r = { .what = "nodes", .t = t, .e = e ? e : &ignored };
+    struct reader r = { .what = "--nodes", .t = t, .e = e ? e : &ignored };
     struct span rest = list, group, amount;
     int rc = 0;
     while (rc == 0 && span_split(&rest, ' ', &group)) {
         struct span amounts[PART_TYPES_MAX + 1];
         size_t n = 0;
         const char *x = group.len ? memchr(group.p, 'x', group.len) : NULL;
-        r.line++;
+        if (group.len == 0)
+            continue; /* between two blanks, or at an end of the list */
         if (!x) {
             rc = at_line(&r, err_set(r.e, EINVAL, "'%.*s' is not COUNTxAMOUNT,AMOUNT,..",
                                      (int)MIN(group.len, (size_t)60), group.p));
@@ -365,6 +374,8 @@ int trace_set_nodes(struct trace *t, struct span list, struct err *e)
         rc = add_nodes(&r, count, amounts, n);
     }
     struct part_amount *nodes = NULL;
+    if (rc == 0 && r.nodes.n == 0)
+        rc = at_line(&r, err_set(r.e, EINVAL, "the list has no COUNTxAMOUNT,AMOUNT,.."));
     if (rc == 0 && !(nodes = arena_alloc(&t->arena, r.nodes.n * sizeof *nodes)))
         rc = no_memory(&r);
     if (rc == 0) {

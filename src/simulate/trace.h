@@ -51,7 +51,7 @@ struct trace {
 int trace_parse(const char *what, struct span text, struct trace *out, struct err *e);
 
 /* Replace the nodes by those of a list like "15x12,131072,0 5x12,131072,1": for each group the
- * count, and the capacity in each type. 0, -EINVAL, -ENOMEM. */
+ * count, and the capacity in each type. Errors name the list "--nodes". 0, -EINVAL, -ENOMEM. */
 int trace_set_nodes(struct trace *t, struct span list, struct err *e);
 
 /* Append the trace as text. The result of the last append. */

@@ -76,9 +76,27 @@ def test_table():
     rc, out, errors = simulate(TRACES / "dorm50.csv", "--policy", "backfill,static")
     lines = out.splitlines()
     assert (rc, errors) == (0, "")
-    assert lines[0].split() == ["policy", *COLUMNS[:-1], "overhead_%", "jct_median_s", "wait_mean_s", "wait_median_s", "wait_p95_s"]
+    assert lines[0].split() == ["policy", *COLUMNS[:-1], "overhead_%", "jct_median_s", "wait_mean_s", "wait_median_s", "wait_p95_s",
+                                "lost_container_s", "gap_%"]
     assert [line.split()[0] for line in lines[1:]] == ["backfill", "static"]
     assert lines[2].split()[1:8] == ["0.741583", "1.384101", "29066.773", "47670.886", "0.993866", "0", "0.00000"]
+
+
+def test_the_columns_of_the_table_are_aligned(tmp_path):
+    """... also with a long name of a policy. The lost time and the gap to the bound of dorm are in the text, too."""
+    trace = tmp_path / "t.csv"
+    trace.write_text(HEAD.replace("# nodes", "# resize_s 7\n# nodes") + "a,0,1,1,1,4,3,100,1\nb,10,1,1,1,4,2,50,1\n")
+    rc, out, errors = simulate(trace, "--policy", "srtf-elastic,drf,dorm")
+    lines = out.splitlines()
+    assert (rc, errors) == (0, "")
+    assert len({len(line) for line in lines}) == 1, out
+    table = {line.split()[0]: dict(zip(lines[0].split(), line.split())) for line in lines[1:]}
+    drf = table["drf"]  # a has 4 containers and shrinks to 2 when b comes, which stops these 2 for 7 s; later it grows
+    assert float(drf["lost_container_s"]) >= 7 and float(drf["overhead_%"]) > 0, drf
+    assert drf["gap_%"] == "-" and 0 <= float(table["dorm"]["gap_%"]) <= 100, out
+    [row] = rows(trace, "--policy", "dorm")
+    assert 0 <= row["gap_percent"] <= row["worst_gap_percent"] <= 100, row
+    assert float(table["dorm"]["gap_%"]) == pytest.approx(row["gap_percent"], abs=1e-5)
 
 
 def test_other_nodes(tmp_path):
@@ -90,7 +108,21 @@ def test_other_nodes(tmp_path):
     rc, _, errors = simulate(TRACES / "dorm50.csv", "--nodes", "20x12,131072")
     assert rc == 2 and "there must be a count and 3 amounts" in errors
     rc, _, errors = simulate(TRACES / "dorm50.csv", "--nodes", "20")
-    assert rc == 2 and "'20' is not COUNTxAMOUNT" in errors
+    assert rc == 2 and "tony: --nodes: '20' is not COUNTxAMOUNT" in errors
+    rc, _, errors = simulate(TRACES / "dorm50.csv", "--nodes", "nodes:1")
+    assert rc == 2 and "tony: --nodes: 'nodes:1' is not COUNTxAMOUNT" in errors
+    rc, _, errors = simulate(TRACES / "dorm50.csv", "--nodes", " ")
+    assert rc == 2 and "tony: --nodes: the list has no COUNTxAMOUNT" in errors
+    with_blanks, without = (rows(TRACES / "dorm50.csv", "--policy", "fifo", "--nodes", nodes)[0]["jct_mean_s"]
+                            for nodes in (" 20x12,131072,0  2x12,131072,1 ", "20x12,131072,0 2x12,131072,1"))
+    assert with_blanks == without
+
+
+def test_elastic_is_for_other_traces():
+    rc, out, errors = simulate(TRACES / "dorm50.csv", "--elastic", "0.5,2,0.9")
+    assert (rc, out) == (2, "") and "--elastic is for traces of other clusters" in errors
+    rc, out, errors = simulate("--from-history", "--elastic", "0.5,2,0.9")
+    assert (rc, out) == (2, "") and "--elastic is for traces of other clusters" in errors
 
 
 HEAD = "# resources cores\n# nodes 1 4\nid,arrival_s,cores,weight,min,max,static,duration_s,exponent\n"
@@ -128,6 +160,7 @@ def rows_with_note(trace, policies):
     (HEAD + "a,0,1,1,1,4,3,inf,1\n", "t.csv:4: duration_s: 'inf' is not a number"),
     (HEAD + "a,0,1,1,1,4,3,-1,1\n", "t.csv:4: duration_s: -1 is outside of"),
     (HEAD + "a,5,1,1,1,4,3,1,1\nb,4,1,1,1,4,3,1,1\n", "t.csv:5: arrival_s: the job arrives before the one above"),
+    (HEAD + "a,5,1,1,1,4,3,1,1\nb,5,1,1,1,4,3,1,1\na,6,1,1,1,4,3,1,1\n", "t.csv:6: id: 'a' is the id of an earlier job"),
     (HEAD + ",5,1,1,1,4,3,1,1\n", "t.csv:4: id: must have 1 to 200 bytes"),
 ])
 def test_refused(tmp_path, text, sentence):

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -102,6 +103,11 @@ static int load(const struct client *c, const char *path, struct trace *t, struc
         trace = span_mem(trace.p + 3, trace.len - 3);
     if (chosen || foreign_is(trace))
         return load_foreign(c, path, trace, t, e);
+    if (options_has(&c->o, OPT_ELASTIC))
+        return err_set(e, EINVAL,
+                       "--elastic is for traces of other clusters; '%s' has the columns min, max "
+                       "and exponent",
+                       path);
     return trace_parse(path, trace, t, e);
 }
 
@@ -126,11 +132,18 @@ static json_t *add_times(json_t *row, const struct sim_result *r)
     return row;
 }
 
-/* The last columns of a line of the table. */
 static void print_times(const struct sim_result *r)
 {
-    (void)printf(" %12.3f %11.3f %13.3f %11.3f\n", r->jct.median_s, r->wait.mean_s,
-                 r->wait.median_s, r->wait.p95_s);
+    (void)printf(" %12.3f %11.3f %13.3f %11.3f", r->jct.median_s, r->wait.mean_s, r->wait.median_s,
+                 r->wait.p95_s);
+}
+
+static void print_gap(const struct sim_result *r)
+{
+    if (isnan(r->gap))
+        (void)printf(" %9s\n", "-");
+    else
+        (void)printf(" %9.5f\n", 100 * r->gap);
 }
 
 static json_t *result_json(const char *policy, const struct sim_result *r)
@@ -141,6 +154,10 @@ static json_t *result_json(const char *policy, const struct sim_result *r)
                             "lost_container_s", r->lost_s, "decisions", (json_int_t)r->decisions,
                             "decide_s", r->decide_s, "longest_decision_s", r->longest_s,
                             "never_run", (json_int_t)r->never, "end_s", r->end_s);
+    if (row && !isnan(r->gap)) {
+        (void)json_object_set_new(row, "gap_percent", json_real(100 * r->gap));
+        (void)json_object_set_new(row, "worst_gap_percent", json_real(100 * r->gap_worst));
+    }
     return add_times(row, r);
 }
 
@@ -167,10 +184,12 @@ static void print_estimates(const struct estimates_result *x)
 
 static void print_row(const char *policy, const struct sim_result *r)
 {
-    (void)printf("%-8s %9.6f %9.6f %11.3f %11.3f %9.6f %12llu %11.5f", policy, r->util_5h, r->util,
+    (void)printf("%-12s %9.6f %9.6f %11.3f %11.3f %9.6f %12llu %11.5f", policy, r->util_5h, r->util,
                  r->jct.mean_s, r->jct.p95_s, r->loss, (unsigned long long)r->adjustments,
                  r->overhead_percent);
     print_times(r);
+    (void)printf(" %16.3f", r->lost_s);
+    print_gap(r);
     (void)fflush(stdout); /* the next policy may take minutes; a failure is reported at the end */
     if (r->never > 0)
         client_note("%s: %zu job%s can never run and %s left out", policy, r->never,
@@ -194,9 +213,10 @@ static int add_real(const struct trace *t, const struct replayed *past, json_t *
                                     &r)) < 0)
         return err_set(e, ENOMEM, "cannot print the result: %m");
     if (!rows) {
-        (void)printf("%-8s %9.6f %9.6f %11.3f %11.3f %9s %12llu %11s", "real", r.util_5h, r.util,
+        (void)printf("%-12s %9.6f %9.6f %11.3f %11.3f %9s %12llu %11s", "real", r.util_5h, r.util,
                      r.jct.mean_s, r.jct.p95_s, "-", (unsigned long long)r.adjustments, "-");
         print_times(&r);
+        (void)printf(" %16s %9s\n", "-", "-");
     }
     return 0;
 }
@@ -297,6 +317,8 @@ static int read_options(const struct client *c, struct run *r, struct err *e)
                        .seed = 1 };
     if (r->history && c->o.n_args > 0)
         return err_set(e, EINVAL, "--from-history takes no TRACE");
+    if (r->history && options_has(&c->o, OPT_ELASTIC))
+        return err_set(e, EINVAL, "--elastic is for traces of other clusters, not for histories");
     if (!r->history && c->o.n_args != 1)
         return err_set(e, EINVAL, "no TRACE is given");
     int rc = choose(options_get(&c->o, OPT_POLICY), &r->policies, e);
@@ -365,9 +387,10 @@ static int simulate_all(const struct client *c, struct run *r)
         return client_fail(EXIT_CLUSTER, &e);
     }
     if (!r->json)
-        (void)printf("%-8s %9s %9s %11s %11s %9s %12s %11s %12s %11s %13s %11s\n", "policy",
+        (void)printf("%-12s %9s %9s %11s %11s %9s %12s %11s %12s %11s %13s %11s %16s %9s\n", "policy",
                      "util_5h", "util", "jct_mean_s", "jct_p95_s", "loss", "adjustments",
-                     "overhead_%", "jct_median_s", "wait_mean_s", "wait_median_s", "wait_p95_s");
+                     "overhead_%", "jct_median_s", "wait_mean_s", "wait_median_s", "wait_p95_s",
+                     "lost_container_s", "gap_%");
     if (r->history && add_real(&r->t, &r->past, rows, plot, &e) < 0)
         return client_fail(EXIT_CLUSTER, &e);
     for (size_t i = 0; i < r->policies.n; i++) {
