@@ -119,7 +119,7 @@ struct http_page {
 };
 
 enum {
-    HTTP_SERVER_CONNS = 64,             /* connections; the server closes more at once */
+    HTTP_SERVER_CONNS = 64,             /* connections; for more, it closes the oldest */
     HTTP_SERVER_REQUEST_MAX = 16 << 10, /* bytes of a request */
     /* The client has this time to send the whole request, and again to read the answer. */
     HTTP_SERVER_WAIT_MS = 10000,

@@ -229,9 +229,22 @@ static void on_close(struct tcp *t, const struct err *e, void *arg)
 
 static const struct tcp_ops asker_ops = { .on_read = on_read, .on_close = on_close };
 
+/* Close the oldest connection, unless its answer is being made: it has not sent its request, or it
+ * has not closed after the answer. So clients that do neither keep nobody else out. */
+static void make_room(struct http_server *s)
+{
+    struct http_asker *oldest = NULL;
+    for (struct http_asker *a = s->askers; a; a = a->next)
+        oldest = a->gone ? oldest : a;
+    if (oldest)
+        asker_close(oldest);
+}
+
 static void on_accept(struct tcp *t, void *arg)
 {
     struct http_server *s = arg;
+    if (s->n >= HTTP_SERVER_CONNS)
+        make_room(s);
     struct http_asker *a = s->n < HTTP_SERVER_CONNS ? calloc(1, sizeof *a) : NULL;
     if (!a || !(a->timer = loop_timer_new(s->loop, on_asker_late, a))) {
         free(a);

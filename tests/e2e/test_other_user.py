@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 
 import pytest
 from conftest import NOBODY, wait_until
@@ -138,6 +139,40 @@ def test_many_connections_of_another_user(victim):
     job.over()
     job.started_once()
     victim.settled()
+
+
+# Holds 200 connections to a web server and never completes a request. $1: the port.
+SLOW = """
+import socket, sys
+held = [socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=20) for _ in range(200)]
+for s in held:
+    try:
+        s.sendall(b"GET /met")
+    except OSError:
+        pass
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_slow_connections_to_the_page(make_lab):  # noqa: F811
+    """Connections of another user that never send a request do not keep a reader from the pool's page."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    lab = make_lab(as_nobody=True, site={"pool.page-port": port})  # noqa: F811
+    job = Gated(lab, 1).running()
+    slow = subprocess.Popen([sys.executable, "-c", SLOW, str(port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                            user=OTHER, group=OTHER, extra_groups=[], cwd="/")
+    try:
+        assert slow.stdout.readline() == "ready\n"
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as page:
+            assert b"tony_pool_jobs" in page.read()
+    finally:
+        slow.communicate("")
+    job.release_all()
+    job.over()
+    lab.settled()
 
 
 def test_a_forwarded_port(victim):

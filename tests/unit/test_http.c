@@ -7,7 +7,9 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -292,6 +294,31 @@ static void test_server(void **state)
     world_close(&w);
 }
 
+/* Clients that send only a part of a request keep nobody out. */
+static void test_slow_clients(void **state)
+{
+    (void)state;
+    struct world w;
+    int held[2 * HTTP_SERVER_CONNS];
+    world_open(&w);
+    struct sockaddr_in at = { .sin_family = AF_INET,
+                              .sin_addr = { htonl(INADDR_LOOPBACK) },
+                              .sin_port = htons(http_server_port(w.s)) };
+    for (int round = 0; round < 2; round++) {
+        for (size_t i = 0; i < ARRAY_LEN(held); i++) {
+            held[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+            assert_int_equal(connect(held[i], (struct sockaddr *)&at, sizeof at), 0);
+            assert_int_equal(send(held[i], "GET ", 4, MSG_NOSIGNAL), 4);
+        }
+        ask(&w, http_server_port(w.s), "/", (struct http_request){ 0 });
+        assert_string_equal(w.msg, "");
+        assert_int_equal(w.status, 200);
+        for (size_t i = 0; i < ARRAY_LEN(held); i++)
+            close(held[i]);
+    }
+    world_close(&w);
+}
+
 static void test_script(void **state)
 {
     (void)state;
@@ -417,6 +444,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parse),  cmocka_unit_test(test_server), cmocka_unit_test(test_script),
         cmocka_unit_test(test_upload), cmocka_unit_test(test_cancel), cmocka_unit_test(test_gone),
+        cmocka_unit_test(test_slow_clients),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
