@@ -112,10 +112,16 @@ def test_a_requeue_continues_the_job(tony, slurm):
     app = tony("submit", training(tony, 60)).stdout.strip()
     await_training(tony, app)
     number = tony.number(app)
+
+    def may_be_requeued():
+        found = re.search(r" Requeue=(\d)", slurm.run("scontrol", "show", "job", number).stdout)
+        return found and found.group(1)
+    assert may_be_requeued() == "1"
     assert slurm.run("scontrol", "requeue", number, user=tony.user).returncode == 0
     begin_again(slurm, number)
     wait_until(lambda: tony.status(app)["state"] == "SUCCEEDED", "the job succeeds", limit=60)
     doc = tony.status(app)
+    wait_until(lambda: may_be_requeued() == "0", "a job that is over does not start once more, as Slurm 24.11 would do it after a preemption")
     assert doc["epoch"] == 2 and [t["attempt"] for t in doc["tasks"]] == [2, 2], json.dumps(doc["failures"]) + tony.logs()
 
 
