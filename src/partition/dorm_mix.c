@@ -30,6 +30,7 @@
  * force: other containers of a node make way, those that are spare or that fit elsewhere.
  */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/util.h"
@@ -602,6 +603,69 @@ static bool try_set(struct mix *x, uint64_t end)
     return known_use(s) > before;
 }
 
+/* What a container of a demand that no changing job has would displace in a group, and how many
+ * fit there. */
+struct offer {
+    double cost, n;
+};
+
+static int by_cost(const void *a, const void *b)
+{
+    const struct offer *x = a, *y = b;
+    return x->cost < y->cost ? -1 : x->cost > y->cost;
+}
+
+/* The price of demand v, which no changing job has, at the prices of the others: what a container
+ * displaces on the cheapest nodes that together have room for as many as a job with this demand can
+ * get. It is not above the value of a container. offers: memory for one for each group. */
+static double displaced_price(const struct mix *x, uint32_t v, struct offer *offers)
+{
+    const struct dorm_rooms *r = &x->rooms;
+    const struct dorm_problem *p = x->p;
+    const struct dorm_job *job = &p->jobs[r->example[v]];
+    double wanted = 0, highest = job->u + x->best_mu * job->D;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->n_running; i++)
+        if (p->jobs[i].kind == DORM_COUNTED && r->demand_of[i] == v)
+            wanted = MAX(wanted, (double)p->jobs[i].hi);
+    for (uint32_t g = 0; g < x->lp.n_groups; g++) {
+        const int64_t *room = x->room + (size_t)g * r->m;
+        int64_t rest[PART_TYPES_MAX];
+        uint32_t fit = dorm_rooms_fit(r, v, room);
+        if (fit == 0)
+            continue;
+        dorm_rooms_less(r, v, 1, room, rest);
+        offers[n++] = (struct offer){ dorm_rooms_worth(r, room) - dorm_rooms_worth(r, rest),
+                                      (double)fit * x->lp.groups[g].size };
+    }
+    qsort(offers, n, sizeof(*offers), by_cost);
+    for (uint32_t c = 0; c < n; c++) {
+        wanted -= offers[c].n;
+        if (wanted <= 0)
+            return MIN(highest, offers[c].cost);
+    }
+    return highest;
+}
+
+/* Set the prices for a bound of all sets: those of the program, and displaced_price() for the
+ * demands that its jobs do not have. With another price, V of the sets with these jobs would be too
+ * large: they would pay too little, or the nodes would be worth more. */
+static void price_all_demands(struct mix *x)
+{
+    struct dorm_rooms *r = &x->rooms;
+    struct offer *offers = dorm_alloc(x->p, x->lp.n_groups, sizeof(*offers));
+    double *price = dorm_alloc(x->p, r->n_demands, sizeof(*price));
+    if (x->p->failed)
+        return;
+    for (uint32_t v = 0; v < r->n_demands; v++)
+        r->pi[v] = x->wanted[v] ? x->best_pi[v] : 0;
+    dorm_rooms_fill(r);
+    for (uint32_t v = 0; v < r->n_demands; v++)
+        price[v] = x->wanted[v] ? r->pi[v] : displaced_price(x, v, offers);
+    memcpy(r->pi, price, sizeof(*price) * r->n_demands);
+    dorm_work(&x->p->work, (uint64_t)r->n_demands * (x->lp.n_groups / 2 + x->p->n_running / 8));
+}
+
 /* Try the sets of changing jobs that dorm_choose.h proposes, and learn from each. */
 static void try_sets(struct mix *x, uint64_t end)
 {
@@ -616,14 +680,14 @@ static void try_sets(struct mix *x, uint64_t end)
     for (unsigned vain = 0; vain < VAIN && bound > (1 + CLOSE) * known_use(x->s);) {
         x->enough = MAX((1 + CLOSE) * known_use(x->s), (1 - FAR) * MIN(bound, x->s->prices.upper));
         bool poor = known_use(x->s) < (1 - FAR) * bound;
-        vain = try_set(x, poor ? x->end_if_poor : end) ? 0 : vain + 1;
+        uint64_t last = poor ? x->end_if_poor : end;
+        vain = try_set(x, last) ? 0 : vain + 1;
         if (good_enough(x->s) || p->work.over || p->failed)
             break;
-        for (uint32_t v = 0; v < x->rooms.n_demands; v++)
-            x->rooms.pi[v] = x->wanted[v] ? x->best_pi[v] : x->s->prices.pi[v];
+        price_all_demands(x);
         if (vain == 0)
             dorm_whole_bound(p, &x->s->prices, x->rooms.pi, x->best_mu,
-                             known_use(x->s) / (1 - GOOD), end - MIN(end, p->work.steps));
+                             known_use(x->s) / (1 - GOOD), last - MIN(last, p->work.steps));
         if (good_enough(x->s) || p->work.steps >= end)
             break;
         dorm_rooms_fill(&x->rooms);
