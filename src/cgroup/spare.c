@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/str.h"
 #include "base/util.h"
 #include "cgroup/file.h"
@@ -17,9 +18,11 @@
 #include "cgroup/tree.h"
 
 #define SPARE "spare-"
+#define GONE "gone-" /* spare groups that are being removed */
 
 /* A group with more memory than this is not used again. The kernel still counts some memory after a
- * small task: its own objects, and up to 256 KiB on each core that it has reserved for the group. */
+ * small task: its own objects, and up to 256 KiB on each core that it has reserved for the group.
+ */
 enum { USED_MAX = 1 << 20 };
 
 /* The path of spare groups in this directory. The caller frees it; NULL = there are none. */
@@ -88,8 +91,10 @@ static bool can_stay(const char *dir, uint32_t number, struct spare_groups used,
 {
     if (number == 0 || number > SPARE_GROUPS_MAX)
         return false;
-    return number <= used.n ? was_untouched(dir, used.limit)
-                            : number <= ready.n && is_empty(dir);
+    if (number <= used.n)
+        return was_untouched(dir, used.limit);
+    bool many = number > SPARE_GROUPS_FEW && number / SPARE_GROUPS_TIMES >= used.n;
+    return number <= ready.n && !many && is_empty(dir);
 }
 
 /* Remove the groups that cannot be kept. Returns how many of the first ones are there and have the
@@ -137,10 +142,34 @@ bool spare_groups_keep(const char *dir, struct spare_groups used, struct spare_g
     return to && rename(dir, to) == 0;
 }
 
+/* Remove the directories whose names begin with GONE, also those that a killed process has left. */
+static void remove_gone(const char *user)
+{
+    DIR *d = opendir(user);
+    for (struct dirent *x; d && (x = readdir(d));) {
+        AUTO(free_p)
+        char *path = str_starts(x->d_name, GONE) ? str_printf("%s/%s", user, x->d_name) : NULL;
+        if (path)
+            cgroup_tree_remove(path);
+    }
+    if (d)
+        closedir(d);
+}
+
+/* Rename the groups before they are removed. So a job that looks for spare groups at the same time
+ * takes all of them or none. */
 void spare_groups_remove(const char *base)
 {
     struct spare_groups unused;
+    unsigned n = 0;
+    bool moved = true;
     AUTO(free_p) char *user = str_printf("%s/tony-%u", base, (unsigned)geteuid());
-    for (char *spare; user && (spare = find(user, &unused)); free(spare))
-        cgroup_tree_remove(spare);
+    for (char *spare; user && moved && (spare = find(user, &unused)); free(spare)) {
+        AUTO(free_p)
+        char *gone = str_printf("%s/" GONE "%ld-%lld-%u", user, (long)getpid(),
+                                (long long)clock_mono_us(), n++);
+        moved = gone && (rename(spare, gone) == 0 || errno == ENOENT); /* a job has taken it */
+    }
+    if (user)
+        remove_gone(user);
 }

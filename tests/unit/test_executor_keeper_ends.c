@@ -11,12 +11,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "base/base.h"
+#include "cgroup/spare.h"
 #include "cgroup/tree.h"
 #include "node_world.h"
 
@@ -318,6 +321,96 @@ static void a_used_group_with_a_high_number(void **state)
     assert_int_equal(access(base, F_OK), -1);
 }
 
+/* Groups 1 to n in a directory, with this limit. */
+static void make_groups(const char *path, unsigned n, unsigned long long limit)
+{
+    char text[32];
+    (void)snprintf(text, sizeof text, "%llu", limit);
+    assert_int_equal(mkdir(path, 0755), 0);
+    for (unsigned i = 1; i <= n; i++) {
+        AUTO(free_p) char *group = str_printf("%s/01_%06u", path, i);
+        assert_int_equal(mkdir(group, 0755), 0);
+        AUTO(free_p) char *file = str_printf("%s/memory.limit_in_bytes", group);
+        AUTO(close_p) int fd = open(file, O_WRONLY | O_CLOEXEC);
+        assert_true(write(fd, text, strlen(text)) > 0);
+    }
+}
+
+/* A job that is much smaller than an earlier one does not keep all of its groups. */
+static void a_small_job_leaves_few_groups(void **state)
+{
+    enum { READY = 1100, FEW = 1024 /* SPARE_GROUPS_FEW */, USED = 2, MORE = 300 };
+    const uint64_t limit = 64 << 20;
+    (void)state;
+    AUTO(free_p) char *base = enter_group();
+    if (!base)
+        skip();
+    leave_group(base);
+    AUTO(free_p) char *user = str_printf("%s/tony-%u", base, (unsigned)geteuid());
+    AUTO(free_p) char *job = str_printf("%s/1_0001", user);
+    assert_int_equal(mkdir(user, 0755), 0);
+    static const struct {
+        uint32_t used, kept;
+    } cases[] = { { MORE, READY }, { USED, FEW } };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct spare_groups ready = { READY, limit }, used = { cases[i].used, limit };
+        make_groups(job, READY, limit);
+        assert_true(spare_groups_keep(job, used, ready));
+        assert_true(spare_groups_take(user, job, &ready));
+        assert_int_equal(ready.n, cases[i].kept);
+        assert_true(has_group(job, cases[i].kept));
+        assert_false(has_group(job, cases[i].kept + 1));
+        cgroup_tree_remove(job);
+        (void)mkdir(user, 0755);
+    }
+    cgroup_tree_remove(base);
+    assert_int_equal(access(base, F_OK), -1);
+}
+
+/* A pool that ends removes the spare groups, while a job of another pool of the same user takes
+ * them. The job gets all of them or none. */
+static void spare_groups_are_removed_while_a_job_takes_them(void **state)
+{
+    enum { ROUNDS = 1500, N = 3 };
+    const uint64_t limit = 64 << 20;
+    (void)state;
+    AUTO(free_p) char *base = enter_group();
+    if (!base)
+        skip();
+    leave_group(base);
+    AUTO(free_p) char *user = str_printf("%s/tony-%u", base, (unsigned)geteuid());
+    AUTO(free_p) char *job = str_printf("%s/1_0001", user);
+    AUTO(free_p) char *other = str_printf("%s/1_0002", user); /* so that nobody removes `user` */
+    AUTO(free_p) char *spare = str_printf("%s/spare-%d-%llu", user, N, (unsigned long long)limit);
+    assert_int_equal(mkdir(user, 0755), 0);
+    assert_int_equal(mkdir(other, 0755), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (;;)
+            spare_groups_remove(base);
+    }
+    bool complete = true;
+    for (int round = 0; round < ROUNDS && complete; round++) {
+        struct spare_groups got;
+        make_groups(job, N, limit);
+        assert_int_equal(rename(job, spare), 0);
+        (void)usleep((useconds_t)(round % 500)); /* the other one begins to remove them meanwhile */
+        if (!spare_groups_take(user, job, &got))
+            continue;
+        for (unsigned i = 1; i <= N; i++)
+            complete = complete && has_group(job, i);
+        cgroup_tree_remove(job);
+    }
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_true(complete);
+    spare_groups_remove(base); /* also what the killed process has left */
+    assert_int_equal(rmdir(other), 0);
+    assert_int_equal(rmdir(user), 0);
+    assert_int_equal(rmdir(base), 0);
+}
+
 #define TEST(f) cmocka_unit_test_teardown(f, world_teardown)
 
 int main(void)
@@ -328,6 +421,8 @@ int main(void)
         TEST(exits_is_replaced),
         TEST(memory_stays),
         TEST(a_used_group_with_a_high_number),
+        TEST(a_small_job_leaves_few_groups),
+        TEST(spare_groups_are_removed_while_a_job_takes_them),
     };
     if (getenv("ONLY"))
         cmocka_set_test_filter(getenv("ONLY"));
