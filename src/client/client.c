@@ -48,13 +48,17 @@ static bool lacks_dashes(const struct client *c, int argc, char *const *argv, st
     return !is_job;
 }
 
-/* A long usage has a newline and blanks for the help; a hint is one line. */
+/* A long usage has a newline and blanks for the help; a hint is one line. A very long one would fill
+ * the screen. */
 static int usage_hint(struct err *e, const struct command *cmd)
 {
+    enum { SHORT = 200 };
     AUTO(buf_done) struct buf text = { 0 };
     for (const char *p = cmd->usage; *p; p++)
         if (*p > ' ' || (p > cmd->usage && p[-1] > ' '))
             (void)buf_addc(&text, *p > ' ' ? *p : ' ');
+    if (text.len > SHORT)
+        return err_hint(e, "tony %s --help shows the usage", cmd->name);
     return err_hint(e, "usage: tony %s", buf_cstr(&text));
 }
 

@@ -392,6 +392,7 @@ static void apply(struct pool *p, struct sharing_round *r)
             .extension = x->extension, .elastic = x->elastic, .target = *t, .pin = r->jobs[i].pin
         };
         (void)str_copy(results[i].id, APP_ID_MAX, x->id); /* always fits */
+        (void)str_copy(results[i].name, SHARING_NAME_MAX, j ? j->name : "");
         bool had = r->jobs[i].kind == SHARE_RUNS && r->jobs[i].pin != SHARE_PIN_STARTS;
         results[i].had = had ? r->jobs[i].n : 0;
     }

@@ -61,6 +61,7 @@ enum {
     SHARING_FILE_MAX = 1 << 20,
     SHARING_FILE_READ_MAX = 1 << 28, /* one decision may be large */
     SHARING_ROLE_MAX = 64,           /* as long as the name of a role may be */
+    SHARING_NAME_MAX = 96,
 };
 
 /* How a policy may resize a job: read from its job file. */
@@ -93,6 +94,7 @@ struct pool_target {
 /* The result of the last decision for a job. */
 struct sharing_result {
     char id[APP_ID_MAX];
+    char name[SHARING_NAME_MAX]; /* of the job; a longer one is cut */
     bool extension;
     bool elastic; /* the job may be resized; false: it counts as one container */
     struct part_target target;

@@ -78,6 +78,8 @@ static void add_result(const struct pool *p, const struct sharing_result *w, str
     const struct part_target *t = &w->target;
     (void)buf_addc(out, '{');
     add_str(out, "application_id", w->id);
+    (void)buf_addc(out, ',');
+    add_str(out, "name", w->name);
     (void)buf_addf(
         out,
         ",\"extension\":%s,\"elastic\":%s,\"verdict\":\"%s\",\"had\":%u,\"containers\":%u,"

@@ -49,6 +49,7 @@ def test_help_of_each_command(tony, name):
     (["list", "-n", "0"], "-n", ""),
     (["list", "-n", "many"], "many", ""),
     (["status"], "tony status needs APP", "usage: tony status APP"),
+    (["simulate", "a", "b"], "argument 'b' is one too many", "hint: tony simulate --help shows the usage"),
     (["cp", "last"], "tony cp needs TASK:PATH LOCAL", "usage: tony cp APP"),
     (["wait"], "tony wait needs APP", "usage"),
     (["notebook", "--gpus", "x"], "'--gpus' must be a whole number, not 'x'", ""),

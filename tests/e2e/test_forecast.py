@@ -131,7 +131,9 @@ def test_plan_when(make_lab, policy):  # noqa: F811
         await_sizes(lab, {first: 8})
         when = lab.json("plan", plan, "--when")["when"]
         assert [(j["application_id"], j["from"]) for j in when["shrinks"]] == [(first, 8)], when
-        assert when["late_ms"] == 0 and f"{first} (first) would shrink from 8 to" in lab.ok("plan", plan, "--when"), when
+        text = lab.ok("plan", plan, "--when")
+        assert when["late_ms"] == 0 and f"{first} (first) would shrink from 8 to" in text, when
+        assert "expected start: when the jobs below have become smaller" in text and text.index("Digest") < text.index("expected start"), text
         end_all(lab, first)
         return
     first = whole(lab, name="first", conf={LIMIT: HOUR_MS})

@@ -180,7 +180,7 @@ def test_the_queue_is_served_by_the_policy(make_lab):  # noqa: F811
         doc = lab.json("pool", "why", large)
         [job] = doc["decision"]["jobs"]
         assert (job["application_id"], job["verdict"]) in ((large, "starts"), (large, "keeps")), (pool, doc)
-        assert f"  {fixed}\n" in lab.ok("pool", "why", fixed) and large not in lab.ok("pool", "why", fixed), pool
+        assert f"  {fixed} (test)\n" in lab.ok("pool", "why", fixed) and large not in lab.ok("pool", "why", fixed), pool
         lab.ok("pool", "stop")
     r = lab.run("pool", "why", "application_1_0001")
     assert "no decision" in r.stdout or r.returncode == 2, r.stdout + r.stderr

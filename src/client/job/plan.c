@@ -493,13 +493,13 @@ int cmd_plan(struct client *c)
                      doc_str(doc, "framework"), doc_str(doc, "cluster"));
         print_containers(doc);
         print_demand(doc);
-        if (json_is_object(json_object_get(doc, "when")))
-            forecast_print_plan(json_object_get(doc, "when"));
         plan_lengths_print(doc);
         print_tasks(doc);
         print_ship(doc);
         (void)printf("\nDigest of this plan: %s\n", doc_str(doc, "digest"));
         print_shown(doc);
+        if (json_is_object(json_object_get(doc, "when"))) /* at the end, so that it stays visible */
+            forecast_print_plan(json_object_get(doc, "when"));
         json_decref(doc);
         code = client_flush_stdout();
     }

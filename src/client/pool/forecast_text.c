@@ -46,7 +46,9 @@ static void add_times(struct buf *out, const json_t *x)
     (void)span_text(early, a, sizeof a);
     (void)span_text(late, b, sizeof b);
     (void)span_text(likely, l, sizeof l);
-    if (late == 0)
+    if (late == 0 && json_array_size(json_object_get(x, "shrinks")) > 0)
+        (void)buf_adds(out, "when the jobs below have become smaller");
+    else if (late == 0)
         (void)buf_adds(out, "at once");
     else if (late > 0 && early < 1000)
         (void)buf_addf(out, "in at most %s", b);

@@ -12,6 +12,7 @@
 #include "client/client_int.h"
 #include "client/pool/ask.h"
 #include "client/pool/forecast.h"
+#include "codec/json.h"
 #include "conf/conf.h"
 #include "proto/tony.pb-c.h"
 
@@ -94,7 +95,9 @@ static void print_job(const json_t *job, int64_t now_ms)
     const char *hint = doc_str(job, "would_change");
     char since[32];
     (void)str_duration(MAX(now_ms - doc_int(job, "since_ms", 0), (int64_t)0), since, sizeof since);
-    (void)printf("  %s%s\n", doc_str(job, "application_id"),
+    const char *name = doc_str(job, "name");
+    (void)printf("  %s%s%s%s%s\n", doc_str(job, "application_id"), name[0] ? " (" : "", name,
+                 name[0] ? ")" : "",
                  json_is_true(json_object_get(job, "extension")) ? ", its extension" : "");
     if (n == 0)
         (void)printf("    waits, since %s\n", since);
@@ -114,8 +117,9 @@ static void print_job(const json_t *job, int64_t now_ms)
         (void)printf("    what would change it: %s\n", hint);
 }
 
-static void print_why(const json_t *doc)
+static void print_why(const json_t *read)
 {
+    AUTO(json_freep) json_t *doc = doc_shown(read, false);
     const json_t *d = json_object_get(doc, "decision");
     int64_t now_ms = doc_int(doc, "now_ms", 0);
     char ago[32];
