@@ -95,7 +95,7 @@ static void give_nothing(const struct dorm_problem *p, const struct part_job *jo
 }
 
 /* In a large problem: build divisions from patterns, and lower the bound by whole containers. */
-static void build_mix(struct dorm_search *s)
+static void build_from_patterns(struct dorm_search *s)
 {
     struct dorm_problem *p = s->p;
     uint64_t before = p->work.steps;
@@ -106,7 +106,7 @@ static void build_mix(struct dorm_search *s)
             dorm_whole_bound(p, &s->prices, s->prices.pi, s->prices.pi_loss, 0,
                              MIN(most, dorm_steps_until(p, STEPS_LARGE) / 3));
     }
-    dorm_mix(s, dorm_steps_until(p, STEPS_LARGE), dorm_steps_until(p, STEPS_LARGE_FAR));
+    dorm_from_patterns(s, dorm_steps_until(p, STEPS_LARGE), dorm_steps_until(p, STEPS_LARGE_FAR));
     s->steps_left -= MIN(p->work.steps - before, s->steps_left);
 }
 
@@ -129,7 +129,7 @@ static enum dorm_proof improve(struct dorm_search *s, const struct part_solver *
                         ? dorm_steps_until(s->p, STEPS_LARGE)
                         : MAX(all - MIN(all, s->p->work.steps), (uint64_t)STEPS_IMPROVE);
     if (!dorm_is_small(s->p))
-        build_mix(s);
+        build_from_patterns(s);
     if (dorm_is_large(s->p))
         s->steps_left = steps_after(s);
     search_more(s, STEPS_FIRST, false);

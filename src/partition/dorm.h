@@ -12,14 +12,14 @@
  * dorm_reach.c     the room on nodes that no container can use, which lowers that bound
  * dorm_rooms.c     what rooms on nodes are worth in whole containers (dorm_rooms.h)
  * dorm_whole.c     the upper bound from whole containers
- * dorm_company.c   another bound for all sets of running jobs that change (dorm_company.h)
+ * dorm_partners.c   another bound for all sets of running jobs that change (dorm_partners.h)
  * dorm_choose.c    which running jobs should change (dorm_choose.h)
  * dorm_pairs.c     the same, with an upper bound, if at most two may (dorm_pairs.h)
  * dorm_state.c     an allocation that can be changed and undone
  * dorm_build.c     a first good allocation
- * dorm_mix.c       in large problems, a better one: which nodes get which set of containers
- * dorm_force.c     gives jobs the containers of their min for which no room is left (dorm_mix.h)
- * dorm_simplex.c   the linear program of dorm_mix.c (dorm_simplex.h)
+ * dorm_patterns.c       in large problems, a better one: which nodes get which set of containers
+ * dorm_force.c     gives jobs the containers of their min for which no room is left (dorm_patterns.h)
+ * dorm_simplex.c   the linear program of dorm_patterns.c (dorm_simplex.h)
  * dorm_search.c    local search
  * dorm_refill.c    fills one node after the other as well as possible
  * dorm_exact.c     branch and bound, for few jobs on few nodes
@@ -506,12 +506,12 @@ void dorm_sort(struct dorm_search *s, uint32_t n);
 /* The end of dorm_build(): place missing minima, bring the loss under its bound, fill the room. */
 void dorm_finish_build(struct dorm_search *s);
 
-/* ---- dorm_mix.c */
+/* ---- dorm_patterns.c */
 
 /* Build allocations from patterns, in which different running jobs change, and keep the best one.
  * If no running job may change, or at most two, prices.upper falls, too. more: steps for one set of
  * jobs, even if `steps` are over, while the best division so far is poor. */
-void dorm_mix(struct dorm_search *s, uint64_t steps, uint64_t more);
+void dorm_from_patterns(struct dorm_search *s, uint64_t steps, uint64_t more);
 
 /* ---- dorm_whole.c */
 

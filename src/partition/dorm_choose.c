@@ -3,7 +3,7 @@
  * Chooses which running jobs change, in large problems.
  *
  * For any prices, no division in which the jobs S change has more utilization than V(S), see
- * dorm_whole.c. When dorm_mix.c has solved its program for a set, V at its prices is as small as
+ * dorm_whole.c. When dorm_patterns.c has solved its program for a set, V at its prices is as small as
  * the solution for this set. So each solution gives one more bound V, a cut, and the least of the
  * cuts tells how good another set can be (Benders 1962).
  *
@@ -12,7 +12,7 @@
  * change: often nothing fits there before several of them do.
  *
  * A set can look possible, but the rounding to whole nodes loses a container that some job needs
- * for its min. dorm_mix.c then raises the minima of this demand by one container. In the cuts that
+ * for its min. dorm_patterns.c then raises the minima of this demand by one container. In the cuts that
  * follow, this container is paid for, if its price is above what it is worth to a job.
  */
 #include "partition/dorm_choose.h"

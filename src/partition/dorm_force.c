@@ -2,7 +2,7 @@
 /*
  * Gives jobs the containers that they lack for their min, where no free room is left.
  *
- * When the numbers of nodes with each pattern are rounded to whole ones (dorm_mix.c), single
+ * When the numbers of nodes with each pattern are rounded to whole ones (dorm_patterns.c), single
  * containers of a min can be missing. Such a container takes the place of others on the node where
  * this costs least. A container that makes way goes elsewhere, or its job has more than its min, or
  * others make way for it in turn.
@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/util.h"
-#include "partition/dorm_mix.h"
+#include "partition/dorm_patterns.h"
 
 enum {
     FORCE_STEPS = 500, /* for each node, to place containers by force */
@@ -31,7 +31,7 @@ struct room_made {
 };
 
 /* List the ways out for each demand. */
-static void list_spare(struct mix *x)
+static void list_spare(struct dorm_patterns *x)
 {
     struct spare *spare = x->spare;
     const struct dorm_problem *p = x->p;
@@ -59,7 +59,7 @@ static void list_spare(struct mix *x)
  * nothing if it fits elsewhere; its utilization if a job with equal demands has more than its min.
  * Else it must have a lower price, and others make way for it. gone: the containers of this demand
  * that leave the node already. */
-static double cost_of_leaving(const struct mix *x, uint32_t a, uint32_t i, uint32_t j,
+static double cost_of_leaving(const struct dorm_patterns *x, uint32_t a, uint32_t i, uint32_t j,
                               uint32_t gone)
 {
     const struct spare *of = &x->spare[x->rooms.demand_of[a]];
@@ -73,7 +73,7 @@ static double cost_of_leaving(const struct mix *x, uint32_t a, uint32_t i, uint3
 
 /* Find containers on node j that could make way for one of job i: again and again the one that
  * gives most of what is missing for its cost. False: there are none, or cheaper ones are known. */
-static bool find_room(struct mix *x, uint32_t i, uint32_t j, struct room_made *best)
+static bool find_room(struct dorm_patterns *x, uint32_t i, uint32_t j, struct room_made *best)
 {
     struct dorm_problem *p = x->p;
     const struct dorm_state *state = &x->s->state;
@@ -119,7 +119,7 @@ static bool find_room(struct mix *x, uint32_t i, uint32_t j, struct room_made *b
 
 /* Job a lacks a container for its min, and no node has room for one. Give it one of a job that has
  * equal demands and more than its min. */
-static bool take_over(struct mix *x, uint32_t a)
+static bool take_over(struct dorm_patterns *x, uint32_t a)
 {
     struct dorm_state *state = &x->s->state;
     for (uint32_t b = 0; b < x->p->n; b++) {
@@ -137,12 +137,12 @@ static bool take_over(struct mix *x, uint32_t a)
     return false;
 }
 
-static bool give_one(struct mix *x, uint32_t i, unsigned chain);
+static bool give_one(struct dorm_patterns *x, uint32_t i, unsigned chain);
 
 /* Place one container of job i on the node where this costs the least utilization. The containers
  * that make way get other places if their jobs need them, if necessary by force, too: chain says
  * how often. False: they do not, and nothing has changed. */
-static bool force_one(struct mix *x, uint32_t i, unsigned chain)
+static bool force_one(struct dorm_patterns *x, uint32_t i, unsigned chain)
 {
     struct dorm_search *s = x->s;
     struct room_made best = { .u = INFINITY };
@@ -166,7 +166,7 @@ static bool force_one(struct mix *x, uint32_t i, unsigned chain)
 }
 
 /* Give job i one container more: on free room, else that of another job, else by force. */
-static bool give_one(struct mix *x, uint32_t i, unsigned chain)
+static bool give_one(struct dorm_patterns *x, uint32_t i, unsigned chain)
 {
     if (dorm_place(x->s, i, 1) == 1 || take_over(x, i))
         return true;
@@ -180,7 +180,7 @@ static bool give_one(struct mix *x, uint32_t i, unsigned chain)
     return force_one(x, i, chain - 1);
 }
 
-void dorm_force_minima(struct mix *x)
+void dorm_force_minima(struct dorm_patterns *x)
 {
     const struct dorm_state *state = &x->s->state;
     uint64_t end = x->p->work.steps + (uint64_t)FORCE_STEPS * x->p->n_nodes;

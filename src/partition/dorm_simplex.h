@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A linear program: how many nodes of each group get which pattern. Private to the policy `dorm`;
- * dorm_mix.c makes the groups and the patterns.
+ * dorm_patterns.c makes the groups and the patterns.
  *
  * A group is a number of nodes with equal free room. A pattern q belongs to one group. It is a set
  * of containers that fits on one of its nodes: x_vq containers of demand v. y_q nodes get it:

@@ -23,7 +23,7 @@
  *    (steps of the volume algorithm, as in dorm_bound.c).
  *
  * 2. dorm_whole_bound() proves a bound for all sets S at these prices: the lower one of that of
- *    dorm_company.c and of the following one. Each job gets an amount freed_ij >= 0 for leaving
+ *    dorm_partners.c and of the following one. Each job gets an amount freed_ij >= 0 for leaving
  * node j, and
  *
  *      top_j     the largest f_j(T) - sum over T of freed_ij, over all sets T of jobs on j
@@ -43,7 +43,7 @@
 
 #include "base/util.h"
 #include "partition/dorm_choose.h"
-#include "partition/dorm_company.h"
+#include "partition/dorm_partners.h"
 
 enum {
     ROUNDS = 25,
@@ -61,7 +61,7 @@ struct whole {
     struct dorm_problem *p;
     struct dorm_rooms rooms;
     struct dorm_choice choice;
-    struct dorm_company company;
+    struct dorm_partners company;
     double *freed, *gain, *want; /* [job] */
     double *by_gain;
     bool *changes;
@@ -202,7 +202,7 @@ static bool list_cells(struct whole *w)
     w->cell = p->failed ? NULL : dorm_alloc(p, w->first_set[p->n_nodes], sizeof(*w->cell));
     for (uint32_t j = 0; j < p->n_nodes && !p->failed; j++)
         list_cells_of(w, j);
-    if (p->failed || !dorm_company_init(&w->company, r))
+    if (p->failed || !dorm_partners_init(&w->company, r))
         return false;
     w->company.cell = w->cell;
     w->company.first_set = w->first_set;
@@ -412,7 +412,7 @@ void dorm_whole_bound(struct dorm_problem *p, struct dorm_prices *prices, const 
     memmove(w->rooms.pi, pi, sizeof(*pi) * w->rooms.n_demands);
     w->mu = w->company.mu = mu;
     dorm_rooms_fill(&w->rooms);
-    w->best = dorm_company_bound(&w->company, enough, prices->upper, end);
+    w->best = dorm_partners_bound(&w->company, enough, prices->upper, end);
     if (w->best > enough && p->work.steps < end)
         share_rounds(w, MIN(prices->upper, w->best), end);
     prices->upper = MIN(prices->upper, w->best);

@@ -2,7 +2,7 @@
 /*
  * The upper bounds of the policy `dorm` on random instances that are so small that all divisions
  * can be tried: no bound may be below the best division. The parts of the search that are meant for
- * large problems (dorm_whole.c, dorm_mix.c, dorm_pairs.c) are called directly, also with prices
+ * large problems (dorm_whole.c, dorm_patterns.c, dorm_pairs.c) are called directly, also with prices
  * that are far from good ones: their bounds must hold for any prices.
  *
  * The environment variable TONY_ROUNDS=n tries n / 20 instances instead of 2,000; TONY_SEED=n sets
@@ -13,7 +13,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "partition/dorm_company.h"
+#include "partition/dorm_partners.h"
 
 enum {
     NODES = 3,
@@ -261,11 +261,11 @@ static double value_of_set(const struct dorm_rooms *r, double mu, uint32_t set)
     return value;
 }
 
-/* The bound of dorm_company.c is not below V(S) of any set S. pi: of each demand, in u. */
+/* The bound of dorm_partners.c is not below V(S) of any set S. pi: of each demand, in u. */
 static void check_company(struct dorm_problem *p, const double *pi, double mu)
 {
     struct dorm_rooms rooms;
-    struct dorm_company c;
+    struct dorm_partners c;
     size_t cell[NODES << JOBS];
     uint32_t first_set[NODES + 1] = { 0 };
     if (!dorm_rooms_init(&rooms, p, 1))
@@ -281,11 +281,11 @@ static void check_company(struct dorm_problem *p, const double *pi, double mu)
             cell[first_set[j] + set] = dorm_rooms_cell(&rooms, room);
         }
     }
-    HOLDS(dorm_company_init(&c, &rooms));
+    HOLDS(dorm_partners_init(&c, &rooms));
     c.mu = mu;
     c.cell = cell;
     c.first_set = first_set;
-    double bound = dorm_company_bound(&c, 0, INFINITY, below(2) ? UINT64_MAX : 0);
+    double bound = dorm_partners_bound(&c, 0, INFINITY, below(2) ? UINT64_MAX : 0);
     for (uint32_t set = 0; set < 1u << p->n; set++)
         if ((uint32_t)__builtin_popcount(set) <= p->adjust_bound)
             HOLDS(value_of_set(&rooms, mu, set) <= bound + 1e-9);
@@ -326,7 +326,7 @@ static void check_bounds(struct dorm_search *s)
         check_company(p, pi, below(3) * 0.2);
     }
     s->prices.upper = INFINITY;
-    dorm_mix(s, 200000, 200000);
+    dorm_from_patterns(s, 200000, 200000);
     HOLDS(s->best.score.bad > 0 || s->best.score.util <= best + 1e-9);
     HOLDS(best <= s->prices.upper + 1e-9);
     tried[2] += isfinite(s->prices.upper);

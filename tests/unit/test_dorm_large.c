@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The policy `dorm` on random problems that are large enough for patterns (dorm_mix.c) and for the
+ * The policy `dorm` on random problems that are large enough for patterns (dorm_patterns.c) and for the
  * bound from whole containers (dorm_whole.c): about 50 jobs on about 120 nodes.
  *
  * Each instance is made from a division of the cluster, the example, so most jobs can be admitted.

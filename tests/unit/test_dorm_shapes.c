@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The policy `dorm` on clusters of special shapes. Most are so large that dorm_mix.c builds the
+/* The policy `dorm` on clusters of special shapes. Most are so large that dorm_patterns.c builds the
  * division from patterns. */
 #include "dorm_world.h"
 
@@ -266,7 +266,7 @@ static void odd_demands_of_running_jobs(void **state)
     check_odd_demands(17, 150, 0.0735);
 }
 
-/* Each node has another capacity: more groups of nodes than the patterns of dorm_mix.c. */
+/* Each node has another capacity: more groups of nodes than the patterns of dorm_patterns.c. */
 static void all_nodes_differ(void **state)
 {
     enum { N = 20500 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A bound from how few others can change beside a job. Private to the policy `dorm`. */
-#ifndef TONY_PARTITION_DORM_COMPANY_H
-#define TONY_PARTITION_DORM_COMPANY_H
+#ifndef TONY_PARTITION_DORM_PARTNERS_H
+#define TONY_PARTITION_DORM_PARTNERS_H
 
 #include "partition/dorm_rooms.h"
 
@@ -11,7 +11,7 @@ enum {
     DORM_SHARED_MAX = 7,
 };
 
-struct dorm_company {
+struct dorm_partners {
     const struct dorm_rooms *rooms; /* input */
     double mu;                      /* input: the price of a unit of loss; the others: rooms->pi */
     /* Input, [first_set[node] + T]: the cell of the node's room if its jobs T change. */
@@ -27,7 +27,7 @@ struct dorm_company {
 };
 
 /* False: out of memory. */
-bool dorm_company_init(struct dorm_company *c, const struct dorm_rooms *rooms);
+bool dorm_partners_init(struct dorm_partners *c, const struct dorm_rooms *rooms);
 /* The number of counted jobs of node j that are told apart. */
 static inline uint32_t dorm_shared(const struct dorm_rooms *r, uint32_t j)
 {
@@ -36,6 +36,6 @@ static inline uint32_t dorm_shared(const struct dorm_rooms *r, uint32_t j)
 /* An upper bound of the utilization for the present prices, whose table is filled. Infinite if too
  * many jobs run. The search for a lower bound ends when it is at most `enough`, or so far above the
  * `known` utilization that it will hardly fall below that, or when the steps reach `end`. */
-double dorm_company_bound(struct dorm_company *c, double enough, double known, uint64_t end);
+double dorm_partners_bound(struct dorm_partners *c, double enough, double known, uint64_t end);
 
 #endif

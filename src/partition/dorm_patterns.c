@@ -2,7 +2,7 @@
 /*
  * Builds divisions from patterns, in large problems.
  *
- * Only the jobs of mix.changes get other containers: the loose ones, and some running ones.
+ * Only the jobs of `changes` get other containers: the loose ones, and some running ones.
  * dorm_choose.h and dorm_pairs.h choose these; several sets are tried. Nodes whose free room is
  * equal, if these jobs hold nothing, form a group. A pattern is a set of containers that fits into
  * the room of a group. dorm_simplex.h finds how many nodes of each group get which pattern.
@@ -35,8 +35,8 @@
 
 #include "base/util.h"
 #include "partition/dorm_choose.h"
-#include "partition/dorm_mix.h"
 #include "partition/dorm_pairs.h"
+#include "partition/dorm_patterns.h"
 
 enum {
     ROUNDS = 30,
@@ -52,15 +52,20 @@ enum {
     ROUNDED_PART = 40,
 };
 
+/* Parts of a bound by which a value may be below it:
+ *
+ *   DONE             the program is solved
+ *   DONE_IF_STALLED  the same, if the last round gained less than STALLED_GAIN
+ *   GOOD_DIVISION    the division is good enough: no further set is tried
+ *   LIMITS_DOUBLE    from then on, only the limits of the prices are in the way: they double
+ *   LIMITS_STAY      a program that is farther from its bound when its steps end keeps the limits
+ *   SET_GIVEN_UP     a set whose bound is so far below that of all sets is given up
+ */
+static const double DONE = 5e-4, DONE_IF_STALLED = 2e-3, STALLED_GAIN = 2e-4, GOOD_DIVISION = 0.004,
+                    LIMITS_DOUBLE = 0.01, LIMITS_STAY = 0.01, SET_GIVEN_UP = 0.05;
+/* `near` at first, and its factor after a round that does not lower the bound. */
+static const double FIRST_LIMIT = 0.02, LIMIT_GROWTH = 1.3;
 static const double OLD_PRICES = 0.3; /* the part of the best prices in those that are tried */
-static const double NEAR = 0.02, WIDER = 1.3; /* near, and its factor after a round without gain */
-/* The search for more patterns ends when the solution is so near to the bound; or NEAR_ENOUGH, if
- * it gained less than STALLED in the last round. */
-static const double CLOSE = 5e-4, NEAR_ENOUGH = 2e-3, STALLED = 2e-4;
-static const double NEARLY = 0.01; /* from then on, only the limits of the prices are in the way */
-static const double GOOD = 0.004;  /* a division so near to the upper bound is good enough */
-static const double UNFINISHED = 0.01; /* so far from its bound, the program keeps the limits */
-static const double FAR = 0.05;        /* a set whose bound is so far below it is given up */
 
 /* ---- groups and patterns */
 
@@ -78,7 +83,7 @@ static double part_of(const struct dorm_rooms *r, uint32_t v, const int64_t *roo
 /* The containers of x->sold, found in a table with rounded demands, may need more than the room of
  * group g. Then remove those that give least for what they need of the type that lacks, and fill
  * the rest with others. */
-static void make_fit(struct mix *x, uint32_t g)
+static void make_fit(struct dorm_patterns *x, uint32_t g)
 {
     const struct dorm_rooms *r = &x->rooms;
     const int64_t *room = x->room + (size_t)g * r->m;
@@ -123,7 +128,7 @@ static void make_fit(struct mix *x, uint32_t g)
 
 /* Add the pattern of x->sold and the best containers for the room to group g. Sets *added if it is
  * new. */
-static void add_pattern(struct mix *x, uint32_t g, const int64_t *room, bool *added)
+static void add_pattern(struct dorm_patterns *x, uint32_t g, const int64_t *room, bool *added)
 {
     dorm_rooms_sell(&x->rooms, dorm_rooms_cell(&x->rooms, room), 1, x->sold);
     if (x->rooms.rounded) {
@@ -138,7 +143,7 @@ static void add_pattern(struct mix *x, uint32_t g, const int64_t *room, bool *ad
 /* Add n further patterns to group g: each is filled with containers of one demand as far as they
  * fit (in the first round) or half as far, and with the best ones for the rest of the room. The
  * demands take turns. */
-static void add_filled(struct mix *x, uint32_t g, uint32_t n, bool is_first, bool *added)
+static void add_filled(struct dorm_patterns *x, uint32_t g, uint32_t n, bool is_first, bool *added)
 {
     struct dorm_rooms *r = &x->rooms;
     const int64_t *room = x->room + (size_t)g * r->m;
@@ -156,7 +161,7 @@ static void add_filled(struct mix *x, uint32_t g, uint32_t n, bool is_first, boo
 
 /* Add the best pattern of each group at the prices of x->rooms, and PATTERNS others. Sets *added if
  * one is new. Returns what all nodes are worth at these prices. */
-static double add_patterns(struct mix *x, bool is_first, bool *added)
+static double add_patterns(struct dorm_patterns *x, bool is_first, bool *added)
 {
     struct dorm_rooms *r = &x->rooms;
     double worth = 0;
@@ -179,7 +184,7 @@ static double add_patterns(struct mix *x, bool is_first, bool *added)
 
 /* The value of the containers that the jobs buy at the prices of x->rooms, less their prices. A job
  * that does not change counts with those that it has, without a price. */
-static double buy_all(const struct mix *x)
+static double buy_all(const struct dorm_patterns *x)
 {
     struct dorm_job higher;
     double value = x->mu * x->p->loss_bound, n;
@@ -196,7 +201,7 @@ static double buy_all(const struct mix *x)
 }
 
 /* Make the groups of nodes with equal room, without what the jobs that change hold. */
-static void list_groups(struct mix *x)
+static void list_groups(struct dorm_patterns *x)
 {
     struct dorm_problem *p = x->p;
     struct dorm_rooms *r = &x->rooms;
@@ -219,7 +224,7 @@ static void list_groups(struct mix *x)
 
 /* Add the jobs that change to the program, at their minima. base: the utilization, loss_left: the
  * loss that the bound then still allows. */
-static void add_jobs(struct mix *x, double *base, double *loss_left)
+static void add_jobs(struct dorm_patterns *x, double *base, double *loss_left)
 {
     struct dorm_problem *p = x->p;
     double loss = 0;
@@ -241,7 +246,7 @@ static void add_jobs(struct mix *x, double *base, double *loss_left)
 }
 
 /* Memory for the program of the patterns. */
-static bool init(struct mix *x)
+static bool init(struct dorm_patterns *x)
 {
     struct dorm_problem *p = x->p;
     uint32_t n_demands = x->rooms.n_demands;
@@ -259,7 +264,7 @@ static bool init(struct mix *x)
 
 /* Set the minima for the program: those of the jobs, and one container more for each demand that
  * once lacked one when the numbers of nodes were rounded. */
-static void set_minima(struct mix *x)
+static void set_minima(struct dorm_patterns *x)
 {
     bool *raised = dorm_alloc(x->p, x->rooms.n_demands, sizeof(*raised));
     for (uint32_t i = 0; i < x->p->n && raised; i++) {
@@ -275,7 +280,7 @@ static void set_minima(struct mix *x)
 }
 
 /* The loose jobs change, and the running ones that the best division so far adjusts. */
-static bool change_as_before(struct mix *x)
+static bool change_as_before(struct dorm_patterns *x)
 {
     struct dorm_state *state = &x->s->state;
     dorm_plan_load(&x->s->best, state);
@@ -285,7 +290,7 @@ static bool change_as_before(struct mix *x)
 }
 
 /* Keep the present prices if their bound is the lowest one so far. */
-static bool note_bound(struct mix *x, double upper)
+static bool note_bound(struct dorm_patterns *x, double upper)
 {
     if (upper >= x->upper)
         return false;
@@ -296,7 +301,7 @@ static bool note_bound(struct mix *x, double upper)
 }
 
 /* The price of demands that no changing job has is 0. */
-static void forget_unwanted(struct mix *x)
+static void forget_unwanted(struct dorm_patterns *x)
 {
     memset(x->wanted, 0, sizeof(*x->wanted) * x->rooms.n_demands);
     for (uint32_t i = 0; i < x->p->n; i++)
@@ -308,7 +313,7 @@ static void forget_unwanted(struct mix *x)
 
 /* Add what the best division so far has on each node of the jobs that change, as far as it fits. So
  * the program begins with a solution that is hardly worse. */
-static void add_known(struct mix *x)
+static void add_known(struct dorm_patterns *x)
 {
     const struct dorm_rooms *r = &x->rooms;
     struct dorm_state *state = &x->s->state;
@@ -336,7 +341,7 @@ static void add_known(struct mix *x)
 
 /* Find patterns and the best numbers of nodes for them. end: of the steps. False: there are more
  * groups than patterns. Only upper and best_mu are set then. */
-static bool solve(struct mix *x, uint64_t end)
+static bool solve(struct dorm_patterns *x, uint64_t end)
 {
     struct dorm_rooms *r = &x->rooms;
     struct dorm_work *work = &x->p->work;
@@ -360,7 +365,7 @@ static bool solve(struct mix *x, uint64_t end)
         return false;
     uint64_t limited_end = end - (end - work->steps) / 3;
     bool limited = true;
-    double near = NEAR;
+    double near = FIRST_LIMIT;
     dorm_simplex_limit_prices(&x->lp, x->best_pi, x->best_mu, near);
     bool many = dorm_counted_may_change(x->p); /* sets: then better try the next one */
     double last = 0;
@@ -368,10 +373,11 @@ static bool solve(struct mix *x, uint64_t end)
         while (work->steps < (limited ? limited_end : end) && dorm_simplex_pivot(&x->lp))
             ;
         double value = base + dorm_simplex_value(&x->lp), gap = (x->upper - value) / x->upper;
-        bool close = gap < CLOSE || (many && gap < NEAR_ENOUGH && value - last < STALLED * value);
+        bool close =
+            gap < DONE || (many && gap < DONE_IF_STALLED && value - last < STALLED_GAIN * value);
         last = value;
         x->value = value;
-        if (limited && work->steps >= limited_end && gap > UNFINISHED)
+        if (limited && work->steps >= limited_end && gap > LIMITS_STAY)
             break;
         if (limited && (close || !added || work->steps >= limited_end)) {
             limited = false;
@@ -389,10 +395,10 @@ static bool solve(struct mix *x, uint64_t end)
         bool before = added;
         added = false;
         double upper = add_patterns(x, false, &added) + buy_all(x);
-        near *= note_bound(x, upper) ? 1 : WIDER;
+        near *= note_bound(x, upper) ? 1 : LIMIT_GROWTH;
         if (!added && !before && !(!limited && dorm_simplex_forbid_lacking(&x->lp)))
             break;
-        if (gap < NEARLY)
+        if (gap < LIMITS_DOUBLE)
             near *= 2;
         if (limited)
             dorm_simplex_limit_prices(&x->lp, x->best_pi, x->best_mu, near);
@@ -404,7 +410,7 @@ static bool solve(struct mix *x, uint64_t end)
 
 /* Round the numbers of nodes: down, then up where the largest parts are missing. Returns them by
  * pattern. NULL: out of memory. */
-static uint32_t *whole_nodes(struct mix *x)
+static uint32_t *whole_nodes(struct dorm_patterns *x)
 {
     const struct dorm_simplex *lp = &x->lp;
     uint32_t *count = dorm_alloc(x->p, lp->n_patterns, sizeof(*count));
@@ -435,7 +441,7 @@ static uint32_t *whole_nodes(struct mix *x)
 
 /* The jobs buy what is sold of their demand: first each its min, then up to its ideal count, then
  * up to its max. Returns the counts of the jobs; NULL: out of memory. */
-static uint32_t *share_out(struct mix *x)
+static uint32_t *share_out(struct dorm_patterns *x)
 {
     uint32_t *goal = dorm_alloc(x->p, x->p->n, sizeof(*goal));
     for (int stage = 0; goal && stage < 3; stage++)
@@ -454,7 +460,7 @@ static uint32_t *share_out(struct mix *x)
 }
 
 /* Place up to n containers of a job, but not more than its min, on the node. */
-static void place_min(struct mix *x, uint32_t i, uint32_t node, uint32_t n)
+static void place_min(struct dorm_patterns *x, uint32_t i, uint32_t node, uint32_t n)
 {
     struct dorm_state *state = &x->s->state;
     const struct dorm_job *job = &x->p->jobs[i];
@@ -469,7 +475,7 @@ static void place_min(struct mix *x, uint32_t i, uint32_t node, uint32_t n)
 /* Place the minima of the jobs x->reserved: of a running job where it runs, of another one where
  * the best division so far has it, as far as that is possible beside the jobs that do not change.
  */
-static void place_reserved(struct mix *x)
+static void place_reserved(struct dorm_patterns *x)
 {
     const struct dorm_plan *best = &x->s->best;
     for (uint32_t i = 0; i < x->p->n_running; i++)
@@ -482,7 +488,7 @@ static void place_reserved(struct mix *x)
 }
 
 /* Place the patterns. */
-static void build(struct mix *x)
+static void build(struct dorm_patterns *x)
 {
     struct dorm_problem *p = x->p;
     const struct dorm_simplex *lp = &x->lp;
@@ -540,7 +546,7 @@ static void keep_if_better(struct dorm_search *s)
 }
 
 /* Which demands lack containers for the minima of their jobs? */
-static void note_lacking(const struct mix *x, bool *lacks)
+static void note_lacking(const struct dorm_patterns *x, bool *lacks)
 {
     memset(lacks, 0, sizeof(*lacks) * x->rooms.n_demands);
     for (uint32_t i = 0; i < x->p->n; i++)
@@ -556,11 +562,11 @@ static double known_use(const struct dorm_search *s)
 
 static bool good_enough(const struct dorm_search *s)
 {
-    return known_use(s) >= (1 - GOOD) * s->prices.upper;
+    return known_use(s) >= (1 - GOOD_DIVISION) * s->prices.upper;
 }
 
 /* Place the patterns again, after the minima of the jobs that lack containers. */
-static void build_again(struct mix *x)
+static void build_again(struct dorm_patterns *x)
 {
     const struct dorm_state *state = &x->s->state;
     for (uint32_t i = 0; i < x->p->n; i++)
@@ -571,7 +577,7 @@ static void build_again(struct mix *x)
 
 /* Build a division in which exactly the jobs x->changes change, and keep it if it is better. end:
  * of the steps. False: it is no better. */
-static bool try_set(struct mix *x, uint64_t end)
+static bool try_set(struct dorm_patterns *x, uint64_t end)
 {
     struct dorm_search *s = x->s;
     double before = known_use(s);
@@ -583,7 +589,7 @@ static bool try_set(struct mix *x, uint64_t end)
     dorm_rooms_limit(&x->rooms, x->room, x->lp.n_groups);
     bool solved = solve(x, end);
     dorm_rooms_limit_to_nodes(&x->rooms);
-    if (!solved || (x->upper < x->enough && x->value < (1 + CLOSE) * before))
+    if (!solved || (x->upper < x->enough && x->value < (1 + DONE) * before))
         return false;
     memset(x->reserved, 0, sizeof(*x->reserved) * s->p->n);
     build(x);
@@ -618,7 +624,7 @@ static int by_cost(const void *a, const void *b)
 /* The price of demand v, which no changing job has, at the prices of the others: what a container
  * displaces on the cheapest nodes that together have room for as many as a job with this demand can
  * get. It is not above the value of a container. offers: memory for one for each group. */
-static double displaced_price(const struct mix *x, uint32_t v, struct offer *offers)
+static double displaced_price(const struct dorm_patterns *x, uint32_t v, struct offer *offers)
 {
     const struct dorm_rooms *r = &x->rooms;
     const struct dorm_problem *p = x->p;
@@ -650,7 +656,7 @@ static double displaced_price(const struct mix *x, uint32_t v, struct offer *off
 /* Set the prices for a bound of all sets: those of the program, and displaced_price() for the
  * demands that its jobs do not have. With another price, V of the sets with these jobs would be too
  * large: they would pay too little, or the nodes would be worth more. */
-static void price_all_demands(struct mix *x)
+static void price_all_demands(struct dorm_patterns *x)
 {
     struct dorm_rooms *r = &x->rooms;
     struct offer *offers = dorm_alloc(x->p, x->lp.n_groups, sizeof(*offers));
@@ -667,7 +673,7 @@ static void price_all_demands(struct mix *x)
 }
 
 /* Try the sets of changing jobs that dorm_choose.h proposes, and learn from each. */
-static void try_sets(struct mix *x, uint64_t end)
+static void try_sets(struct dorm_patterns *x, uint64_t end)
 {
     struct dorm_choice choice;
     struct dorm_problem *p = x->p;
@@ -677,9 +683,10 @@ static void try_sets(struct mix *x, uint64_t end)
     dorm_rooms_fill(&x->rooms);
     dorm_choice_add(&choice, x->s->prices.pi_loss, x->raise);
     double bound = dorm_choose(&choice, x->changes, SWEEPS);
-    for (unsigned vain = 0; vain < VAIN && bound > (1 + CLOSE) * known_use(x->s);) {
-        x->enough = MAX((1 + CLOSE) * known_use(x->s), (1 - FAR) * MIN(bound, x->s->prices.upper));
-        bool poor = known_use(x->s) < (1 - FAR) * bound;
+    for (unsigned vain = 0; vain < VAIN && bound > (1 + DONE) * known_use(x->s);) {
+        x->enough =
+            MAX((1 + DONE) * known_use(x->s), (1 - SET_GIVEN_UP) * MIN(bound, x->s->prices.upper));
+        bool poor = known_use(x->s) < (1 - SET_GIVEN_UP) * bound;
         uint64_t last = poor ? x->end_if_poor : end;
         vain = try_set(x, last) ? 0 : vain + 1;
         if (good_enough(x->s) || p->work.over || p->failed)
@@ -687,7 +694,8 @@ static void try_sets(struct mix *x, uint64_t end)
         price_all_demands(x);
         if (vain == 0)
             dorm_whole_bound(p, &x->s->prices, x->rooms.pi, x->best_mu,
-                             known_use(x->s) / (1 - GOOD), last - MIN(last, p->work.steps));
+                             known_use(x->s) / (1 - GOOD_DIVISION),
+                             last - MIN(last, p->work.steps));
         if (good_enough(x->s) || p->work.steps >= end)
             break;
         dorm_rooms_fill(&x->rooms);
@@ -699,7 +707,7 @@ static void try_sets(struct mix *x, uint64_t end)
 }
 
 /* The same as try_set(), without patterns. */
-static void build_without_rooms(struct mix *x)
+static void build_without_rooms(struct dorm_patterns *x)
 {
     x->upper = INFINITY;
     dorm_build(x->s);
@@ -710,7 +718,7 @@ static void build_without_rooms(struct mix *x)
 
 /* At most two jobs may change: try the pairs with the largest bounds. The program of a pair gives
  * it a better bound, so the largest bound falls from try to try. */
-static void try_pairs(struct mix *x, uint64_t end)
+static void try_pairs(struct dorm_patterns *x, uint64_t end)
 {
     struct dorm_search *s = x->s;
     struct dorm_problem *p = x->p;
@@ -737,11 +745,11 @@ static void try_pairs(struct mix *x, uint64_t end)
 
 /* Only the loose jobs change: lower x->upper with a table in which demands are rounded less. Its
  * prices are those of the program, whose patterns are not rounded at all. */
-static void bound_finely(struct mix *x)
+static void bound_finely(struct dorm_patterns *x)
 {
     struct dorm_problem *p = x->p;
     struct dorm_rooms fine;
-    if (known_use(x->s) >= (1 - GOOD) * x->upper || p->work.over ||
+    if (known_use(x->s) >= (1 - GOOD_DIVISION) * x->upper || p->work.over ||
         !dorm_rooms_init(&fine, p, FINER))
         return;
     for (uint32_t v = 0; v < fine.n_demands; v++)
@@ -755,10 +763,10 @@ static void bound_finely(struct mix *x)
     note_bound(x, upper);
 }
 
-void dorm_mix(struct dorm_search *s, uint64_t steps, uint64_t more)
+void dorm_from_patterns(struct dorm_search *s, uint64_t steps, uint64_t more)
 {
     struct dorm_problem *p = s->p;
-    struct mix x = { .s = s, .p = p, .mu = s->prices.least_loss, .changes = s->picked };
+    struct dorm_patterns x = { .s = s, .p = p, .mu = s->prices.least_loss, .changes = s->picked };
     uint64_t end = p->work.steps + steps;
     x.end_if_poor = MAX(end, p->work.steps + more);
     const struct dorm_rooms *rooms = dorm_whole_rooms(p, &s->prices);

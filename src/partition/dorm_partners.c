@@ -29,7 +29,7 @@
  * This holds for any w_ij > 0. If i is one of the Q jobs and counts on k, but k is not one of them
  * or does not count on i, then w_ij falls and w_kj rises: i gets less of what both free together.
  */
-#include "partition/dorm_company.h"
+#include "partition/dorm_partners.h"
 
 #include <math.h>
 #include <string.h>
@@ -41,10 +41,10 @@ enum { JOBS_MAX = 4000, ROUNDS = 25, TRIED = 8, SETS = 1 << DORM_SHARED_MAX };
 static const double LAST_PART = 0.3, SHORTER = 0.8, POWER_MAX = 20;
 static const double TOO_FAR = 1.03; /* after TRIED rounds: so many times the known bound */
 
-bool dorm_company_init(struct dorm_company *c, const struct dorm_rooms *rooms)
+bool dorm_partners_init(struct dorm_partners *c, const struct dorm_rooms *rooms)
 {
     struct dorm_problem *p = rooms->p;
-    *c = (struct dorm_company){ .rooms = rooms };
+    *c = (struct dorm_partners){ .rooms = rooms };
     if (p->n_running > JOBS_MAX)
         return true;
     double **by_place[] = { &c->weight, &c->start, &c->power, &c->best_power, &c->mean };
@@ -82,7 +82,7 @@ static double sum_of_largest(double *v, size_t n, size_t q, double *least)
 
 /* Set part[T]: what the job at place `me` of node j gets more than alone, if the others T change,
  * too. Returns alone_ij. */
-static double parts_of(const struct dorm_company *c, uint32_t j, uint32_t me, double *part)
+static double parts_of(const struct dorm_partners *c, uint32_t j, uint32_t me, double *part)
 {
     const struct dorm_rooms *r = c->rooms;
     const size_t *cell = c->cell + c->first_set[j];
@@ -102,8 +102,8 @@ static double parts_of(const struct dorm_company *c, uint32_t j, uint32_t me, do
 }
 
 /* Set with[place of k] for the job at place `me` of node j. Returns beyond_ij. */
-static double split_parts(const struct dorm_company *c, uint32_t j, uint32_t me, const double *part,
-                          double *with)
+static double split_parts(const struct dorm_partners *c, uint32_t j, uint32_t me,
+                          const double *part, double *with)
 {
     const double *weight = c->weight + c->rooms->first[j];
     uint32_t n = dorm_shared(c->rooms, j), sets = 1u << n, mine = 1u << me;
@@ -125,7 +125,7 @@ static double split_parts(const struct dorm_company *c, uint32_t j, uint32_t me,
 }
 
 /* Add up alone_ij + beyond_ij of job i over its nodes. Sets `with` of the jobs beside it. */
-static double sum_of_parts(struct dorm_company *c, uint32_t i)
+static double sum_of_parts(struct dorm_partners *c, uint32_t i)
 {
     const struct dorm_rooms *r = c->rooms;
     const struct dorm_job *job = &r->p->jobs[i];
@@ -157,7 +157,7 @@ static double sum_of_parts(struct dorm_company *c, uint32_t i)
 }
 
 /* gain_i, and the jobs that it counts on. own: changes_i - stays_i. */
-static double gain_of(struct dorm_company *c, uint32_t i, double own)
+static double gain_of(struct dorm_partners *c, uint32_t i, double own)
 {
     struct dorm_problem *p = c->rooms->p;
     uint8_t *counts_on = c->counts_on + (size_t)i * p->n_running;
@@ -173,7 +173,7 @@ static double gain_of(struct dorm_company *c, uint32_t i, double own)
 }
 
 /* The bound for the present weights. */
-static double evaluate(struct dorm_company *c)
+static double evaluate(struct dorm_partners *c)
 {
     const struct dorm_rooms *r = c->rooms;
     struct dorm_problem *p = r->p;
@@ -196,13 +196,13 @@ static double evaluate(struct dorm_company *c)
 }
 
 /* Is i one of the Q jobs, and does it count on k? */
-static bool claims(const struct dorm_company *c, uint32_t i, uint32_t k)
+static bool claims(const struct dorm_partners *c, uint32_t i, uint32_t k)
 {
     return c->gain[i] >= c->least && c->counts_on[(size_t)i * c->rooms->p->n_running + k];
 }
 
 /* Move the weights from the best ones: w_ij = start_ij * exp(power_ij). */
-static void step(struct dorm_company *c, double part, double size)
+static void step(struct dorm_partners *c, double part, double size)
 {
     const struct dorm_rooms *r = c->rooms;
     for (uint32_t j = 0; j < r->p->n_nodes; j++)
@@ -219,7 +219,7 @@ static void step(struct dorm_company *c, double part, double size)
     dorm_work(&r->p->work, r->first[r->p->n_nodes]);
 }
 
-double dorm_company_bound(struct dorm_company *c, double enough, double known, uint64_t end)
+double dorm_partners_bound(struct dorm_partners *c, double enough, double known, uint64_t end)
 {
     const struct dorm_rooms *r = c->rooms;
     struct dorm_problem *p = r->p;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A division that is built from patterns (dorm_mix.c). Private to the policy `dorm`. */
-#ifndef TONY_PARTITION_DORM_MIX_H
-#define TONY_PARTITION_DORM_MIX_H
+/* A division that is built from patterns (dorm_patterns.c). Private to the policy `dorm`. */
+#ifndef TONY_PARTITION_DORM_PATTERNS_H
+#define TONY_PARTITION_DORM_PATTERNS_H
 
 #include "partition/dorm_rooms.h"
 #include "partition/dorm_simplex.h"
@@ -13,7 +13,7 @@ struct spare {
     uint32_t node; /* which is this one */
 };
 
-struct mix {
+struct dorm_patterns {
     struct dorm_search *s;
     struct dorm_problem *p;
     struct dorm_rooms rooms;
@@ -44,6 +44,6 @@ struct mix {
 
 /* Give each job its min: on free room, else in the place of other containers. Gives up if far too
  * many are missing, or one of them has no place: the division is not possible then. */
-void dorm_force_minima(struct mix *x);
+void dorm_force_minima(struct dorm_patterns *x);
 
 #endif
