@@ -20,6 +20,7 @@ static const struct {
     { "name", "tony.application.name" },
     { "framework", "tony.application.framework" },
     { "cluster", "tony.cluster" },
+    { "priority", "tony.application.priority" },
     { "weight", "tony.application.weight" },
     { "budget", "tony.application.budget" },
     { "restart-on-boot", "tony.application.restart-on-boot" },
@@ -304,8 +305,10 @@ static int unknown_top(struct load *l, const struct ynode *n)
     const char *near = str_nearest(n->key, names, ARRAY_LEN(names));
     if (near)
         return err_hint(l->e, "did you mean '%s'?", near);
-    return err_hint(l->e, "known here: name, framework, cluster, src, venv, command, env, "
-                          "secrets, on-end, on-end-secret, resources, roles, conf");
+    AUTO(buf_done) struct buf known = { 0 };
+    for (size_t i = 0; i < ARRAY_LEN(shorts); i++)
+        (void)buf_addf(&known, "%s, ", shorts[i].name);
+    return err_hint(l->e, "known here: %sroles, conf", buf_cstr(&known));
 }
 
 static int load_top(struct load *l, const struct ynode *n)

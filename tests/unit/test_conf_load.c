@@ -166,6 +166,8 @@ static void test_refusals(void **state)
         { "nmae: x\n", "j:1: unknown key 'nmae'", "did you mean 'name'?", false },
         { "role: {}\n", "j:1: unknown key 'role'", "did you mean 'roles'?", false },
         { "zebra: {}\n", "j:1: unknown key 'zebra'", "known here: name,", false },
+        { "zebra: {}\n", "j:1: unknown key 'zebra'", "priority, weight, budget", false },
+        { "priority: high\n", "j:1: 'tony.application.priority'", "", false },
         { "tony.application.timeout: 5\n", "j:1: unknown key 'tony.application.timeout'",
           "under 'conf:'", false },
         { "final: {tony.cluster: local}\n", "j:1: unknown key 'final'", "", false },

@@ -159,6 +159,7 @@ static char *key_of(const char *name, bool *out_unknown)
         { "name", "tony.application.name" },
         { "framework", "tony.application.framework" },
         { "cluster", "tony.cluster" },
+        { "priority", "tony.application.priority" },
         { "weight", "tony.application.weight" },
         { "budget", "tony.application.budget" },
         { "command", "tony.containers.command" },
