@@ -39,7 +39,8 @@ struct forward {
     uint32_t *of;           /* the index in the caller's list */
     size_t n, n_waiting;
     double now_s;
-    double *start_s; /* by the caller's index; INFINITY: it has not started */
+    double *start_s;   /* by the caller's index; INFINITY: it has not started */
+    uint32_t *start_n; /* containers at that time; 0: it has not started, or ran before */
 };
 
 static void forward_done(struct forward *f)
@@ -146,6 +147,7 @@ static int apply(struct forward *f, bool *out_never)
             f->jobs[i].ends_in_s = f->jobs[i].remaining_s * part_fixed(&f->jobs[i]) / (double)s->n;
         if (s->verdict == PART_STARTS && isinf(f->start_s[f->of[i]])) {
             f->start_s[f->of[i]] = f->now_s;
+            f->start_n[f->of[i]] = s->n;
             f->n_waiting--;
         }
     }
@@ -214,21 +216,27 @@ static int run(struct forward *f, const struct part_horizon *until, double *out_
 
 static int run_one(const struct forward *with, const struct part_job *jobs,
                    const struct part_range *left, size_t n, int which,
-                   const struct part_horizon *until, double *start_s, double *out_reached,
-                   struct err *e)
+                   const struct part_horizon *until, double *start_s, uint32_t *start_n,
+                   double *out_reached, struct err *e)
 {
     AUTO(forward_done)
-    struct forward f = {
-        .policy = with->policy, .c = with->c, .options = with->options, .start_s = start_s
-    };
+    struct forward f = { .policy = with->policy,
+                         .c = with->c,
+                         .options = with->options,
+                         .start_s = start_s,
+                         .start_n = start_n };
     if (forward_init(&f, jobs, n, left, which) < 0)
         return err_set(e, ENOMEM, "cannot estimate the starts: %m");
     return run(&f, until, out_reached, e);
 }
 
-static void conclude(const double *start_s, size_t i, size_t n, double reached,
-                     struct part_start *out)
+static void conclude(const double *start_s, const uint32_t *start_n, size_t i, size_t n,
+                     double reached, struct part_start *out)
 {
+    static const int sources[] = { LIKELY, HIGH, LOW };
+    out->n = 0;
+    for (size_t k = 0; k < ARRAY_LEN(sources) && out->n == 0; k++)
+        out->n = start_n[(size_t)sources[k] * n + i];
     double low = MIN(start_s[LOW * n + i], reached), likely = start_s[LIKELY * n + i];
     double high = start_s[HIGH * n + i];
     low = MIN(low, MIN(likely, high));
@@ -248,19 +256,20 @@ int part_estimate(const struct part_policy *policy, const struct part_cluster *c
     options.quick = true;
     struct forward with = { .policy = policy, .c = c, .options = &options };
     AUTO(free_p) double *start_s = calloc(RUNS * n + 1, sizeof *start_s);
+    AUTO(free_p) uint32_t *start_n = calloc(RUNS * n + 1, sizeof *start_n);
     AUTO(free_p) uint32_t *caps = calloc(n + 1, sizeof *caps);
     double reached[RUNS] = { 0 };
-    int rc = start_s && caps ? 0 : err_set(e, ENOMEM, "cannot estimate the starts: %m");
+    int rc = start_s && start_n && caps ? 0 : err_set(e, ENOMEM, "cannot estimate the starts: %m");
     for (int which = LOW; rc == 0 && which < RUNS; which++) {
         with.policy = which == STRICT ? part_policy_find("static") : policy;
         rc = run_one(&with, jobs, left, n, which, until, &start_s[(size_t)which * n],
-                     &reached[which], e);
+                     &start_n[(size_t)which * n], &reached[which], e);
     }
     if (rc < 0)
         return rc;
     part_caps(c, jobs, n, caps);
     for (size_t i = 0; i < n; i++) {
-        conclude(start_s, i, n, reached[LOW], &out[i]);
+        conclude(start_s, start_n, i, n, reached[LOW], &out[i]);
         out[i].never = caps[i] < jobs[i].min;
     }
     return 0;

@@ -40,6 +40,9 @@ struct part_range {
 /* The start of a job. For a running job all members are 0. */
 struct part_start {
     struct part_range in_s; /* seconds from now */
+    /* Containers at the likely start. If that is unknown: at the late one, else at the early one. 0:
+     * all three are unknown. */
+    uint32_t n;
     bool never;             /* the job does not fit even into the empty cluster */
 };
 

@@ -104,6 +104,7 @@ static void add_record(const struct pool *p, const struct sharing_record *r, con
     add_real(out, "loss", m->loss);
     add_real(out, "loss_bound", m->loss_bound);
     add_real(out, "upper_bound", m->upper_bound);
+    add_real(out, "gap", part_gap(m));
     (void)buf_addf(out, "\"adjusted\":%u,\"admitted\":%u,\"relaxed\":%s,\"jobs\":[", m->adjusted,
                    m->admitted, m->relaxed ? "true" : "false");
     for (size_t i = 0; i < r->n; i++) {

@@ -53,7 +53,9 @@ def test_the_queue(make_lab):  # noqa: F811
         text = " ".join(lab.ok(command, high).split())
         assert f"{first} (first) holds most" in text and "in at most 59 m" in text and "the time limit of 1 job" in text, text
     text = lab.ok("list")
-    assert "place 1 in the queue; starts: in at most 59 m" in text and f"it is unknown when {high} (high) ends" in text, text
+    assert "place 1 in the queue; starts: in at most 59 m" in text and "place 2 in the queue; starts: unknown" in text, text
+    assert "the time limit" not in text and "it is unknown when" not in text, "what the estimate rests on makes the table too wide"
+    assert f"it is unknown when {high} (high) ends" in " ".join(lab.ok("why", low).split())
     jobs = {j["application_id"]: j for j in lab.json("list")["jobs"]}
     assert jobs[low]["expected"]["place"] == 2 and "expected" not in jobs[first], jobs
     text = lab.ok("pool", "why")
@@ -125,7 +127,13 @@ def test_plan_when(make_lab, policy):  # noqa: F811
     plan = lab.workers("sleep 1000", n=4, role=elastic, conf={"tony.application.priority": 5})
     when = lab.json("plan", plan, "--when")["when"]
     assert when["late_ms"] == 0 and when["shrinks"] == [] and when["delays"] == [] and when["policy"] == policy, when
-    assert "expected start: at once" in lab.ok("plan", plan, "--when")
+    text = lab.ok("plan", plan, "--when")
+    size = {"fifo": 4, "dorm": ROOM}[policy]
+    assert "expected start: at once" in text and f"  size at its start: {size} containers, of 1 to {ROOM}\n" in text, text
+    assert when["containers"] == {"start": size, "min": 1, "max": ROOM}, when
+    huge = lab.workers("sleep 1000", n=ROOM + 1, role={"memory": f"{EACH_MIB}m"})
+    text = lab.run("plan", huge, "--when").stdout
+    assert "never: it does not fit into the empty machine" in text and "lacks" not in text, text
     if policy == "dorm":
         first = sleepers(lab, 4, name="first")
         await_sizes(lab, {first: 8})

@@ -172,6 +172,10 @@ static void test_situations(void **state)
             assert_int_equal(out[i].never, r->never[i]);
             if (out[i].never)
                 continue;
+            bool starts = r->jobs[i].now == 0 && isfinite(out[i].in_s.low);
+            assert_true(out[i].n == 0 || (starts && out[i].n >= jobs[i].min));
+            assert_true(out[i].n <= jobs[i].max);
+            assert_true(out[i].n > 0 || !starts || isinf(out[i].in_s.likely));
             check(r->what, i, out[i].in_s.low, real(r->start[i][0]));
             check(r->what, i, out[i].in_s.likely, real(r->start[i][1]));
             check(r->what, i, out[i].in_s.high, real(r->start[i][2]));

@@ -480,6 +480,24 @@ static const char *behind(const struct forecast *f)
     return id;
 }
 
+/* The containers of the elastic role with which job i would start; 0: unknown. Without a policy, a
+ * job starts with the number in its job file. */
+static uint32_t start_size(const struct forecast *f, size_t i, const struct job_elastic *x)
+{
+    return str_eq(doc_str(f->doc, "policy"), "fifo") ? x->role->instances : f->starts[i].n;
+}
+
+/* Add "containers": the size at the start of the planned job, with the sizes that it may have. */
+static void add_size(json_t *when, const struct forecast *f, size_t i, const struct job_spec *spec)
+{
+    struct job_elastic x;
+    uint32_t n = job_spec_elastic(spec, &x) ? start_size(f, i, &x) : 0;
+    if (n > 0) /* on failure, the member is missing */
+        (void)json_object_set_new(when, "containers",
+                                  json_pack("{s:I, s:I, s:I}", "start", (json_int_t)n, "min",
+                                            (json_int_t)x.min, "max", (json_int_t)x.max));
+}
+
 json_t *forecast_plan(struct forecast *f, const struct job_spec *spec)
 {
     struct forecast with = { .paths = f->paths, .doc = json_deep_copy(f->doc), .rows = f->rows };
@@ -488,6 +506,7 @@ json_t *forecast_plan(struct forecast *f, const struct job_spec *spec)
     if (json_array_append_new(json_object_get(with.doc, "jobs"), entry_of(spec, behind(f))) == 0 &&
         build(&with) == 0 && find(&with, "", &i)) {
         when = forecast_at(&with, i);
+        add_size(when, &with, i, spec);
         (void)json_object_set_new(when, "shrinks", shrinks(&with));
         (void)json_object_set_new(when, "delays", delays(f, &with));
     }

@@ -43,6 +43,8 @@ void forecast_add(struct client *c, json_t *doc);
 /* Append "in 4 m 00 s to 12 m 00 s, likely in 6 m 00 s; by the progress of 1 job". false: nothing
  * is known. waiting: the object that has "expected". */
 bool forecast_text(const json_t *waiting, struct buf *out);
+/* The same without what it rests on: "in 4 m 00 s to 12 m 00 s, likely in 6 m 00 s". */
+bool forecast_times(const json_t *waiting, struct buf *out);
 /* Append "1.0 GiB; application_1_0001 (train) holds most". false: no resource is missing. */
 bool forecast_missing(const json_t *waiting, struct buf *out);
 /* Print the answer of `tony plan --when`. */

@@ -62,19 +62,30 @@ static void add_times(struct buf *out, const json_t *x)
         (void)buf_addf(out, ", likely in %s", l);
 }
 
-bool forecast_text(const json_t *waiting, struct buf *out)
+static bool is_never(const json_t *expected)
+{
+    return json_is_true(json_object_get(expected, "never"));
+}
+
+bool forecast_times(const json_t *waiting, struct buf *out)
 {
     const json_t *x = json_object_get(waiting, "expected");
     if (!json_is_object(x))
         return false;
-    if (json_is_true(json_object_get(x, "never"))) {
+    if (is_never(x))
         (void)buf_adds(out, "never: it does not fit into the empty machine");
-        return true;
-    }
-    add_times(out, x);
-    if (doc_int(x, "late_ms", -1) != 0)
-        add_rests(out, x);
+    else
+        add_times(out, x);
     return true;
+}
+
+bool forecast_text(const json_t *waiting, struct buf *out)
+{
+    const json_t *x = json_object_get(waiting, "expected");
+    bool known = forecast_times(waiting, out);
+    if (known && !is_never(x) && doc_int(x, "late_ms", -1) != 0)
+        add_rests(out, x);
+    return known;
 }
 
 bool forecast_missing(const json_t *waiting, struct buf *out)
@@ -82,6 +93,8 @@ bool forecast_missing(const json_t *waiting, struct buf *out)
     const json_t *x = json_object_get(waiting, "expected"), *m = json_object_get(x, "missing");
     int64_t memory = doc_int(m, "memory_mib", 0), gpus = doc_int(m, "gpus", 0);
     char size[32];
+    if (is_never(x))
+        return false; /* no job that ends or shrinks would help */
     if (memory > 0)
         (void)buf_adds(out, str_size((uint64_t)memory << 20, size, sizeof size));
     if (gpus > 0)
@@ -106,6 +119,15 @@ static void print_lines(const json_t *expected, const char *indent)
     json_decref(w);
 }
 
+static void print_size(const json_t *containers)
+{
+    int64_t n = doc_int(containers, "start", 0);
+    if (n > 0)
+        (void)printf("  size at its start: %lld container%s, of %lld to %lld\n", (long long)n,
+                     n == 1 ? "" : "s", (long long)doc_int(containers, "min", 0),
+                     (long long)doc_int(containers, "max", 0));
+}
+
 void forecast_print_plan(const json_t *when)
 {
     size_t i;
@@ -116,6 +138,7 @@ void forecast_print_plan(const json_t *when)
     }
     (void)printf("\nIf it were submitted now, under the policy '%s':\n", doc_str(when, "policy"));
     print_lines(when, "  ");
+    print_size(json_object_get(when, "containers"));
     json_array_foreach(json_object_get(when, "shrinks"), i, job)
     {
         (void)printf("  %s (%s) would shrink from %lld to %lld containers\n",

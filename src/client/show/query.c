@@ -62,7 +62,7 @@ static void add_start(const json_t *waiting, struct buf *out)
     if (place > 0)
         (void)buf_addf(out, "%splace %lld in the queue", out->len ? "; " : "", (long long)place);
     (void)buf_addf(out, "%sstarts: ", out->len ? "; " : "");
-    (void)forecast_text(waiting, out);
+    (void)forecast_times(waiting, out); /* tony why also says what the estimate rests on */
 }
 
 /* The cell PROGRESS; "" = nothing is known. */
