@@ -4,11 +4,16 @@
 import json
 import os
 import signal
+import sys
 import time
+import urllib.request
 
 import pytest
-from conftest import wait_until
+from conftest import ROOT, wait_until
 from lib_jobs import kill9, make_lab  # noqa: F401 (fixture)
+
+sys.path.insert(0, str(ROOT / "tests"))
+from lib_notebook import STAND_IN, start  # noqa: E402
 
 EACH_MIB = 40
 ROOM = 8  # containers in the pool
@@ -69,10 +74,47 @@ def test_two_jobs_share_the_pool(make_lab, policy):  # noqa: F811
         assert f"4 containers, fair: 4; policy '{policy}', since" in text and " changed by: " in text, text
         assert "worker 8 to 4: done" in text and "asked for by the scheduler: the pool's policy" in text, text
     assert lab.json("why", first)["policy"]["word"]["containers"] == 4
+    decision, text = lab.json("pool", "why")["decision"], lab.ok("pool", "why")
+    assert ("gap" in decision) == (policy == "dorm"), decision
+    if policy == "dorm":
+        said = "the best possible" if decision["gap"] == 0 else "% below the best possible"
+        assert f"{said}), loss of fairness" in text, text
+    else:
+        assert "best possible" not in text, text
     lab.run("kill", second)
     lab.in_history(second)
     await_sizes(lab, {first: 8})
     end_all(lab, first)
+
+
+@pytest.mark.parametrize("policy", ["dorm", "drf"])
+def test_a_notebook_is_never_adjusted(make_lab, tmp_path, policy):  # noqa: F811
+    """`tony notebook` names no size, so it keeps its container while the jobs beside it are resized, and it is not restarted."""
+    lab = policy_lab(make_lab, policy)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").write_text(STAND_IN)
+    (tmp_path / "bin" / "python").chmod(0o755)
+    beside = sleepers(lab, ROOM)
+    await_sizes(lab, {beside: ROOM})
+    notebook, url = start(lab, "--memory", f"{2 * EACH_MIB}m", "--python_venv", tmp_path)  # the other job shrinks for it
+    try:
+        await_sizes(lab, {beside: ROOM - 2})
+        [app] = [j["application_id"] for j in lab.json("list")["jobs"] if j["application_id"] != beside]
+        third = sleepers(lab, ROOM)  # wants all of it, and is given what the job beside it gives back
+        await_sizes(lab, {beside: 3, third: 3})
+        [result] = lab.json("pool", "why", app)["decision"]["jobs"]
+        assert result["verdict"] == "keeps" and not result["elastic"] and result["had"] == result["containers"] == 1, result
+        assert result["why"].startswith("it keeps what it has: "), result
+        doc = lab.status(app)
+        assert doc["state"] == "RUNNING" and doc["restarts"] == 0 and "resize" not in doc and "last_resize" not in doc, doc
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            assert answer.status == 200
+    finally:
+        notebook.send_signal(signal.SIGINT)
+        _, errors = notebook.communicate(timeout=60)
+    assert notebook.returncode == 0, errors
+    await_sizes(lab, {beside: 4, third: 4})
+    end_all(lab, beside, third)
 
 
 # ---- settings ----
