@@ -194,6 +194,10 @@ static int run(struct forward *f, const struct part_horizon *until, double *out_
                struct err *e)
 {
     uint32_t decisions = until->decisions, only = until->only;
+    if (until->first_s > 0) {
+        pass(f, until->first_s);
+        drop(f, false);
+    }
     while (decisions-- > 0 && f->n_waiting > 0 &&
            (only == PART_NOBODY || isinf(f->start_s[only]))) {
         bool never;

@@ -50,7 +50,8 @@ struct part_start {
 struct part_horizon {
     uint32_t decisions;
     uint32_t only;     /* stop when this job has started; PART_NOBODY: all jobs */
-    double interval_s; /* least time between two decisions; the last one was made just now */
+    double interval_s; /* least time between two decisions */
+    double first_s;    /* the time until the first decision */
 };
 
 /*

@@ -44,9 +44,12 @@ int estimates_take(struct estimates *x, const struct part_policy *policy,
         told[i].remaining_s = likely;
         told[i].ends_in_s = jobs[i].n_at > 0 ? likely : (double)INFINITY;
     }
-    struct part_horizon until = { policy->resizes ? ESTIMATE_DECISIONS_RESIZING
-                                                  : ESTIMATE_DECISIONS,
-                                  which, interval_s };
+    struct part_horizon until = {
+        .decisions = policy->resizes ? ESTIMATE_DECISIONS_RESIZING : ESTIMATE_DECISIONS,
+        .only = which,
+        .interval_s = interval_s,
+        .first_s = interval_s, /* the simulation has just decided that the job waits */
+    };
     int rc = part_estimate(policy, c, told, left, n, o, &until, starts, NULL);
     if (rc < 0)
         return rc;

@@ -35,7 +35,7 @@ struct row {
     double start[JOBS_MAX][3];
     bool never[JOBS_MAX];
     double interval_s;
-    double resize_s, payback_s;
+    double resize_s, payback_s, first_s;
 };
 
 static const struct row rows[] = {
@@ -45,6 +45,16 @@ static const struct row rows[] = {
       { { 8, 8, 8, 1, { 10, 20, 30 } }, { 0, 8, 8, 1, { 5, 5, 6 } }, { 0, 4, 4, 1, { 1, 1, 1 } } },
       { { 0, 0, 0 }, { 10, 20, 30 }, { 15, 25, 36 } },
       { false } },
+    { "the last decision was just made",
+      "static",
+      0,
+      { { 4, 4, 4, 1, { 10, 20, 30 } }, { 0, 4, 4, 1, { 5, 5, 6 } }, { 0, 4, 4, 1, { 1, 1, 1 } } },
+      { { 0, 0, 0 }, { 4, 4, 4 }, { 9, 9, 10 } },
+      { false },
+      0,
+      0,
+      0,
+      4 },
     { "an unknown run time",
       "static",
       0,
@@ -161,7 +171,7 @@ static void test_situations(void **state)
         struct part_start out[JOBS_MAX];
         struct err e = { 0 };
         struct part_horizon until = { r->decisions ? r->decisions : DECISIONS, PART_NOBODY,
-                                      r->interval_s };
+                                      r->interval_s, r->first_s };
         size_t n = fill(r, jobs, places, left);
         struct part_options o = part_defaults;
         o.payback_s = r->payback_s;
@@ -194,7 +204,7 @@ static uint32_t draw(uint64_t *seed, uint32_t n)
 static void test_truth_is_within(void **state)
 {
     (void)state;
-    static const struct part_horizon all = { DECISIONS, PART_NOBODY, 0 };
+    static const struct part_horizon all = { DECISIONS, PART_NOBODY, 0, 0 };
     uint64_t seed = 7;
     for (int round = 0; round < 2000; round++) {
         struct part_job jobs[QUEUE];
