@@ -20,11 +20,11 @@
 enum {
     WINDOW_MS = 100,
     WINDOW_BYTES = 32 << 10, /* per WINDOW_MS: about 10,000 lines a second, 5 % of a core */
-    REFUSED_MAX = 16,        /* connections of other users per WINDOW_MS */
+    REFUSED_MAX = 256,       /* connections of other users per WINDOW_MS: 1.3 % of a core */
     READ_MAX = 4 << 10,
     NEWS_PAUSE_MS =
         250, /* pause between two reports of progress; checkpoints are reported at once */
-    BACKLOG = 16,
+    BACKLOG = 64,
     DRIVE_MS = 50,  /* pause between two looks for the plan of a driver */
     BOARD_MS = 500, /* pause between two looks for TensorBoard */
 };

@@ -87,6 +87,51 @@ def test_the_socket_of_a_task(victim):
     victim.settled()
 
 
+# Connects to the socket of a task again and again. $1: its name. Ends when its standard input ends.
+STORM = """
+import select, socket, sys
+print("ready", flush=True)
+while not select.select([sys.stdin], [], [], 0)[0]:
+    for _ in range(200):
+        with socket.socket(socket.AF_UNIX) as s:
+            s.setblocking(False)
+            try:
+                s.connect("\\0" + sys.argv[1])
+            except OSError:
+                pass
+"""
+
+# A program of the task. $1: the name of the socket.
+ASK = """
+import socket, sys
+with socket.socket(socket.AF_UNIX) as s:
+    s.connect("\\0" + sys.argv[1])
+    s.sendall(b'{"step": 7, "ask": "stop"}\\n')
+    print(s.recv(100).decode())
+"""
+
+
+def test_a_storm_on_the_socket_of_a_task(victim):
+    """Another user who connects without a pause does not keep the task itself from its socket."""
+    job = Gated(victim, 1, before='echo "$TONY_TASK_SOCKET" > name;').running()
+    wait_until(lambda: (job.dir / "name").exists() and (job.dir / "name").read_text(), "the task has a socket")
+    name = (job.dir / "name").read_text().strip().lstrip("@")
+    storms = [subprocess.Popen([sys.executable, "-c", STORM, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, user=OTHER, group=OTHER,
+                               extra_groups=[], cwd="/") for _ in range(2)]
+    try:
+        for storm in storms:
+            assert storm.stdout.readline() == "ready\n"
+        for _ in range(5):
+            asked = subprocess.run([sys.executable, "-c", ASK, name], capture_output=True, text=True, timeout=100, **victim.user)
+            assert "stop" in asked.stdout, asked
+    finally:
+        for storm in storms:
+            storm.communicate("")
+    job.release_all()
+    assert job.over()["tasks"][0]["step"] == 7
+    victim.settled()
+
+
 @pytest.mark.parametrize("framework,variable", [("horovod", "HOROVOD_GLOO_RENDEZVOUS_PORT"), ("pytorch", "MASTER_PORT"), ("mpi", "PMI_PORT")])
 def test_the_server_of_the_ranks_refuses_another_user(victim, framework, variable):
     """Another user gets no answer, so they can neither take a rank, nor abort the job, nor read or change a key."""
