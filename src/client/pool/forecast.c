@@ -358,6 +358,8 @@ json_t *forecast_at(const struct forecast *f, size_t i)
                   forecast_seconds(s->in_s.likely), "late_ms", forecast_seconds(s->in_s.high),
                   "missing", "memory_mib", (json_int_t)lacks(f, job, "memory_mib"), "gpus",
                   (json_int_t)lacks(f, job, "gpus"), "rests_on", rests_on(f, decided ? 0 : i));
+    if (within_ms > 0)
+        (void)json_object_set_new(doc, "if_shrunk", json_true());
     if (by) {
         (void)json_object_set_new(doc, "holder", json_string(doc_str(by, "application_id")));
         (void)json_object_set_new(doc, "holder_name", json_string(doc_str(by, "name")));

@@ -60,6 +60,8 @@ static void add_times(struct buf *out, const json_t *x)
         (void)buf_adds(out, likely >= 1000 ? "at any time" : "unknown");
     if (likely >= 1000)
         (void)buf_addf(out, ", likely in %s", l);
+    if (json_is_true(json_object_get(x, "if_shrunk")))
+        (void)buf_adds(out, " if other jobs become smaller in time");
 }
 
 static bool is_never(const json_t *expected)
