@@ -181,11 +181,27 @@ static void pass(struct forward *f, double s)
     }
 }
 
-/* The time until the next decision can change something: when a job ends, or when a job that waits
- * because of the costs of resizes has waited long enough. */
+/* The time until a running job reaches the next level of attained service; INFINITY: none does, or
+ * the policy has no levels. */
+static double next_level(const struct forward *f)
+{
+    double least = INFINITY;
+    for (size_t i = 0; f->policy->by_service && i < f->n; i++) {
+        const struct part_job *j = &f->jobs[i];
+        uint32_t level = part_level(j, f->options);
+        double rate = j->n_at > 0 ? f->share[i] * part_count(j) : 0;
+        if (rate > 0 && level < f->options->n_levels)
+            least = MIN(least, (f->options->levels[level] - j->attained_s) / rate);
+    }
+    return MAX(least, 0.0);
+}
+
+/* The time until the next decision can change something: when a job ends or reaches a level, or when
+ * a job that waits because of the costs of resizes has waited long enough. */
 static double next_change(const struct forward *f)
 {
-    return MIN(next_end(f), f->decision.metrics.again_s + AGAIN_SLACK_S);
+    double again = MIN(f->decision.metrics.again_s, next_level(f)) + AGAIN_SLACK_S;
+    return MIN(next_end(f), again);
 }
 
 /* Run until all jobs have started, or no further end is known. *out_reached: the remaining jobs do

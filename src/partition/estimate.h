@@ -16,6 +16,7 @@
  *   `resize_s`.
  * - The policy knows only the members of part_job, not the range of the run time: `ends_in_s` and
  *   `remaining_s` count down with the simulated time.
+ * - With a policy by attained service, it also decides when a job reaches the next level.
  * - A run ends after `decisions` decisions. Jobs that have not started then start no earlier than
  *   the time that was reached, and their likely and late starts are unknown.
  *

@@ -291,6 +291,26 @@ def test_texts_of_the_charts_do_not_overlap(tmp_path, trace):
             assert a[1] <= b[0] or b[1] <= a[0] or a[3] <= b[2] or b[3] <= a[2], f"'{one}' and '{other}' overlap"
 
 
+def test_100_000_jobs_on_2_000_nodes(tmp_path):
+    """The queue has thousands of jobs. bench/simulate measures the time; here only the work is counted."""
+    rc, out, errors = simulate("--generate", "heavy", "--jobs", 100000)
+    assert (rc, errors) == (0, "")
+    trace = tmp_path / "large.csv"
+    trace.write_text("".join(ten_times_faster(line) for line in out.splitlines(True)))
+    [row] = rows(trace, "--policy", "backfill", "--nodes", "240x64,512,8 1760x64,256,0")
+    assert row["never_run"] == 0 and row["util"] > 1.1, row  # the cluster is busy, and jobs wait for hours
+    assert row["wait_mean_s"] > 36000, row
+    # A decision each 300 s, and no job is decided on after its end.
+    assert row["decisions"] <= row["end_s"] / 300 + 2, row
+
+
+def ten_times_faster(line):
+    if not line.startswith("j"):
+        return line
+    fields = line.split(",")
+    return ",".join([fields[0], f"{float(fields[1]) / 10:.3f}", *fields[2:]])
+
+
 # trace, policy: at least so many of the truths in the range, in percent; the median error at most this part of the median wait
 ESTIMATES = {
     ("dorm50", "static"): (95, 0.2),
@@ -311,6 +331,27 @@ def test_estimated_starts(trace, policy):
     assert found["samples"] >= 8, found
     assert within <= found["within_percent"] <= 100, found
     assert found["median_error_s"] <= error * found["median_wait_s"], found
+
+
+@pytest.mark.parametrize("trace, error", [("dorm50", 0.3), ("heavy2000", 0.2)])
+def test_estimated_starts_under_las(tmp_path, trace, error):
+    """Without levels no job is stopped for a newer one, so jobs wait."""
+    path = tmp_path / f"{trace}.csv"
+    path.write_text("".join(line for line in (TRACES / f"{trace}.csv").read_text().splitlines(True) if not line.startswith("# las")))
+    [row] = rows(path, "--policy", "las", "--estimates")
+    found = row["estimates"]
+    assert found["samples"] >= 8 and found["within_percent"] >= 95, found
+    assert found["median_error_s"] <= error * found["median_wait_s"], found
+
+
+def test_las_estimates_know_the_levels(tmp_path):
+    """b starts when a has reached the level, long before a would end. No run time has an influence on that."""
+    path = tmp_path / "level.csv"
+    path.write_text("# resources cores\n# nodes 1 4\n# las 500\nid,arrival_s,cores,weight,min,max,static,duration_s,exponent\n"
+                    "a,0,4,1,1,1,1,100000,1\nb,10,4,1,1,1,1,100,1\n")
+    [row] = rows(path, "--policy", "las", "--estimates")
+    assert row["estimates"]["samples"] == 1 and row["estimates"]["within_percent"] == 100, row
+    assert row["estimates"]["median_wait_s"] == pytest.approx(490, abs=1) and row["estimates"]["median_error_s"] < 1, row
 
 
 def test_estimates_under_dorm_and_as_text(tmp_path):
