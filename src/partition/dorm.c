@@ -27,12 +27,6 @@ enum {
     STEPS_POLISH_LARGE = 30000,
 };
 
-/* A division this far below the bound (relative distance) is far from it. */
-#define FAR 0.015
-
-/* A utilization this near to its bound has reached it. */
-#define BOUND_EPS 1e-9
-
 /* Run the parts of the search while steps are left for them. */
 static void search_more(struct dorm_search *s, uint64_t steps, bool until_feasible)
 {
@@ -114,7 +108,7 @@ static void build_from_patterns(struct dorm_search *s)
  * far from the bound. */
 static uint64_t steps_after(const struct dorm_search *s)
 {
-    bool far = s->best.score.bad > 0 || s->best.score.util < (1 - FAR) * s->prices.upper;
+    bool far = s->best.score.bad > 0 || s->best.score.util < (1 - DORM_FAR) * s->prices.upper;
     return dorm_steps_until(s->p, far ? STEPS_LARGE_FAR : STEPS_LARGE);
 }
 
@@ -169,11 +163,11 @@ int dorm_decide(const struct part_cluster *c, const struct part_job *jobs, size_
     give_nothing(&p, jobs, n);
     give_places(&s, jobs);
     double util = s.best.score.util, upper = s.prices.upper;
-    bool most_use = proof == DORM_BEST || proof == DORM_BEST_USE || upper <= util + BOUND_EPS;
+    bool most_use = proof == DORM_BEST || proof == DORM_BEST_USE || upper <= util + DORM_BOUND_EPS;
     bool fewest = proof == DORM_BEST || s.best.score.changed == 0;
     /* The solver's programs and the exact search compare with tolerances. A bound that is lower
      * than a known division by more than these is wrong, and is left visible. */
-    bool bound_holds = p.failed || s.best.score.bad > 0 || upper > util - BOUND_EPS;
+    bool bound_holds = p.failed || s.best.score.bad > 0 || upper > util - DORM_BOUND_EPS;
 #ifdef __SANITIZE_ADDRESS__
     assert(bound_holds);
 #endif

@@ -18,8 +18,8 @@
  * dorm_state.c     an allocation that can be changed and undone
  * dorm_build.c     a first good allocation
  * dorm_patterns.c       in large problems, a better one: which nodes get which set of containers
- * dorm_force.c     gives jobs the containers of their min for which no room is left (dorm_patterns.h)
- * dorm_simplex.c   the linear program of dorm_patterns.c (dorm_simplex.h)
+ * dorm_force.c     gives jobs the containers of their min for which no room is left
+ * (dorm_patterns.h) dorm_simplex.c   the linear program of dorm_patterns.c (dorm_simplex.h)
  * dorm_search.c    local search
  * dorm_refill.c    fills one node after the other as well as possible
  * dorm_exact.c     branch and bound, for few jobs on few nodes
@@ -57,8 +57,31 @@ enum {
     DORM_FEW_UNITS = 16, /* a node with more of a type has many units of it */
 };
 
-#define DORM_LOSS_EPS 1e-9  /* a loss up to the bound + this is within the bound */
-#define DORM_UTIL_EPS 1e-10 /* utilizations that differ by less are equal */
+/*
+ * All tolerances and thresholds of a search.
+ *
+ * For rounding errors, and for the tolerance of the solver:
+ *   LOSS_EPS    a loss up to the bound + this is within the bound
+ *   UTIL_EPS    utilizations that differ by less are equal
+ *   BOUND_EPS   a utilization that is this near to its upper bound has reached it
+ *
+ * The distance of a utilization from its upper bound, divided by the bound, in a large problem:
+ *   AT_BOUND    nearer: the search ends
+ *   FAR         farther: the search gets more steps
+ *
+ * What a division lacks to be allowed, in a large problem (`bad` of its score):
+ *   LACKS_LITTLE   less: a quick try continues with local search
+ *   LACKS_SOME     less: a thorough try does
+ *   LACKS_MUCH     more: a quick try ends with the first division
+ */
+#define DORM_LOSS_EPS 1e-9
+#define DORM_UTIL_EPS 1e-10
+#define DORM_BOUND_EPS 1e-9
+#define DORM_AT_BOUND 2e-4
+#define DORM_FAR 0.015
+#define DORM_LACKS_LITTLE 0.003
+#define DORM_LACKS_SOME 0.02
+#define DORM_LACKS_MUCH 0.05
 
 /* Counts elementary steps. One step is about the time to read the entry of one job on one node
  * or class of nodes. */
@@ -102,17 +125,17 @@ struct dorm_kind_of_node {
 /* The room that no container can use while the running jobs on a node do not change
  * (dorm_reach.c). */
 struct dorm_waste {
-    bool any;      /* false: there is none, or it was not searched for */
-    double *lost;  /* [class][m]: in parts of the cluster */
-    double *freed; /* [running job][class][m]: what it no longer excludes if the job changes */
-    double *t;     /* [node] */
+    bool any;       /* false: there is none, or it was not searched for */
+    double *lost;   /* [class][m]: in parts of the cluster */
+    double *freed;  /* [running job][class][m]: what it no longer excludes if the job changes */
+    double *counts; /* [node]: the part of the waste that counts: t_j of docs/partition.md */
 
     /* internal */
     uint32_t *order; /* the jobs by their demands */
     const int64_t **demands, **scratch;
-    int64_t *rest; /* [node][m]: amounts */
-    double *waste; /* [node][m] */
-    uint32_t *v;   /* [node]: running jobs there that change */
+    int64_t *rest;      /* [node][m]: amounts */
+    double *waste;      /* [node][m] */
+    uint32_t *n_change; /* [node]: running jobs there that change */
 };
 
 struct dorm_problem {
@@ -121,7 +144,7 @@ struct dorm_problem {
     uint32_t m;                    /* types of which the cluster has something */
     uint32_t type[PART_TYPES_MAX]; /* their indexes in the cluster */
     double inv[PART_TYPES_MAX];    /* 1 / capacity of the cluster */
-    bool few[PART_TYPES_MAX];      /* no node has more than 16 units: GPUs and the like */
+    bool scarce[PART_TYPES_MAX];   /* no node has more than 16 units: GPUs and the like */
     /* Here and in the search, a node is its place in the order of dorm_order.c. */
     uint32_t *node_of;  /* the number that the caller has given to this node */
     uint32_t *place_of; /* by that number: the node */
@@ -292,12 +315,13 @@ const struct part_place *dorm_order_places(struct dorm_problem *p, const struct 
 void dorm_reach(const int64_t *const *demands, uint32_t n, const int64_t **scratch,
                 const int64_t *room, uint32_t m, int64_t *reach);
 int dorm_waste_init(struct dorm_problem *p); /* 0 or -ENOMEM */
-/* Find the waste of each node for the jobs that take part now. Sets each t to 1. */
+/* Find the waste of each node for the jobs that take part now. All of it counts at first. */
 void dorm_waste_find(struct dorm_problem *p);
-/* Set lost and freed for the present t. */
+/* Set lost and freed for the part of the waste that counts now. */
 void dorm_waste_sum(struct dorm_problem *p);
-/* Change each t by at most `step` times the jobs on its node: up where no job changes, down where
- * several change. Then as dorm_waste_sum(). changes: of each job. */
+/* Change the part of each node's waste that counts, by at most `step` times the jobs there: up
+ * where no job changes, down where several change. Then as dorm_waste_sum(). changes: of each job.
+ */
 void dorm_waste_step(struct dorm_problem *p, const bool *changes, double step);
 
 /* ---- dorm_bound.c */
@@ -313,7 +337,7 @@ struct dorm_prices {
     const bool *picked;
     const struct dorm_prices *from; /* input: the prices to start with; NULL: standard prices */
     bool waste; /* input: lower the capacity by the waste of the nodes (dorm_reach.c) */
-    bool rough; /* input: leave dorm_prices_lower() out */
+    bool quick; /* input: leave dorm_prices_lower() out */
     /* Input: NULL, or [job][class]: the containers that fit beside the jobs that do not change. */
     const uint32_t *fit;
     /* The prices of containers (by demand) and of loss from dorm_whole_prices(). NULL: none. */
@@ -480,7 +504,7 @@ struct dorm_search {
     uint64_t steps_left; /* for all steps after the first allocations */
     /* Only find out whether there is a feasible allocation: find prices in fewer rounds, from the
      * last ones, and build less. */
-    bool rough;
+    bool quick;
 };
 
 int dorm_search_init(struct dorm_problem *p, struct dorm_search *s);
@@ -530,7 +554,7 @@ void dorm_whole_bound(struct dorm_problem *p, struct dorm_prices *prices, const 
 
 /* Find prices for the jobs that take part. */
 void dorm_search_prices(struct dorm_search *s);
-/* After a rough search, which is the only one so far: the bound that it left out. */
+/* After a quick search, which is the only one so far: the bound that it left out. */
 void dorm_search_bound(struct dorm_search *s);
 /* Find prices, and first allocations for the jobs that take part; the best one is s->best. False:
  * none of them is feasible. */

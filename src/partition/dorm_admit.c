@@ -27,10 +27,6 @@ enum {
     STEPS_LONGER_LARGE = 1300000,  /* up to there, longer ones */
 };
 
-/* In a large problem, a division that lacks less than this (dorm_score()) may become allowed by the
- * search of a quick try, or of a thorough one. */
-static const double NEAR_QUICK = 0.003, NEAR_THOROUGH = 0.02;
-
 enum tried {
     TRIED_FOUND,      /* s->best is an allowed division */
     TRIED_NOTHING,    /* none was found */
@@ -132,8 +128,8 @@ static enum tried look_large(struct dorm_search *s)
         return TRIED_FOUND;
     if (s->prices.impossible)
         return TRIED_IMPOSSIBLE;
-    if (s->best.score.bad < (s->rough ? NEAR_QUICK : NEAR_THOROUGH))
-        dorm_search_more(s, s->rough ? STEPS_QUICK_LARGE : STEPS_THOROUGH_LARGE, true);
+    if (s->best.score.bad < (s->quick ? DORM_LACKS_LITTLE : DORM_LACKS_SOME))
+        dorm_search_more(s, s->quick ? STEPS_QUICK_LARGE : STEPS_THOROUGH_LARGE, true);
     return has_division(s) ? TRIED_FOUND : TRIED_NOTHING;
 }
 
@@ -162,7 +158,7 @@ static bool try_prefix(struct admission *a, uint32_t n, uint64_t steps)
     }
     if (!set_queued(s, n))
         return false;
-    s->prices.from = s->rough && a->tries > 0 ? &s->prices : NULL;
+    s->prices.from = s->quick && a->tries > 0 ? &s->prices : NULL;
     enum tried tried = a->large ? look_large(s) : look(s, steps);
     s->prices.from = NULL;
     a->last_steps = s->p->work.steps - before;
@@ -193,7 +189,7 @@ static void find_possible(struct admission *a)
     uint32_t n = a->longest, step = 1;
     a->shortest_failed = n + 1;
     while (!try_prefix(a, n, STEPS_QUICK) && n > 0 && !a->s->p->failed) {
-        uint32_t less = a->s->rough ? MAX(step, n - a->guess) : step;
+        uint32_t less = a->s->quick ? MAX(step, n - a->guess) : step;
         n -= is_over(a->s) || is_late(a, STEPS_FIRST_LARGE) ? n : MIN(n, less);
         step += a->shortest_failed - n > 4 ? step : (n + 16) / 16 - 1;
     }
@@ -202,10 +198,10 @@ static void find_possible(struct admission *a)
 static void admit_large(struct admission *a)
 {
     struct dorm_search *s = a->s;
-    bool quick = s->rough = true;
+    bool quick = s->quick = true;
     find_possible(a);
     if (!a->found && !a->excluded[0] && !is_over(s)) {
-        quick = s->rough = false;
+        quick = s->quick = false;
         (void)try_prefix(a, 0, 0);
         a->shortest_failed = a->longest + 1;
     }
@@ -216,7 +212,7 @@ static void admit_large(struct admission *a)
         bool guessed = by_guess && a->guess > a->n && a->guess < a->shortest_failed;
         (void)try_prefix(a, guessed ? a->guess : a->n + (a->shortest_failed - a->n) / 2, 0);
     }
-    s->rough = false;
+    s->quick = false;
     if (quick && a->tries == 1 && has_division(s)) {
         dorm_search_bound(s);
     } else if (quick && a->found && has_division(s)) { /* the prices are those of a quick try */

@@ -49,7 +49,7 @@
 
 enum {
     PATIENCE = 3,    /* rounds without gain before the steps become shorter */
-    WASTE_EVERY = 5, /* rounds between two steps of the t of the nodes (dorm_reach.c) */
+    WASTE_EVERY = 5, /* rounds between two steps of the waste that counts (dorm_reach.c) */
 };
 
 static const double WASTE_STEP = 0.2;
@@ -530,7 +530,7 @@ void dorm_prices_find(struct dorm_problem *p, struct dorm_prices *prices, unsign
     prices->upper = MIN(best, (double)p->m);
     memcpy(prices->least, prices->node, sizeof(*prices->node) * cells);
     prices->least_loss = prices->loss;
-    if (!prices->rough)
+    if (!prices->quick)
         dorm_prices_lower(p, prices, rounds);
 }
 

@@ -82,7 +82,7 @@ static double score_group(const struct dorm_search *s, const struct dorm_job *jo
     double like = 0, scarce = 0;
     for (uint32_t k = 0; k < p->m; k++) {
         like += (double)g->free[k] * p->inv[k] * job->dn[k];
-        if (p->few[k] && job->d[k] > 0)
+        if (p->scarce[k] && job->d[k] > 0)
             scarce += (double)g->free[k];
     }
     if (s->style.jitter > 0) {

@@ -56,14 +56,14 @@ static void init_nodes(struct dorm_problem *p)
     part_total(c, &total);
     for (uint32_t k = 0; k < p->m; k++) {
         p->inv[k] = 1 / (double)total.v[p->type[k]];
-        p->few[k] = true;
+        p->scarce[k] = true;
     }
     p->cap = dorm_alloc(p, (size_t)p->n_nodes * p->m, sizeof(*p->cap));
     for (uint32_t j = 0; p->cap && j < p->n_nodes; j++)
         for (uint32_t k = 0; k < p->m; k++) {
             int64_t v = c->nodes[p->node_of[j]].v[p->type[k]];
             p->cap[(size_t)j * p->m + k] = v;
-            p->few[k] &= v <= DORM_FEW_UNITS;
+            p->scarce[k] &= v <= DORM_FEW_UNITS;
         }
 }
 

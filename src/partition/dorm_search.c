@@ -15,21 +15,16 @@ enum {
     ROUNDS = 150,      /* of the search for prices (dorm_bound.c) */
     ROUNDS_MANY = 200, /* the same in a large problem with more than MANY_CLASSES classes */
     MANY_CLASSES = 8,
-    ROUNDS_ROUGH = 50, /* the same, if it begins with the prices of another prefix of the queue */
+    ROUNDS_QUICK = 50, /* the same, if it begins with the prices of another prefix of the queue */
     /* with more nodes than this, a shake refills only the nodes that it emptied */
     LOCAL_FROM = 256,
     NODES_SHAKEN = 5,      /* most nodes that one shake empties */
     STEPS_REFILL = 3000,   /* steps that a new start may take to refill nodes, in a small problem */
     STEPS_REPAIR = 100000, /* steps to bring the loss of a first division under its bound */
-    STEPS_REPAIR_ROUGH = 50000, /* the same in a rough search */
-    ROUGH_WAYS = 3, /* sets of jobs that a rough search tries at most, if running jobs may change */
+    STEPS_REPAIR_QUICK = 50000, /* the same in a quick search */
+    QUICK_WAYS = 3, /* sets of jobs that a quick search tries at most, if running jobs may change */
     STALE = 30,     /* shakes without gain before a new start */
 };
-
-/* In a large problem the search ends when it is this near to the bound (relative distance). */
-#define CLOSE_ENOUGH 2e-4
-/* A rough search ends if a division lacks more than this: the sum of D over missing containers. */
-#define HOPELESS 0.05
 
 static double uniform(struct dorm_search *s)
 {
@@ -38,7 +33,7 @@ static double uniform(struct dorm_search *s)
 
 static bool close_enough(const struct dorm_search *s, const struct dorm_score *score)
 {
-    double gap = dorm_is_small(s->p) ? DORM_UTIL_EPS : CLOSE_ENOUGH * s->prices.upper;
+    double gap = dorm_is_small(s->p) ? DORM_UTIL_EPS : DORM_AT_BOUND * s->prices.upper;
     return !(score->bad > 0) && score->util >= s->prices.upper - gap;
 }
 
@@ -75,7 +70,7 @@ static void try_build(struct dorm_search *s)
     s->style = (struct dorm_style){ .home = true, .tight = true };
     dorm_build(s);
     if (!dorm_is_small(s->p) && dorm_score(&s->state).bad > 0)
-        dorm_refill(s, s->rough ? STEPS_REPAIR_ROUGH : STEPS_REPAIR);
+        dorm_refill(s, s->quick ? STEPS_REPAIR_QUICK : STEPS_REPAIR);
     save_if_better(s);
 }
 
@@ -100,8 +95,9 @@ static void first_builds(struct dorm_search *s)
             continue;
         uint32_t adjusted = s->best.score.adjusted;
         try_build(s);
-        if (s->rough && !dorm_is_small(p) &&
-            (s->best.score.bad > HOPELESS || !(s->best.score.bad > 0) || way == ROUGH_WAYS - 1))
+        if (s->quick && !dorm_is_small(p) &&
+            (s->best.score.bad > DORM_LACKS_MUCH || !(s->best.score.bad > 0) ||
+             way == QUICK_WAYS - 1))
             break;
         if (!dorm_is_small(p) && !(s->best.score.bad > 0) &&
             (s->best.score.adjusted > adjusted || p->adjust_bound == 0))
@@ -462,8 +458,8 @@ void dorm_search_prices(struct dorm_search *s)
     s->n_sets = 0;
     dorm_waste_find(s->p);
     s->prices.waste = true;
-    s->prices.rough = s->rough || dorm_counted_may_change(s->p);
-    dorm_prices_find(s->p, &s->prices, s->prices.from ? ROUNDS_ROUGH : rounds_of(s));
+    s->prices.quick = s->quick || dorm_counted_may_change(s->p);
+    dorm_prices_find(s->p, &s->prices, s->prices.from ? ROUNDS_QUICK : rounds_of(s));
     dorm_price_places(s, &s->prices);
 }
 

@@ -83,8 +83,8 @@ static enum part_because why_not(struct dorm_search *s, uint32_t queued, uint32_
         return PART_BECAUSE_ADJUSTED;
     double loss_bound = p->loss_bound;
     p->loss_bound = (double)p->m * PART_JOBS_MAX; /* more than any loss */
-    s->rough = !dorm_is_small(p);
-    s->prices.from = s->rough ? &s->prices : NULL;
+    s->quick = !dorm_is_small(p);
+    s->prices.from = s->quick ? &s->prices : NULL;
     bool possible = dorm_search_start(s);
     if (!possible && !s->prices.impossible) {
         dorm_search_more(s, STEPS_WHY, true);

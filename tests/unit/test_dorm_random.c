@@ -397,6 +397,33 @@ static void nodes_and_types_in_any_order(void **state)
     part_decision_done(&again);
 }
 
+/* The policies that place containers on the first nodes with room depend on the order of the nodes,
+ * but not on that of the types. */
+static void types_in_any_order(void **state)
+{
+    (void)state;
+    static const char *const policies[] = { "static", "backfill", "drf", "market", "las", "srtf" };
+    AUTO(part_decision_done) struct part_decision d = { 0 }, again = { 0 };
+    static struct world w, other;
+    struct err e = { 0 };
+    for (uint64_t round = 0; round < 300; round++) {
+        begin_instance(round);
+        make(&w, RANDOM_NODES, RANDOM_JOBS, 4 + below(12));
+        make_uneven(&w);
+        other = w;
+        other.c.nodes = other.nodes;
+        renumber_types(&other);
+        for (size_t p = 0; p < ARRAY_LEN(policies); p++) {
+            const struct part_policy *policy = part_policy_find(policies[p]);
+            HOLDS(part_decide(policy, &w.c, w.jobs, w.n, &w.o, &d, &e) == 0);
+            HOLDS(part_decide(policy, &other.c, other.jobs, w.n, &w.o, &again, &e) == 0);
+            for (size_t i = 0; i < w.n; i++)
+                HOLDS(d.jobs[i].n == again.jobs[i].n);
+        }
+    }
+    part_decision_done(&again);
+}
+
 static bool stop_soon(void *ctx)
 {
     return ++*(unsigned *)ctx > 3;
@@ -423,6 +450,7 @@ int main(void)
         cmocka_unit_test(as_good_as_all),
         cmocka_unit_test(always_valid),
         cmocka_unit_test(nodes_and_types_in_any_order),
+        cmocka_unit_test(types_in_any_order),
         cmocka_unit_test(asked_to_stop),
     };
     return cmocka_run_group_tests_name("dorm_random", tests, NULL, NULL);
