@@ -12,14 +12,14 @@
  * dorm_reach.c     the room on nodes that no container can use, which lowers that bound
  * dorm_rooms.c     what rooms on nodes are worth in whole containers (dorm_rooms.h)
  * dorm_whole.c     the upper bound from whole containers
- * dorm_partners.c   another bound for all sets of running jobs that change (dorm_partners.h)
+ * dorm_partners.c  another bound for all sets of running jobs that change (dorm_partners.h)
  * dorm_choose.c    which running jobs should change (dorm_choose.h)
  * dorm_pairs.c     the same, with an upper bound, if at most two may (dorm_pairs.h)
  * dorm_state.c     an allocation that can be changed and undone
  * dorm_build.c     a first good allocation
- * dorm_patterns.c       in large problems, a better one: which nodes get which set of containers
- * dorm_force.c     gives jobs the containers of their min for which no room is left
- * (dorm_patterns.h) dorm_simplex.c   the linear program of dorm_patterns.c (dorm_simplex.h)
+ * dorm_patterns.c  in large problems, a better one: which nodes get which set of containers
+ * dorm_force.c     places the containers of a min for which no room is left (dorm_patterns.h)
+ * dorm_simplex.c   the linear program of dorm_patterns.c (dorm_simplex.h)
  * dorm_search.c    local search
  * dorm_refill.c    fills one node after the other as well as possible
  * dorm_exact.c     branch and bound, for few jobs on few nodes
