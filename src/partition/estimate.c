@@ -196,8 +196,8 @@ static double next_level(const struct forward *f)
     return MAX(least, 0.0);
 }
 
-/* The time until the next decision can change something: when a job ends or reaches a level, or when
- * a job that waits because of the costs of resizes has waited long enough. */
+/* The time until the next decision can change something: when a job ends or reaches a level, or
+ * when a job that waits because of the costs of resizes has waited long enough. */
 static double next_change(const struct forward *f)
 {
     double again = MIN(f->decision.metrics.again_s, next_level(f)) + AGAIN_SLACK_S;

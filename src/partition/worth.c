@@ -7,11 +7,10 @@
 /* A job whose places the decision changes. */
 struct member {
     uint32_t job;
-    uint32_t
-        parent;    /* index of a member of the same group; the root of a group is its own parent */
-    uint32_t next; /* the next member of the group, in the order of the jobs; NONE: the last */
-    double u;      /* share of one container */
-    bool gives;    /* it gives containers back on some node */
+    uint32_t parent; /* a member of the same group; the root of a group is its own parent */
+    uint32_t next;   /* the next member of the group, in the order of the jobs; NONE: the last */
+    double u;        /* share of one container */
+    bool gives;      /* it gives containers back on some node */
 };
 
 enum { NONE = UINT32_MAX };
@@ -42,8 +41,10 @@ struct diff {
 
 static struct diff diff_of(const struct part_job *job, const struct part_share *share)
 {
-    return (
-        struct diff){ .was = job->at, .is = share->at, .n_was = job->n_at, .n_is = share->n_at };
+    struct diff d = { .was = job->at, .n_was = job->n_at };
+    d.is = share->at;
+    d.n_is = share->n_at;
+    return d;
 }
 
 static bool diff_next(struct diff *d)

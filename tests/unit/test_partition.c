@@ -389,7 +389,8 @@ static void least_served_first_but_nobody_stops(void **state)
     for (size_t i = 0; i < ARRAY_LEN(jobs); i++)
         assert_int_equal(d.jobs[i].n, n[i]);
     part_why(&d, &one, jobs, 0, why);
-    assert_string_equal(why, "it shrinks from 8 to 2 containers: this policy serves job 'new' first");
+    assert_string_equal(why,
+                        "it shrinks from 8 to 2 containers: this policy serves job 'new' first");
     /* With 4 of 10 cores, "middle" needs 2.5 s for its last second. */
     assert_true(d.metrics.again_s > 2.499 && d.metrics.again_s < 2.501);
     jobs[1].attained_s = 60;
@@ -438,7 +439,7 @@ int main(void)
         cmocka_unit_test(sentences_of_a_fixed_size),
         cmocka_unit_test(how_far_from_the_best),
         cmocka_unit_test(shortest_first_but_nobody_stops),
-                                        cmocka_unit_test(least_served_first_but_nobody_stops),
+        cmocka_unit_test(least_served_first_but_nobody_stops),
         cmocka_unit_test(without_memory),
     };
     return cmocka_run_group_tests_name("partition", tests, NULL, NULL);

@@ -387,8 +387,8 @@ static int simulate_all(const struct client *c, struct run *r)
         return client_fail(EXIT_CLUSTER, &e);
     }
     if (!r->json)
-        (void)printf("%-12s %9s %9s %11s %11s %9s %12s %11s %12s %11s %13s %11s %16s %9s\n", "policy",
-                     "util_5h", "util", "jct_mean_s", "jct_p95_s", "loss", "adjustments",
+        (void)printf("%-12s %9s %9s %11s %11s %9s %12s %11s %12s %11s %13s %11s %16s %9s\n",
+                     "policy", "util_5h", "util", "jct_mean_s", "jct_p95_s", "loss", "adjustments",
                      "overhead_%", "jct_median_s", "wait_mean_s", "wait_median_s", "wait_p95_s",
                      "lost_container_s", "gap_%");
     if (r->history && add_real(&r->t, &r->past, rows, plot, &e) < 0)
