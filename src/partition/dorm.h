@@ -61,18 +61,18 @@ enum {
  * All tolerances and thresholds of a search.
  *
  * For rounding errors, and for the tolerance of the solver:
- *   LOSS_EPS    a loss up to the bound + this is within the bound
- *   UTIL_EPS    utilizations that differ by less are equal
- *   BOUND_EPS   a utilization that is this near to its upper bound has reached it
+ *   DORM_LOSS_EPS    a loss up to the bound + this is within the bound
+ *   DORM_UTIL_EPS    utilizations that differ by less are equal
+ *   DORM_BOUND_EPS   a utilization that is this near to its upper bound has reached it
  *
  * The distance of a utilization from its upper bound, divided by the bound, in a large problem:
- *   AT_BOUND    nearer: the search ends
- *   FAR         farther: the search gets more steps
+ *   DORM_AT_BOUND    nearer: the search ends
+ *   DORM_FAR         farther: the search gets more steps
  *
  * What a division lacks to be allowed, in a large problem (`bad` of its score):
- *   LACKS_LITTLE   less: a quick try continues with local search
- *   LACKS_SOME     less: a thorough try does
- *   LACKS_MUCH     more: a quick try ends with the first division
+ *   DORM_LACKS_LITTLE   less: a quick try continues with local search
+ *   DORM_LACKS_SOME     less: a thorough try does
+ *   DORM_LACKS_MUCH     more: a quick try ends with the first division
  */
 #define DORM_LOSS_EPS 1e-9
 #define DORM_UTIL_EPS 1e-10
