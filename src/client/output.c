@@ -105,11 +105,15 @@ static bool doc_has_controls(const json_t *v)
     if (json_is_string(v))
         return has_controls(span_of(json_string_value(v)));
     json_object_foreach((json_t *)v, key, member)
+    {
         if (doc_has_controls(member))
             return true;
+    }
     json_array_foreach(v, i, member)
+    {
         if (doc_has_controls(member))
             return true;
+    }
     return false;
 }
 
@@ -137,9 +141,13 @@ static json_t *shown_copy(const json_t *v, const char *name, bool lines)
         return json_incref((json_t *)v);
     copy = json_is_object(v) ? json_object() : json_array();
     json_object_foreach((json_t *)v, key, member)
+    {
         (void)json_object_set_new(copy, key, shown_copy(member, key, lines));
+    }
     json_array_foreach(v, i, member)
+    {
         (void)json_array_append_new(copy, shown_copy(member, name, lines));
+    }
     return copy;
 }
 

@@ -442,8 +442,9 @@ static void test_gone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parse),  cmocka_unit_test(test_server), cmocka_unit_test(test_script),
-        cmocka_unit_test(test_upload), cmocka_unit_test(test_cancel), cmocka_unit_test(test_gone),
+        cmocka_unit_test(test_parse),        cmocka_unit_test(test_server),
+        cmocka_unit_test(test_script),       cmocka_unit_test(test_upload),
+        cmocka_unit_test(test_cancel),       cmocka_unit_test(test_gone),
         cmocka_unit_test(test_slow_clients),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,7 +2,6 @@
 /* events: prints what happens in a job, as lines of JSON. */
 #include <errno.h>
 
-
 #include "base/base.h"
 #include "client/client_int.h"
 #include "codec/json.h"
