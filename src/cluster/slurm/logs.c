@@ -98,10 +98,12 @@ int slurm_kept_log(struct cluster *k, const struct cluster_kept_log *l,
     AUTO(free_p) char *ranked = path && l->rank ? str_printf("%s.%u", path, l->rank) : NULL;
     if (!path || (l->rank && !ranked))
         return err_set(e, ENOMEM, "no memory to show the logs");
-    AUTO(close_p) int fd = open(l->rank ? ranked : path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd == -1 && errno == ENOENT)
+    AUTO(close_p) int fd = fs_open_file(AT_FDCWD, l->rank ? ranked : path, O_NOFOLLOW, e);
+    if (fd == -ENOENT)
         return no_log(l, dir, e);
-    rc = fd == -1 ? -errno : read_file(fd, l, fn, arg, out_size);
+    if (fd < 0)
+        return err_wrap(e, fd, "cannot show the log of task '%s'", json_str(l->task, "task", ""));
+    rc = read_file(fd, l, fn, arg, out_size);
     return rc < 0 ? err_set(e, -rc, "cannot show the log of task '%s': %m",
                             json_str(l->task, "task", ""))
                   : 0;
