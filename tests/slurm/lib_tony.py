@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The programs of tony, for an ordinary user of the Slurm of lib_slurm.py."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -73,7 +74,17 @@ class Tony:
 
     def number(self, app):
         """The number of the job in Slurm."""
-        return next(p for d in ("jobs", "history") if (p := self.home / d / app / "slurm_id").exists()).read_text().strip()
+        def read():
+            for d in ("jobs", "history"):
+                with contextlib.suppress(FileNotFoundError):  # the job may be moved now
+                    return (self.home / d / app / "slurm_id").read_text().strip()
+        return wait_until(read, "the batch script has written its number")
+
+    def history(self, app):
+        """The directory of a job that is over. The head keeper moves it there a moment after the verdict."""
+        where = self.home / "history" / app
+        wait_until(where.exists, "the head keeper has moved the job")
+        return where
 
     def processes(self, *words):
         """The pids of processes of the job, on all nodes, with these words in their command lines."""

@@ -48,7 +48,7 @@ def test_a_role_without_gpus_gets_nodes_without_gpus(tony, backfill):
     done = tony("run", path)
     assert "SUCCEEDED" in done.stdout and "2 components" in done.stdout + done.stderr
     app = app_of(done)
-    script = (tony.home / "history" / app / "script").read_text()
+    script = (tony.history(app) / "script").read_text()
     for start in ("#SBATCH", "export TONY_SLURM"):
         assert [x for x in script.splitlines() if x.startswith(start) and app not in x] == [
             x for x in shown.splitlines() if x.startswith(start) and "APPLICATION_ID" not in x], "plan = run"

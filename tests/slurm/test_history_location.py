@@ -112,7 +112,7 @@ def test_a_directory_that_cannot_be_written_costs_no_job(tony, shared):
     shared.chmod(0o755)
     app = app_of(tony("run", tony.job_file("true", instances=1)))
     assert tony.status(app)["state"] == "SUCCEEDED"
-    wait_until(lambda: "keeper.publish" in (tony.home / "history" / app / "keeper.log").read_text(), "the log tells it")
+    wait_until(lambda: "keeper.publish" in (tony.history(app) / "keeper.log").read_text(), "the log tells it")
 
 
 def test_a_directory_in_hdfs_has_no_effect(tony):

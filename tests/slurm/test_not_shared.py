@@ -90,7 +90,7 @@ def test_only_the_first_node_sees_the_home(tony, slurm):
     assert sorted(p.startswith("/tmp/tony-slurm-") for p in places) == [False, True, True], places
     on_nodes = [pathlib.Path(*pathlib.Path(p).parts[:3]) for p in places if p.startswith("/tmp/tony-slurm-")]
     wait_until(lambda: not any(d.exists() for d in on_nodes), "the directories are removed, with what is read-only in them")
-    assert {p.name for p in (tony.home / "history" / app / "nodes").glob("?.log")} == {"0.log", "1.log", "2.log"}
+    assert {p.name for p in (tony.history(app) / "nodes").glob("?.log")} == {"0.log", "1.log", "2.log"}
 
 
 def test_processes_die_on_nodes_that_do_not_see_the_home(tony, slurm):
@@ -168,5 +168,5 @@ def test_nodes_that_can_get_nothing_are_told(tony, slurm):
         wait_until(lambda: not slurm.jobs(), "nothing is left")
     assert doc["state"] == "FAILED" and "2 of the 3 nodes of the allocation have never connected (n2, n3)" in doc["message"], doc
     assert "those without TONY_HOME need tar and room in /tmp" in doc["message"], doc
-    said = "".join(p.read_text() for p in (tony.home / "history" / app / "nodes").glob("step-*.err"))
+    said = "".join(p.read_text() for p in (tony.history(app) / "nodes").glob("step-*.err"))
     assert "/tmp/tony-slurm-" in said and "No space left on device" in said, said

@@ -50,9 +50,7 @@ def await_training(tony, app):
 
 
 def outputs(tony, app, task="worker:0"):
-    history = tony.home / "history" / app
-    wait_until(history.exists, "the head keeper has moved the job")
-    return [p.read_text() for p in sorted((history / "logs" / task.replace(":", "-")).glob("*/stdout"))]
+    return [p.read_text() for p in sorted((tony.history(app) / "logs" / task.replace(":", "-")).glob("*/stdout"))]
 
 
 def begin_again(slurm, number, limit=60, *more):

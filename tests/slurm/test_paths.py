@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Homes with signs that a shell, sbatch or Slurm reads in its own way."""
 
-import pathlib
 import shutil
 
 import pytest
@@ -20,8 +19,8 @@ def test_a_home_with_a_strange_name(tony, slurm, name):
     app = app_of(done)
     assert done.returncode == 1 and "exit code 3" in done.stdout, done.stdout + done.stderr
     assert other("logs", app, "worker:0", "--stdout").stdout.splitlines()[1] == "here"
-    assert (other.home / "history" / app / "batch.log").exists(), [str(p) for p in (other.home / "history" / app).iterdir()]
-    assert (pathlib.Path(f"{other.home}/history/{app}/nodes/0.log")).exists()
+    assert (other.history(app) / "batch.log").exists(), [str(p) for p in other.history(app).iterdir()]
+    assert (other.history(app) / "nodes/0.log").exists()
     app = other("submit", other.job_file(LONG)).stdout.strip()
     other.await_running(app, 3)
     other("stop", app)

@@ -80,7 +80,7 @@ def test_plan_shows_the_script_that_runs(tony):
     for line in ("--partition=short", "--time=2", "--account=a1", "--comment=hello", "--nodes=3", "--no-kill", "--requeue", "--signal=B:USR1@110"):
         assert f"#SBATCH {line}\n" in shown
     app = app_of(tony("run", path))
-    script = (tony.home / "history" / app / "script").read_text()
+    script = (tony.history(app) / "script").read_text()
     assert [x for x in script.splitlines() if x.startswith("#SBATCH") and app not in x] == [
         x for x in shown.splitlines() if x.startswith("#SBATCH") and "APPLICATION_ID" not in x]
 

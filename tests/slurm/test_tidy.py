@@ -28,7 +28,7 @@ def test_a_submission_has_old_things_removed(tony, slurm):
     programs = next((tony.home / "programs").iterdir())
     old_build = programs.with_name("0.0.1-of-another-build")
     shutil.copytree(programs, old_build)
-    for path in (entry, old_build, tony.home / "history" / app / "summary"):
+    for path in (entry, old_build, tony.history(app) / "summary"):
         age(path, 60)
 
     tony("run", tony.job_file("true"))
@@ -44,4 +44,4 @@ def test_a_submission_has_old_things_removed(tony, slurm):
     later = app_of(tony("run", tony.job_file("true")))
     wait_until(lambda: not entry.exists() and not old_build.exists() and not (tony.home / "history" / app).exists(), "all is removed")
     wait_until(lambda: tidied.stat().st_mtime > time.time() - DAY, "it counts as done")
-    assert programs.exists() and (tony.home / "history" / later).exists()
+    assert programs.exists() and tony.history(later)
