@@ -93,7 +93,7 @@ static bool can_stay(const char *dir, uint32_t number, struct spare_groups used,
         return false;
     if (number <= used.n)
         return was_untouched(dir, used.limit);
-    bool many = number > SPARE_GROUPS_FEW && number / SPARE_GROUPS_TIMES >= used.n;
+    bool many = number > SPARE_GROUPS_FEW && number > (uint64_t)SPARE_GROUPS_TIMES * used.n;
     return number <= ready.n && !many && is_empty(dir);
 }
 

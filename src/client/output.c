@@ -54,8 +54,8 @@ static const char *skip_escape(const char *p, const char *end, bool *out_color)
     /* 0x20 to 0x3f: parameters and intermediate bytes, as in ESC [ 3 1 m and ESC ( B */
     for (p += is_csi; p < end && *p >= 0x20 && *p < 0x40 && (is_csi || *p < 0x30); p++)
         plain = plain && ((*p >= '0' && *p <= '9') || *p == ';' || *p == ':');
-    if (p == end || (unsigned char)*p < 0x20)
-        return p; /* a control character ends the sequence */
+    if (p == end || (unsigned char)*p < 0x20 || (unsigned char)*p >= 0x80)
+        return p; /* a control character, or one that is not ASCII, ends the sequence */
     *out_color = plain && *p == 'm';
     return p + 1;
 }
@@ -71,17 +71,27 @@ static size_t control_len(const char *p, const char *end)
     return is_c1 ? 2 : 0;
 }
 
+/* The length of the UTF-8 character that begins at p; 0 = no valid one does. */
+static size_t utf8_len(const char *p, const char *end)
+{
+    unsigned char c = (unsigned char)*p;
+    size_t n = c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+    return n <= (size_t)(end - p) && span_utf8(span_mem(p, n), NULL) ? n : 0;
+}
+
 void client_shown(struct buf *out, struct span text, bool colors)
 {
     bool colored = false;
     for (const char *p = text.p, *end = text.p + text.len, *next; p < end; p = next) {
-        size_t control = control_len(p, end);
+        size_t control = control_len(p, end), n = control ? control : utf8_len(p, end);
         bool is_color = false;
-        next = p + MAX(control, (size_t)1);
+        next = p + MAX(n, (size_t)1);
         if (*p == '\033')
             next = skip_escape(p, end, &is_color);
         colored = colored || (is_color && colors);
-        if (!control || *p == '\t' || (is_color && colors))
+        if (n == 0) /* two such bytes could become a control character without what is between */
+            (void)buf_addc(out, '?');
+        else if (!control || *p == '\t' || (is_color && colors))
             (void)buf_add(out, p, (size_t)(next - p));
     }
     if (colored)

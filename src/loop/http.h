@@ -119,7 +119,9 @@ struct http_page {
 };
 
 enum {
-    HTTP_SERVER_CONNS = 64,             /* connections; for more, it closes the oldest */
+    /* Connections. For one more, the server closes the oldest one that has not sent its request, or
+     * has got its answer. If there is none, it closes the new one. */
+    HTTP_SERVER_CONNS = 64,
     HTTP_SERVER_REQUEST_MAX = 16 << 10, /* bytes of a request */
     /* The client has this time to send the whole request, and again to read the answer. */
     HTTP_SERVER_WAIT_MS = 10000,

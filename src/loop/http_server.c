@@ -229,15 +229,19 @@ static void on_close(struct tcp *t, const struct err *e, void *arg)
 
 static const struct tcp_ops asker_ops = { .on_read = on_read, .on_close = on_close };
 
-/* Close the oldest connection, unless its answer is being made: it has not sent its request, or it
- * has not closed after the answer. So clients that do neither keep nobody else out. */
+/* Close the oldest connection that has not sent its request. If there is none, close the oldest one
+ * whose answer was sent. So clients that do not send, or do not close, keep nobody else out. */
 static void make_room(struct http_server *s)
 {
-    struct http_asker *oldest = NULL;
-    for (struct http_asker *a = s->askers; a; a = a->next)
-        oldest = a->gone ? oldest : a;
-    if (oldest)
-        asker_close(oldest);
+    struct http_asker *silent = NULL, *served = NULL; /* the list begins with the youngest */
+    for (struct http_asker *a = s->askers; a; a = a->next) {
+        if (!a->answered && !a->gone)
+            silent = a;
+        else if (a->answered && !a->gone && tcp_queued(a->tcp) == 0)
+            served = a;
+    }
+    if (silent || served)
+        asker_close(silent ? silent : served);
 }
 
 static void on_accept(struct tcp *t, void *arg)

@@ -133,7 +133,8 @@ static bool is_held(int dir, const char *name, struct claim *out)
         return false;
     if (flock(fd, LOCK_SH | LOCK_NB) == -1) {
         bool held = errno == EWOULDBLOCK;
-        (void)is_locked_by_owner(&st, &out->pid); /* for the message */
+        if (!is_locked_by_owner(&st, &out->pid)) /* the message names the process */
+            out->pid = 0;
         return held;
     }
     (void)unlinkat(dir, name, 0); /* its process was killed */

@@ -16,8 +16,9 @@ from conftest import NOBODY, wait_until
 
 OTHER = NOBODY - 1
 
-# A title, a question to the terminal, U+009B ("ESC [" in one character), a mode of the keyboard, and a feigned line.
-EVIL = "\x1b]0;EVIL\x07\x1b[6n\u009b2J\x1b[>4;2m\x1b[\x0em\x7f\x08"
+# A title, a question to the terminal, U+009B ("ESC [" in one character), a mode of the keyboard, a feigned line, and a
+# sequence that ends with a character of two bytes.
+EVIL = "\x1b]0;EVIL\x07\x1b[6n\u009b2J\x1b[>4;2m\x1b[\x0em\x7f\x08\x1b\u00e9"
 
 PROGRAM = f"EVIL = {ascii(EVIL)}" + r'''
 import json, os, socket, sys
@@ -82,9 +83,9 @@ def test_a_task_does_not_control_the_terminal(own_tony):
     for command in (["status", app], ["why", app], ["wait", app], ["logs", app], ["logs", app, "--grep", "e"], ["tasks", app], ["list"], ["why", app, "--json"]):
         said = on_terminal(tony, *command)
         assert not controls(said), (command, said)
-    assert "CUDA out of memory 2Jm end" in on_terminal(tony, "why", app)
+    assert "CUDA out of memory 2Jm\u00e9 end" in on_terminal(tony, "why", app)
     said = on_terminal(tony, "logs", app)
-    assert "said 2Jm \x1b[31mred\x1b[0m" in said and "==> worker:0 stderr <==" in said, said
+    assert "said 2Jm\u00e9 \x1b[31mred\x1b[0m" in said and "==> worker:0 stderr <==" in said, said
     for command in ("status", "why"):
         assert not controls(tony.ok(command, app)), "in a pipe, too"
     assert EVIL in tony.ok("logs", app, "--stdout"), "a pipe gets the log as it is"
@@ -113,9 +114,11 @@ def test_traps_in_the_home_of_another_user(own_tony):
     tony.ok("pool", "stop")
     subprocess.run(["chmod", "-R", "a+rX", tony.home], check=True)
     job = tony.home / "history" / app
-    commands = (["list"], ["status", app], ["why", app], ["logs", app], ["events", app], ["metrics", app], ["open", app], ["wait", app])
+    commands = (["list"], ["status", app], ["why", app], ["logs", app], ["events", app], ["metrics", app], ["open", app], ["wait", app],
+                ["pool", "why", app])
+    (tony.home / "pool/decisions").touch()  # only policies write it
     for path in (job / "summary", job / "status.json", job / "job.conf", job / "journal", job / "metrics", job / "logs/worker-0/1/stdout",
-                 tony.home / "pool/runtime"):
+                 tony.home / "pool/runtime", tony.home / "pool/decisions"):
         kept = path.rename(path.with_name("kept"))
         os.mkfifo(path)
         path.chmod(0o644)

@@ -90,6 +90,15 @@ static void only_colours_reach_the_terminal(void **state)
     /* ESC [ > 4 m changes the keyboard, and a control character ends a sequence. */
     add(l, "a:0", "a\033[>4;2mb\033[\x0emc\033[38:5:1md\033[\n", 0);
     expect_shown("a:0 | abmc\033[38:5:1md\033[0m\n");
+    /* Without what is between them, c2 and 9b would be the control character U+009B, "ESC [". */
+    add(l, "a:0",
+        "a\xc2\x01\x9b"
+        "2Jb\xc2\033[K\x9bz\n",
+        0);
+    expect_shown("a:0 | a??2Jb??z\n");
+    /* A character that is not ASCII ends a sequence, and is shown. */
+    add(l, "a:0", "a\033\xc3\xa9\033[\xc3\xa9z\n", 0);
+    expect_shown("a:0 | a\xc3\xa9\xc3\xa9z\n");
     add(l, "a:0", "half\r50 %\r\n", 0);
     expect_shown("a:0 | 50 %\n");
     add(l, "a:0", "\r1 %\r2 %", 5000);

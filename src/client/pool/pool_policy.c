@@ -181,7 +181,7 @@ static json_t *find_in_file(const struct client *c, const char *name, const char
     AUTO(buf_done) struct buf text = { .max = FILE_MAX };
     struct span rest, line;
     json_t *found = NULL;
-    if (!path || !quoted || fs_read(AT_FDCWD, path, &text, NULL) < 0)
+    if (!path || !quoted || fs_read_file(AT_FDCWD, path, &text, NULL) < 0)
         return NULL;
     rest = buf_span(&text);
     while (span_split(&rest, '\n', &line)) {

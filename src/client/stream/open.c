@@ -131,7 +131,9 @@ static int serve(struct client *c, struct stream_job *j, const struct page *page
     /* Handle signals before the URL is printed: the program that reads it may send one. */
     for (size_t i = 0; i < ARRAY_LEN(signos); i++)
         signals[i] = loop_signal_new(j->loop, signos[i], on_signal, j->loop);
-    (void)printf("%s\n", url ? url : "");
+    AUTO(buf_done) struct buf shown = { 0 };
+    client_shown(&shown, span_of(url), false); /* a task has announced its path */
+    (void)printf("%s\n", buf_cstr(&shown));
     rc = client_flush_stdout() == EXIT_DONE ? 0 : -EXIT_CLUSTER;
     if (rc < 0)
         (void)err_set(e, EPIPE, "cannot write to standard output: %m");

@@ -24,9 +24,10 @@ enum {
     CONNECT_MS = 2000,
     ASK_MS = 1000, /* the first pause between two questions to squeue about the same job */
     ASK_MAX_MS = 30000,
-    RECENT_MAX = 1000,    /* jobs */
-    LINE_MAX_BYTES = 400, /* of batch.log in a message */
-    TRY_BYTES = 4096,     /* written to see whether a quota is used up */
+    RECENT_MAX = 1000,     /* jobs */
+    LINE_MAX_BYTES = 400,  /* of batch.log in a message */
+    FULL_BYTES = 64 << 10, /* a file system with less room than this counts as full */
+    TRY_BYTES = 4096,      /* written to see whether a quota is used up */
 };
 
 /* ---- files ---- */
@@ -35,7 +36,7 @@ json_t *slurm_read_json(const char *dir, const char *name)
 {
     AUTO(free_p) char *path = fs_join(dir, name);
     AUTO(buf_done) struct buf text = { .max = FILE_MAX };
-    if (!path || fs_read(AT_FDCWD, path, &text, NULL) < 0 || text.len == 0)
+    if (!path || fs_read_file(AT_FDCWD, path, &text, NULL) < 0 || text.len == 0)
         return NULL;
     return json_loadb(text.p, text.len, JSON_REJECT_DUPLICATES, NULL);
 }
@@ -54,7 +55,7 @@ void slurm_number(const char *dir, char out[static 32])
     AUTO(buf_done) struct buf text = { .max = 100 };
     json_t *doc = slurm_read_json(dir, "slurm.json");
     struct span id = span_of(json_string_value(json_object_get(doc, "job")));
-    if (!is_number(id) && path && fs_read(AT_FDCWD, path, &text, NULL) == 0)
+    if (!is_number(id) && path && fs_read_file(AT_FDCWD, path, &text, NULL) == 0)
         id = span_trim(buf_span(&text)); /* the client died before it wrote the number */
     (void)snprintf(out, 32, "%.*s", is_number(id) ? (int)id.len : 0, id.p ? id.p : "");
     json_decref(doc);
@@ -131,10 +132,11 @@ static void add_words_of_master(const char *dir, struct buf *out)
     (void)buf_add(out, begin, (size_t)(end - begin));
 }
 
+/* What ends with the job frees some blocks, so a file system that was full may have a few. */
 static bool is_full(const char *dir)
 {
     struct statvfs at;
-    return statvfs(dir, &at) == 0 && at.f_bavail == 0;
+    return statvfs(dir, &at) == 0 && at.f_bavail * at.f_frsize < FULL_BYTES;
 }
 
 /* Has a quota of the user no room left? statvfs() does not show quotas, so try. Network file
@@ -143,6 +145,8 @@ static bool is_over_quota(const char *dir)
 {
     static const char bytes[TRY_BYTES];
     AUTO(free_p) char *path = fs_join(dir, ".room");
+    if (path)
+        (void)unlink(path); /* of a client that was killed here */
     int fd = path ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;
     int num = fd == -1 ? errno : 0;
     if (fd >= 0) {
@@ -194,7 +198,7 @@ static int64_t run_of(const char *dir)
     AUTO(free_p) char *path = fs_join(dir, "run");
     AUTO(buf_done) struct buf text = { .max = 100 };
     int64_t n = -1;
-    if (!path || fs_read(AT_FDCWD, path, &text, NULL) < 0 ||
+    if (!path || fs_read_file(AT_FDCWD, path, &text, NULL) < 0 ||
         str_i64(span_trim(buf_span(&text)), 0, INT32_MAX, "run", &n, NULL) < 0)
         return -1;
     return n;
