@@ -29,7 +29,7 @@ bool sock_peer_is_here(int fd);
  * socket that listens there counts. false also if that cannot be found out. */
 bool sock_service_is_own(int fd);
 
-/* Does a process of another user listen at this port, of whatever address of this machine? */
+/* Does a process of another user listen at this port, on any local address? */
 bool sock_port_is_foreign(uint16_t port, uid_t *out_uid);
 
 /* The parts, for the tests: by netlink only, and by /proc/net/tcp only. */

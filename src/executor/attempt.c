@@ -130,20 +130,29 @@ static void note_port(struct executor *x)
 {
     struct attempt *a = &x->a;
     const uint16_t ports[] = { x->port, x->tb_port };
+    size_t n = strlen(a->detail);
     uid_t uid;
-    for (size_t i = 0; i < ARRAY_LEN(ports) && a->status && !a->forced && !a->detail[0]; i++)
-        if (ports[i] && sock_port_is_foreign(ports[i], &uid))
-            snprintf(a->detail, sizeof a->detail,
-                     "a process of user %u listens at port %u, which is reserved for this task",
-                     (unsigned)uid, ports[i]);
+    for (size_t i = 0; i < ARRAY_LEN(ports); i++) {
+        if (!ports[i] || !sock_port_is_foreign(ports[i], &uid))
+            continue;
+        (void)snprintf(a->detail + n, sizeof a->detail - n,
+                       "%sa process of user %u listens at port %u, which is reserved for this task",
+                       n ? "; " : "", (unsigned)uid, ports[i]);
+        return;
+    }
 }
 
-/* If the attempt has several ranks, say which one has failed. */
-static void note_rank(struct executor *x)
+/* The program has failed, and no reason is known: say which rank it was, if the attempt has several
+ * ranks, and who has taken its port. A program that a signal has ended did not fail to bind one. */
+static void note_failure(struct executor *x)
 {
     struct attempt *a = &x->a;
-    if (a->ranks && a->status && !a->forced && !a->detail[0])
-        snprintf(a->detail, sizeof a->detail, "local rank %u of %u", a->rank, x->role->ranks);
+    if (!a->status || a->forced || a->detail[0])
+        return;
+    if (a->ranks)
+        (void)snprintf(a->detail, sizeof a->detail, "local rank %u of %u", a->rank, x->role->ranks);
+    if (WIFEXITED(a->status))
+        note_port(x);
 }
 
 /* All ranks wait for the plan of the driver. A driver that exits without one has failed, even if
@@ -179,8 +188,7 @@ static void finish(struct executor *x)
     if (x->engine && !a->engine_failed && !a->engine_gave_up)
         engine_forget(x);
     enum end_reason reason = reason_of(a);
-    note_port(x);
-    note_rank(x);
+    note_failure(x);
     note_driver(x);
     keep_result(x, reason);
     if (reason != END_EXITED || a->status != 0)
@@ -452,9 +460,8 @@ void attempt_start(struct executor *x, const Tony__Start *s)
                             .spare_dir = x->cfg->spare_dir,
                             .container_id = x->cfg->container_id };
     if (rc == 0)
-        rc = executor_has_keeper(x)
-                 ? logs_open(&at, s->attempt, &a->logs, &e)
-                 : remote_logs_open(x->cfg->remote, s->attempt, &a->logs, &e);
+        rc = executor_has_keeper(x) ? logs_open(&at, s->attempt, &a->logs, &e)
+                                    : remote_logs_open(x->cfg->remote, s->attempt, &a->logs, &e);
     if (rc == 0)
         rc = spawn(x, s, &e);
     spec_forget(x->crew);
