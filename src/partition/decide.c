@@ -386,9 +386,6 @@ int part_decide(const struct part_policy *policy, const struct part_cluster *c,
             rc = part_worth(c, jobs, n, o, out);
         if (rc == 0 && !o->quick)
             rc = measure(c, jobs, out);
-        /* Resizes that payback_s has cancelled may leave less utilization than the best. */
-        if (rc == 0 && !o->quick && part_gap(&out->metrics) > 0)
-            out->metrics.proved = false;
         if (rc < 0)
             err_set(e, -rc, "policy '%s' cannot divide the cluster: %m", policy->name);
     }

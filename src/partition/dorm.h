@@ -69,7 +69,7 @@ enum {
  *   DORM_AT_BOUND    nearer: the search ends
  *   DORM_FAR         farther: the search gets more steps
  *
- * What a division lacks to be allowed, in a large problem (`bad` of its score):
+ * The amount that a division lacks to be allowed, in a large problem (`bad` of its score):
  *   DORM_LACKS_LITTLE   less: a quick try continues with local search
  *   DORM_LACKS_SOME     less: a thorough try does
  *   DORM_LACKS_MUCH     more: a quick try ends with the first division
@@ -533,7 +533,7 @@ void dorm_finish_build(struct dorm_search *s);
 /* ---- dorm_patterns.c */
 
 /* Build allocations from patterns, in which different running jobs change, and keep the best one.
- * If no running job may change, or at most two, prices.upper falls, too. more: steps for one set of
+ * prices.upper falls, too, if the programs prove a lower bound. more: steps for one set of
  * jobs, even if `steps` are over, while the best division so far is poor. */
 void dorm_from_patterns(struct dorm_search *s, uint64_t steps, uint64_t more);
 

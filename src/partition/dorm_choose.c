@@ -3,17 +3,17 @@
  * Chooses which running jobs change, in large problems.
  *
  * For any prices, no division in which the jobs S change has more utilization than V(S), see
- * dorm_whole.c. When dorm_patterns.c has solved its program for a set, V at its prices is as small as
- * the solution for this set. So each solution gives one more bound V, a cut, and the least of the
- * cuts tells how good another set can be (Benders 1962).
+ * dorm_whole.c. When dorm_patterns.c has solved its program for a set, V at its prices is as small
+ * as the solution for this set. So each solution gives one more bound V, a cut, and the least of
+ * the cuts tells how good another set can be (Benders 1962).
  *
  * The set with the largest least bound is searched for by exchanges: one job leaves the set, and
  * the job comes in that makes the bound largest. The worth of a node depends on all its jobs that
  * change: often nothing fits there before several of them do.
  *
  * A set can look possible, but the rounding to whole nodes loses a container that some job needs
- * for its min. dorm_patterns.c then raises the minima of this demand by one container. In the cuts that
- * follow, this container is paid for, if its price is above what it is worth to a job.
+ * for its min. dorm_patterns.c then raises the minima of this demand by one container. In the cuts
+ * that follow, this container is paid for, if its price is above what it is worth to a job.
  */
 #include "partition/dorm_choose.h"
 
@@ -82,8 +82,8 @@ static void gains(const struct dorm_choice *c, uint32_t i, int way, double *gain
         dorm_rooms_more(r, i, way * (int64_t)job->at[a].n, c->room + (size_t)j * r->m, room);
         size_t cell = dorm_rooms_cell(r, room);
         for (uint32_t t = 0; t < c->n; t++)
-            gain[t] += ((double)c->cuts[t].f[cell] - (double)c->cuts[t].f[c->cell[j]]) *
-                       (1 + DORM_ROOMS_SLACK);
+            gain[t] +=
+                ((double)c->cuts[t].f[cell] - (double)c->cuts[t].f[c->cell[j]]) * (1 + r->slack);
     }
     dorm_work(&r->p->work, job->n_at / 2 + 1);
 }
@@ -145,7 +145,7 @@ static void begin(struct dorm_choice *c, double *value)
         dorm_rooms_room(r, j, 0, room);
         c->cell[j] = dorm_rooms_cell(r, room);
         for (uint32_t t = 0; t < c->n; t++)
-            value[t] += (double)c->cuts[t].f[c->cell[j]] * (1 + DORM_ROOMS_SLACK);
+            value[t] += (double)c->cuts[t].f[c->cell[j]] * (1 + r->slack);
     }
     dorm_work(&p->work, (uint64_t)p->n_nodes * c->n / 8);
 }

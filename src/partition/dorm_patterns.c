@@ -103,9 +103,11 @@ static void make_fit(struct dorm_patterns *x, uint32_t g)
                     out = v;
                 }
             }
-            x->sold[out]--;
+            int64_t need = r->need[(size_t)out * r->m + k];
+            int64_t n = MIN((int64_t)x->sold[out], (-rest[k] + need - 1) / need);
+            x->sold[out] -= (double)n;
             for (uint32_t t = 0; t < r->m; t++)
-                rest[t] += r->need[(size_t)out * r->m + t];
+                rest[t] += r->need[(size_t)out * r->m + t] * n;
         }
     for (;;) {
         uint32_t in = DORM_END;
@@ -609,8 +611,8 @@ static bool try_set(struct dorm_patterns *x, uint64_t end)
     return known_use(s) > before;
 }
 
-/* What a container of a demand that no changing job has would displace in a group, and how many
- * fit there. */
+/* A demand that no changing job has: the worth of the containers that one container of it would
+ * displace in a group of nodes, and the number of such containers that fit there. */
 struct offer {
     double cost, n;
 };
@@ -758,8 +760,11 @@ static void bound_finely(struct dorm_patterns *x)
     x->mu = dorm_simplex_loss_price(&x->lp);
     dorm_rooms_fill(&fine);
     double upper = buy_all(x);
-    for (uint32_t g = 0; g < x->lp.n_groups; g++)
-        upper += dorm_rooms_worth(&fine, x->room + (size_t)g * fine.m) * x->lp.groups[g].size;
+    /* The nodes of a group are in one cell of the table whose demands are rounded more, and may be
+     * in different ones of this table. */
+    for (uint32_t j = 0; j < p->n_nodes; j++)
+        upper += dorm_rooms_worth(&fine, fine.rest + (size_t)j * fine.m);
+    dorm_work(&p->work, p->n_nodes);
     note_bound(x, upper);
 }
 

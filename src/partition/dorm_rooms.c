@@ -182,6 +182,21 @@ static bool is_too_large(struct dorm_rooms *r, const int64_t *rooms, uint32_t n,
            ((double)r->extents * r->n_demands / times > WORK_MAX && work_of(r) / times > WORK_MAX);
 }
 
+/* Set the slack: no node has more containers than the sum over the types of its cells divided by
+ * the least number of cells, above 0, of a demand. Each container needs a cell of some type. */
+static void set_slack(struct dorm_rooms *r)
+{
+    double most = 0;
+    for (uint32_t k = 0; k < r->m; k++) {
+        uint32_t least = UINT32_MAX;
+        for (uint32_t v = 0; v < r->n_demands; v++)
+            if (r->d[(size_t)v * r->m + k] > 0)
+                least = MIN(least, r->d[(size_t)v * r->m + k]);
+        most += (r->size[k] - 1) / least;
+    }
+    r->slack = MAX(DORM_ROOMS_SLACK, DORM_ROOMS_SLACK_OF_ONE * (most + 1));
+}
+
 /* Choose the table's cells. False: the demands are too different for a table of this size. */
 static bool shape(struct dorm_rooms *r, uint32_t times)
 {
@@ -214,6 +229,7 @@ static bool shape(struct dorm_rooms *r, uint32_t times)
     }
     if (!set_demands(r))
         return false;
+    set_slack(r);
     r->cells = place_rows(r, r->start);
     r->f = dorm_alloc(p, r->cells, sizeof(*r->f));
     for (size_t row = 0; row < r->n_rows && !p->failed; row++)
@@ -356,7 +372,7 @@ double dorm_rooms_worth(const struct dorm_rooms *r, const int64_t *room)
 
 double dorm_rooms_at(const struct dorm_rooms *r, size_t cell)
 {
-    return (double)r->f[cell] * (1 + DORM_ROOMS_SLACK);
+    return (double)r->f[cell] * (1 + r->slack);
 }
 
 /* List the room that is free on each node, and the jobs that could leave more. */

@@ -14,8 +14,12 @@
 
 #include "partition/dorm.h"
 
-/* f is computed with floats. This part of it is more than all their rounding errors. */
+/* f is computed with floats: the prices are added one by one, and each sum is rounded. The part
+ * `slack` of f is more than all these errors: at least DORM_ROOMS_SLACK, and
+ * DORM_ROOMS_SLACK_OF_ONE, which is 2^-24 and a little more, for each container that fits into a
+ * node. */
 #define DORM_ROOMS_SLACK 1e-5
+#define DORM_ROOMS_SLACK_OF_ONE 6e-8
 
 /* The containers of a counted job on a node. */
 struct dorm_held {
@@ -41,6 +45,7 @@ struct dorm_rooms {
      * is found by its units >> shift: if the table would be too large, demands are rounded down. */
     int64_t unit[PART_TYPES_MAX]; /* 0: no job needs this type */
     unsigned shift[PART_TYPES_MAX];
+    double slack;
     bool rounded; /* some demand is rounded down: a set that is worth f(room) may need more */
     uint32_t size[PART_TYPES_MAX]; /* 1 + the units of the largest node >> shift */
     /* A row has the rooms with equal amounts of all types but the inner one, which has the largest

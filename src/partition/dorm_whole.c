@@ -24,7 +24,7 @@
  *
  * 2. dorm_whole_bound() proves a bound for all sets S at these prices: the lower one of that of
  *    dorm_partners.c and of the following one. Each job gets an amount freed_ij >= 0 for leaving
- * node j, and
+ *    node j, and
  *
  *      top_j     the largest f_j(T) - sum over T of freed_ij, over all sets T of jobs on j
  *      gain_i    changes_i + sum over j of freed_ij - stays_i
@@ -61,7 +61,7 @@ struct whole {
     struct dorm_problem *p;
     struct dorm_rooms rooms;
     struct dorm_choice choice;
-    struct dorm_partners company;
+    struct dorm_partners partners;
     double *freed, *gain, *want; /* [job] */
     double *by_gain;
     bool *changes;
@@ -202,10 +202,10 @@ static bool list_cells(struct whole *w)
     w->cell = p->failed ? NULL : dorm_alloc(p, w->first_set[p->n_nodes], sizeof(*w->cell));
     for (uint32_t j = 0; j < p->n_nodes && !p->failed; j++)
         list_cells_of(w, j);
-    if (p->failed || !dorm_partners_init(&w->company, r))
+    if (p->failed || !dorm_partners_init(&w->partners, r))
         return false;
-    w->company.cell = w->cell;
-    w->company.first_set = w->first_set;
+    w->partners.cell = w->cell;
+    w->partners.first_set = w->first_set;
     return true;
 }
 
@@ -410,9 +410,9 @@ void dorm_whole_bound(struct dorm_problem *p, struct dorm_prices *prices, const 
     if (!w || !list_cells(w))
         return;
     memmove(w->rooms.pi, pi, sizeof(*pi) * w->rooms.n_demands);
-    w->mu = w->company.mu = mu;
+    w->mu = w->partners.mu = mu;
     dorm_rooms_fill(&w->rooms);
-    w->best = dorm_partners_bound(&w->company, enough, prices->upper, end);
+    w->best = dorm_partners_bound(&w->partners, enough, prices->upper, end);
     if (w->best > enough && p->work.steps < end)
         share_rounds(w, MIN(prices->upper, w->best), end);
     prices->upper = MIN(prices->upper, w->best);

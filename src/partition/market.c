@@ -24,10 +24,10 @@ static const double CELLS_MAX = 1.5e7; /* limit of bids computed, beyond MARKET_
 /* An exchange of machines must raise the utility by more than this part: smaller gains come and go
  * while the bids settle. */
 static const double EXCHANGE_MIN = 1e-8;
-/* The same if bids only become smaller by a factor in each round. */
-static const double GAIN_BID_MIN = 1e-200;
 /* A bid that a user gives up ends below this part of its budget. */
 static const double BID_MIN = 1e-13;
+/* The same for bids that follow their gains: these only become smaller by a factor each round. */
+static const double GAIN_BID_MIN = 1e-200;
 /* The bids are also an equilibrium if no user could gain more than this part of its utility. */
 static const double RESIDUAL_MAX = 1e-12;
 /* If the best answers do not settle: the power of the gain by which a bid is multiplied. */
@@ -423,6 +423,7 @@ static void follow_gains(const struct market *m, double *bids, double *price)
     for (size_t i = 0; i < m->n_users; i++) {
         double *own = &bids[i * n], sum = 0;
         for (size_t j = 0; j < n; j++) {
+            /* This difference may be inexact: residual() judges the bids that come of it. */
             double others = MAX(price[j] - own[j], m->reserve > 0 ? m->reserve : PRICE_MIN);
             double all = others + own[j];
             own[j] *= pow(m->weights[i * n + j] * others / (all * all), GAIN_POWER);
@@ -436,9 +437,9 @@ static void follow_gains(const struct market *m, double *bids, double *price)
     }
 }
 
-/* The best answers did not settle, unless nobody could gain. Look for an equilibrium in another
- * way, from the start, in at most so many rounds. If it fails, the bids stay as they were. 0 or
- * -ENOMEM. */
+/* If a user could still gain, the best answers did not settle: look for an equilibrium in another
+ * way, from the start, in at most rounds_max rounds. If that fails, the bids stay as they were. 0
+ * or -ENOMEM. */
 static int settle(struct answer *a, double *bids, double *after, unsigned rounds_max,
                   struct market_result *r)
 {

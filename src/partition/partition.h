@@ -245,8 +245,8 @@ int part_decide(const struct part_policy *policy, const struct part_cluster *c,
 void part_why(const struct part_decision *d, const struct part_cluster *c,
               const struct part_job *jobs, size_t i, char out[PART_WHY_MAX]);
 
-/* How far the utilization may be below the best possible one: 0 .. 1, a part of upper_bound. NAN:
- * the policy has no upper bound. */
+/* How far the utilization may be below the best possible one: 0 .. 1, a part of upper_bound; 0 also
+ * if upper_bound is below the utilization. NAN: the policy has no upper bound. */
 double part_gap(const struct part_metrics *m);
 
 void part_decision_done(struct part_decision *d);

@@ -471,5 +471,8 @@ int part_worth(const struct part_cluster *c, const struct part_job *jobs, size_t
     do {
         judge_all(&w);
     } while (hold_back_behind(&w));
-    return w.any_held ? share_leftovers(&w) : 0;
+    if (!w.any_held)
+        return 0;
+    out->metrics.proved = false; /* the proof was about the decision of the policy */
+    return share_leftovers(&w);
 }

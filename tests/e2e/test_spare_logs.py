@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """When a job is over, its keeper makes log directories for the next job (src/executor/spare.h)."""
+from conftest import wait_until
 from lib_jobs import lab, make_lab  # noqa: F401 (fixtures)
 from test_restart import Runs
 
@@ -17,7 +18,12 @@ def logs(lab, app):
 
 
 def run(lab, n=N):
-    app = lab.submit(lab.workers("echo $TASK_INDEX; echo err >&2", n=n))
+    """A job that ends after the pool has connected to its keeper: a keeper without a pool prepares nothing."""
+    go = lab.base / "go"
+    go.unlink(missing_ok=True)
+    app = lab.submit(lab.workers(f"until [ -e {go} ]; do sleep 0.02; done; echo $TASK_INDEX; echo err >&2", n=n))
+    wait_until(lambda: f"keeper.live job={app}" in (lab.home / "pool/pool.log").read_text(), "the pool is connected")
+    go.touch()
     lab.in_history(app)
     lab.settled()
     return app

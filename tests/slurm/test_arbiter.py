@@ -265,7 +265,7 @@ def test_no_job_grows_into_what_another_waits_for_to_grow(tony, slurm, arbiter):
     wait_until(lambda: slurm.job(holder) == "RUNNING", "the third node is taken")
     tony.start("resize", first.id, "worker=2")
     (waits,) = wait_until(lambda: further(slurm, first.id), "the job asks for a further node")
-    # It goes on waiting, for a node that is not free.
+    # The further allocation waits on, for a node that is not free.
     assert slurm.run("scontrol", "update", f"JobId={waits}", f"ReqNodeList={second.nodes()[0]}").returncode == 0
     slurm.run("scancel", "--signal=KILL", holder)
     wait_until(lambda: slurm.job(holder) not in ("RUNNING", "COMPLETING"), "the third node is free")

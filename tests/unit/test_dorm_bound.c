@@ -2,8 +2,8 @@
 /*
  * The upper bounds of the policy `dorm` on random instances that are so small that all divisions
  * can be tried: no bound may be below the best division. The parts of the search that are meant for
- * large problems (dorm_whole.c, dorm_patterns.c, dorm_pairs.c) are called directly, also with prices
- * that are far from good ones: their bounds must hold for any prices.
+ * large problems (dorm_whole.c, dorm_patterns.c, dorm_pairs.c) are called directly, also with
+ * prices that are far from good ones: their bounds must hold for any prices.
  *
  * The environment variable TONY_ROUNDS=n tries n / 20 instances instead of 2,000; TONY_SEED=n sets
  * the seed of the first instance. A failed check prints the seed of its instance.
@@ -262,7 +262,7 @@ static double value_of_set(const struct dorm_rooms *r, double mu, uint32_t set)
 }
 
 /* The bound of dorm_partners.c is not below V(S) of any set S. pi: of each demand, in u. */
-static void check_company(struct dorm_problem *p, const double *pi, double mu)
+static void check_partners(struct dorm_problem *p, const double *pi, double mu)
 {
     struct dorm_rooms rooms;
     struct dorm_partners c;
@@ -323,7 +323,7 @@ static void check_bounds(struct dorm_search *s)
         check_whole(s, best);
         for (uint32_t v = 0; v < p->n; v++)
             pi[v] = below(9) * 0.25;
-        check_company(p, pi, below(3) * 0.2);
+        check_partners(p, pi, below(3) * 0.2);
     }
     s->prices.upper = INFINITY;
     dorm_from_patterns(s, 200000, 200000);
@@ -403,12 +403,43 @@ static void three_must_leave(void **state)
     HOLDS(dorm_search_init(&p, &s) == 0);
     HOLDS(dorm_problem_admit(&p, 1) == 0);
     dorm_waste_find(&p);
-    check_company(&p, pi, 0);
+    check_partners(&p, pi, 0);
+}
+
+/* 100,000 prices are added as floats, and the sum is too low by a part of 1.4e-4. The worth of the
+ * room must not be. */
+static void many_containers_on_a_node(void **state)
+{
+    enum { N = 100000 };
+    (void)state;
+    static const double price = 0.1;
+    static const int64_t room[] = { N };
+    struct world w = { .n = 1, .o = part_defaults };
+    AUTO(part_decision_done) struct part_decision out = { 0 };
+    struct dorm_problem p;
+    struct dorm_search s;
+    struct dorm_rooms rooms;
+    begin_instance(0);
+    w.c = (struct part_cluster){ 1, types, 1, w.nodes };
+    w.nodes[0].v[0] = N;
+    w.jobs[0] =
+        (struct part_job){ .id = "x", .weight = 1, .min = 1, .max = N, .demand = { { 1 } } };
+    HOLDS(part_begin(&out, w.n) == 0);
+    HOLDS(dorm_problem_init(&p, &w.c, w.jobs, w.n, &w.o, &out) == 0);
+    HOLDS(dorm_search_init(&p, &s) == 0);
+    HOLDS(dorm_problem_admit(&p, 1) == 0);
+    dorm_waste_find(&p);
+    HOLDS(dorm_rooms_init(&rooms, &p, 1));
+    HOLDS(rooms.n_demands == 1);
+    rooms.pi[0] = price;
+    dorm_rooms_fill(&rooms);
+    HOLDS(dorm_rooms_worth(&rooms, room) >= N * price);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(three_must_leave),
+                                        cmocka_unit_test(many_containers_on_a_node),
                                         cmocka_unit_test(no_bound_is_below_the_best_division) };
     return cmocka_run_group_tests_name("dorm_bound", tests, NULL, NULL);
 }

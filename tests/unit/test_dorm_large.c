@@ -181,8 +181,8 @@ static void check(const struct world *w, const struct part_decision *d)
 }
 
 /* The bound of a search with few steps holds for the better division of a longer search, too, if
- * both admit the same jobs. Only so a bound that is too low is seen: a decision never says less
- * than its own utilization. Returns whether they could be compared. */
+ * both admit the same jobs. So a bound is seen that is too low by less than the short search is
+ * from the best. Returns whether they could be compared. */
 static bool check_bound(struct world *w, const struct part_decision *d)
 {
     AUTO(part_decision_done) struct part_decision few = { 0 };

@@ -247,6 +247,7 @@ static void check_odd_demands(uint64_t number, size_t n_running, double gap)
     }
     decide(&c, jobs, ODD_JOBS, &o, &d);
     HOLDS(d.metrics.utilization > (1 - gap) * d.metrics.upper_bound);
+    HOLDS(d.metrics.utilization <= d.metrics.upper_bound + 1e-9);
 }
 
 static void odd_demands(void **state)

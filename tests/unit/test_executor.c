@@ -359,7 +359,7 @@ static bool runs(const struct span *command, pid_t pid)
     return found == pid;
 }
 
-/* One walk finds several processes by their command lines. */
+/* proctree_find() reads /proc once and finds several processes by their command lines. */
 static void processes_are_found_by_their_commands(void **state)
 {
     (void)state;

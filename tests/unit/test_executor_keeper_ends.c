@@ -336,35 +336,56 @@ static void make_groups(const char *path, unsigned n, unsigned long long limit)
     }
 }
 
+/* Directories of control groups: of a user below base, and of the job 1_0001 below the user. No
+ * process of a job is in them. */
+struct places {
+    char *base, *user, *job;
+};
+
+/* Skips the test without control groups of version 1. */
+static void places_make(struct places *p)
+{
+    *p = (struct places){ .base = enter_group() };
+    if (!p->base)
+        skip();
+    leave_group(p->base);
+    p->user = str_printf("%s/tony-%u", p->base, (unsigned)geteuid());
+    p->job = str_printf("%s/1_0001", p->user);
+    assert_int_equal(mkdir(p->user, 0755), 0);
+}
+
+static void places_free(struct places *p)
+{
+    free(p->base);
+    free(p->user);
+    free(p->job);
+}
+
 /* A job that is much smaller than an earlier one does not keep all of its groups. */
 static void a_small_job_leaves_few_groups(void **state)
 {
     enum { READY = 1100, FEW = 1024 /* SPARE_GROUPS_FEW */, USED = 2, MORE = 300 };
     const uint64_t limit = 64 << 20;
+    struct places p;
     (void)state;
-    AUTO(free_p) char *base = enter_group();
-    if (!base)
-        skip();
-    leave_group(base);
-    AUTO(free_p) char *user = str_printf("%s/tony-%u", base, (unsigned)geteuid());
-    AUTO(free_p) char *job = str_printf("%s/1_0001", user);
-    assert_int_equal(mkdir(user, 0755), 0);
+    places_make(&p);
     static const struct {
         uint32_t used, kept;
     } cases[] = { { MORE, READY }, { USED, FEW } };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct spare_groups ready = { READY, limit }, used = { cases[i].used, limit };
-        make_groups(job, READY, limit);
-        assert_true(spare_groups_keep(job, used, ready));
-        assert_true(spare_groups_take(user, job, &ready));
+        make_groups(p.job, READY, limit);
+        assert_true(spare_groups_keep(p.job, used, ready));
+        assert_true(spare_groups_take(p.user, p.job, &ready));
         assert_int_equal(ready.n, cases[i].kept);
-        assert_true(has_group(job, cases[i].kept));
-        assert_false(has_group(job, cases[i].kept + 1));
-        cgroup_tree_remove(job);
-        (void)mkdir(user, 0755);
+        assert_true(has_group(p.job, cases[i].kept));
+        assert_false(has_group(p.job, cases[i].kept + 1));
+        cgroup_tree_remove(p.job);
+        (void)mkdir(p.user, 0755);
     }
-    cgroup_tree_remove(base);
-    assert_int_equal(access(base, F_OK), -1);
+    cgroup_tree_remove(p.base);
+    assert_int_equal(access(p.base, F_OK), -1);
+    places_free(&p);
 }
 
 /* A pool that ends removes the spare groups, while a job of another pool of the same user takes
@@ -373,42 +394,38 @@ static void spare_groups_are_removed_while_a_job_takes_them(void **state)
 {
     enum { ROUNDS = 1500, N = 3 };
     const uint64_t limit = 64 << 20;
+    struct places p;
     (void)state;
-    AUTO(free_p) char *base = enter_group();
-    if (!base)
-        skip();
-    leave_group(base);
-    AUTO(free_p) char *user = str_printf("%s/tony-%u", base, (unsigned)geteuid());
-    AUTO(free_p) char *job = str_printf("%s/1_0001", user);
-    AUTO(free_p) char *other = str_printf("%s/1_0002", user); /* so that nobody removes `user` */
-    AUTO(free_p) char *spare = str_printf("%s/spare-%d-%llu", user, N, (unsigned long long)limit);
-    assert_int_equal(mkdir(user, 0755), 0);
+    places_make(&p);
+    AUTO(free_p) char *other = str_printf("%s/1_0002", p.user); /* so that nobody removes `user` */
+    AUTO(free_p) char *spare = str_printf("%s/spare-%d-%llu", p.user, N, (unsigned long long)limit);
     assert_int_equal(mkdir(other, 0755), 0);
     pid_t pid = fork();
     if (pid == 0) {
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         for (;;)
-            spare_groups_remove(base);
+            spare_groups_remove(p.base);
     }
     bool complete = true;
     for (int round = 0; round < ROUNDS && complete; round++) {
         struct spare_groups got;
-        make_groups(job, N, limit);
-        assert_int_equal(rename(job, spare), 0);
+        make_groups(p.job, N, limit);
+        assert_int_equal(rename(p.job, spare), 0);
         (void)usleep((useconds_t)(round % 500)); /* the other one begins to remove them meanwhile */
-        if (!spare_groups_take(user, job, &got))
+        if (!spare_groups_take(p.user, p.job, &got))
             continue;
         for (unsigned i = 1; i <= N; i++)
-            complete = complete && has_group(job, i);
-        cgroup_tree_remove(job);
+            complete = complete && has_group(p.job, i);
+        cgroup_tree_remove(p.job);
     }
     kill(pid, SIGKILL);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
     assert_true(complete);
-    spare_groups_remove(base); /* also what the killed process has left */
+    spare_groups_remove(p.base); /* also what the killed process has left */
     assert_int_equal(rmdir(other), 0);
-    assert_int_equal(rmdir(user), 0);
-    assert_int_equal(rmdir(base), 0);
+    assert_int_equal(rmdir(p.user), 0);
+    assert_int_equal(rmdir(p.base), 0);
+    places_free(&p);
 }
 
 #define TEST(f) cmocka_unit_test_teardown(f, world_teardown)

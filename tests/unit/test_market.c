@@ -168,6 +168,7 @@ static void test_circles(void **unused)
         for (size_t j = 0; j < 8; j++)
             spent += bids[8 * i + j];
         assert_true(fabs(spent - budgets[i]) < 1e-9);
+        check_equilibrium(&m, bids, price, i);
     }
 }
 

@@ -214,12 +214,40 @@ static void test_move(void **state)
     }
 }
 
+/* By dorm, half of the running job's containers go to the waiting one: the use is as large as it
+ * was, but one more job is admitted. If the rule keeps the running job as it is, the proof is void.
+ */
+static void test_proof(void **state)
+{
+    static const struct part_place all = { 0, 8 };
+    struct part_job jobs[] = {
+        { .id = "a", .demand = { { 1 } }, .weight = 1, .min = 4, .max = 8, .at = &all, .n_at = 1 },
+        { .id = "b", .demand = { { 1 } }, .weight = 1, .min = 4, .max = 4 },
+    };
+    struct part_options o = part_defaults;
+
+    (void)state;
+    jobs[0].resize_s = 90;
+    jobs[0].ends_in_s = jobs[0].remaining_s = jobs[1].ends_in_s = jobs[1].remaining_s = INFINITY;
+    o.adjust_max = 1;
+    for (int rule = 0; rule <= 1; rule++) {
+        AUTO(part_decision_done) struct part_decision d = { 0 };
+        o.payback_s = rule ? 10 : 0;
+        assert_int_equal(part_decide(part_policy_find("dorm"), &cluster, jobs, 2, &o, &d, NULL), 0);
+        assert_int_equal(d.jobs[0].n, rule ? 8 : 4);
+        assert_int_equal(d.jobs[1].n, rule ? 0 : 4);
+        assert_int_equal(d.metrics.proved, !rule);
+        assert_true(part_gap(&d.metrics) == 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_again),
         cmocka_unit_test(test_move),
+        cmocka_unit_test(test_proof),
     };
     return cmocka_run_group_tests_name("worth", tests, NULL, NULL);
 }
