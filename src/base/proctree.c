@@ -310,7 +310,7 @@ static size_t match_starts(pid_t pid, struct span line, const struct span *start
     for (size_t i = 0; i < n; i++) {
         if (out[i] || line.len < starts[i].len || memcmp(line.p, starts[i].p, starts[i].len) != 0)
             continue;
-        out[i] = pid; /* /proc is in the order of the pids: a parent before its child */
+        out[i] = pid; /* the lowest pid: /proc is in their order */
         set++;
     }
     return set;

@@ -37,8 +37,9 @@ unsigned proctree_signal(int sig, _Bool stop_first);
 unsigned proctree_signal_below(pid_t pid, int sig, _Bool catchers);
 _Bool proctree_catches(pid_t pid, int sig); /* has it a handler for the signal? */
 /* For each start set *out to the process of this user whose command line begins with these bytes:
- * its arguments, each ended by a NUL. If a process has forked and the child still has this command
- * line, set the parent. 0 = there is no such process. One walk through /proc finds all. */
+ * its arguments, each ended by a NUL. If several have it, set the one with the lowest pid: that is
+ * the parent, while a child has forked and not yet called execve(), unless pids have started again
+ * from the lowest in between. 0 = there is no such process. One walk through /proc finds all. */
 void proctree_find(const struct span *starts, size_t n, pid_t *out);
 /* Resident memory of all descendants in bytes, as far as proctree_below_except() finds them. pss:
  * count a page that processes share once, not once for each process; this is slow. */

@@ -143,8 +143,8 @@ void sharing_read_job(struct pool_job *j, const struct job_spec *spec);
 void sharing_describe(const struct pool_job *j, struct share_job *s);
 /* The same for the waiting extension of the job. false: it has none. */
 bool sharing_describe_extension(const struct pool_job *j, struct share_job *s);
-/* The memory and GPUs that must be free for the start of the waiting job: under a policy that resizes, its smallest size
- * is enough. */
+/* The memory and GPUs that must be free for the start of the waiting job: under a policy that
+ * resizes, its smallest size is enough. */
 struct admission_amount sharing_least(const struct pool_job *j);
 /* The job has reported the cost of a resize: store it for other jobs of its name. */
 void sharing_learn(const struct pool_job *j);

@@ -59,7 +59,8 @@ static void add_real(struct buf *out, const char *key, double v)
  * names one of them: it may take long until that job has saved a checkpoint. */
 static void add_why(const struct pool *p, const struct sharing_result *w, struct buf *out)
 {
-    const struct pool_job *j = w->extension ? NULL : pool_job_find(p, w->id), *by = NULL;
+    bool starts = w->target.verdict == PART_STARTS && !w->extension;
+    const struct pool_job *j = starts ? pool_job_find(p, w->id) : NULL, *by = NULL;
     int64_t within_ms = 0;
     int n = j ? sharing_start_waits(j, &within_ms, &by) : -1;
     AUTO(buf_done) struct buf text = { 0 };

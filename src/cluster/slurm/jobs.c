@@ -132,7 +132,8 @@ static void add_words_of_master(const char *dir, struct buf *out)
     (void)buf_add(out, begin, (size_t)(end - begin));
 }
 
-/* The end of a job frees some blocks: sockets and lock files go. So a few free blocks count as none.
+/* The end of a job frees some blocks: sockets and lock files go. So a few free blocks count as
+ * none.
  */
 static bool is_full(const char *dir)
 {
