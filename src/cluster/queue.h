@@ -89,7 +89,7 @@ struct queue_wanted {
 };
 
 struct queue { /* end with queue_done() */
-    VEC(struct queue_node) nodes;
+    VEC(struct queue_node) nodes; /* in the order of their names */
     VEC(struct queue_job) jobs;
     VEC(struct queue_wanted) wanted;
     struct part_amount used;  /* by all applications of the queue */

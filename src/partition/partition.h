@@ -20,6 +20,11 @@
  *
  * The order of the jobs is their order of arrival. Where a policy prefers running jobs, it sorts
  * them before the others itself.
+ *
+ * The order of the nodes: `dorm` gives each job the same number of containers for any order. All
+ * other policies fill the first nodes first, as traces demand it (docs/simulate.md). So the caller
+ * chooses an order that does not change between two decisions: the arbiter sorts them by name. The
+ * order of the types of resources has no influence on any policy.
  */
 #ifndef TONY_PARTITION_PARTITION_H
 #define TONY_PARTITION_PARTITION_H

@@ -485,4 +485,5 @@ def test_a_job_grows_on_the_nodes_of_the_decision(tony, cluster, site, on_heartb
     wished = [j["nodes"] for line in lines for j in line["jobs"] if j["target"] == 7]
     more = [{node: n - before.get(node, 0) for node, n in w.items() if n > before.get(node, 0)} for w in wished]
     assert asked in more, (wished, before, asked)
+    assert all(list(w) == sorted(w) for w in wished), "the nodes have the order of their names"
     tony.ok("kill", app)

@@ -243,6 +243,20 @@ static int ask_nodes(struct questions *l, struct err *e)
     return 0;
 }
 
+static int by_name(const void *a, const void *b)
+{
+    const struct queue_node *x = a, *y = b;
+    return strcmp(x->name, y->name);
+}
+
+/* The ResourceManager lists its nodes in any order. The policies that fill the first nodes first
+ * should decide the same in each round, so the nodes get the order of their names. */
+static void sort_nodes(struct queue *q)
+{
+    if (q->nodes.n > 1)
+        qsort(q->nodes.v, q->nodes.n, sizeof *q->nodes.v, by_name);
+}
+
 static void set_limit(struct queue *q, double share)
 {
     q->has_limit = share < 1;
@@ -272,11 +286,13 @@ int yarn_queue_look(struct cluster *k, const char *queue, const struct queue_key
         *e = l.join.e;
         rc = -e->num;
     }
-    if (rc == 0)
-        set_limit(out, l.share);
-    else
+    if (rc < 0) {
         queue_done(out);
-    return rc;
+        return rc;
+    }
+    sort_nodes(out);
+    set_limit(out, l.share);
+    return 0;
 }
 
 /* ---- the needs of a job ---- */
