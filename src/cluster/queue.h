@@ -88,7 +88,7 @@ struct queue_wanted {
     struct part_amount each;
 };
 
-struct queue { /* end with queue_done() */
+struct queue {                    /* end with queue_done() */
     VEC(struct queue_node) nodes; /* in the order of their names */
     VEC(struct queue_job) jobs;
     VEC(struct queue_wanted) wanted;
