@@ -6,6 +6,7 @@ machine may have only one, all workers share GPU 0 here, and add up their gradie
 
 import json
 import re
+import sys
 from collections import Counter
 
 import pytest
@@ -26,7 +27,7 @@ class Training:
         if pause:
             self.pause.write_text(str(pause))
         env = f"CUDA_VISIBLE_DEVICES=0,PYTHONPATH={ROOT / 'tests/fixtures/pauser'},PAUSE={self.pause}"
-        command = f"python3 train_pytorch.py --backend gloo --say-samples --save-every 200 --epochs {epochs}"
+        command = f"{sys.executable} train_pytorch.py --backend gloo --say-samples --save-every 200 --epochs {epochs}"
         conf = {"command": command, "env": env, "memory": "8g", "instances": workers}
         conf = [word for key, value in conf.items() for word in ("--conf", f"tony.worker.{key}={value}")]
         self.app = lab.ok("submit", ROOT / "examples/elastic/pytorch.yaml", *conf, *args).strip()
