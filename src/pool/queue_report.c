@@ -61,9 +61,9 @@ static void add_entry(struct buf *out, const struct pool_job *j, const struct sh
                    "\"timeout_ms\":%llu,\"attained_s\":%.9g,\"resize_s\":%.9g,\"waited_s\":%.9g,"
                    "\"place\":%u}",
                    extension ? "true" : "false", s->kind == SHARE_RUNS ? "true" : "false",
-                   s->pin ? "true" : "false", s->n, s->min, s->max, s->priority, s->number,
-                   s->weight, s->budget, (unsigned long long)j->timeout_ms, s->attained_s,
-                   s->resize_s, s->waited_s, extension ? j->wish.place : j->place);
+                   share_is_pinned(s->pin) ? "true" : "false", s->n, s->min, s->max, s->priority,
+                   s->number, s->weight, s->budget, (unsigned long long)j->timeout_ms,
+                   s->attained_s, s->resize_s, s->waited_s, extension ? j->wish.place : j->place);
 }
 
 static void add_options(struct buf *out, const struct policy_settings *y)

@@ -76,13 +76,16 @@ static struct part_amount node_of(const struct admission_amount *capacity,
     return to_part(&node);
 }
 
-/* ---- jobs that must keep their size ---- */
+/* ---- jobs that must keep their size, or must not grow ---- */
 
 /* why: a clause for the sentence about the job. change: what would change it. */
 static const struct {
     const char *why, *change;
 } pins[SHARE_PINS] = {
     [SHARE_FREE] = { NULL, NULL },
+    [SHARE_NO_LARGER] = { "for now its master accepts no larger size: its tasks are being started "
+                          "again",
+                          "the start of all its tasks" },
     [SHARE_PIN_FIXED] = { "its job file allows no other size",
                           "min-instances and max-instances of one role in its job file" },
     [SHARE_PIN_STARTS] = { "an earlier decision has reserved this for it",
@@ -111,7 +114,7 @@ static struct part_claim to_claim(const struct share_job *j, const struct part_p
     bool runs = j->kind == SHARE_RUNS;
     return (struct part_claim){ .id = j->id,
                                 .runs = runs,
-                                .pinned = pins[j->pin].why,
+                                .pinned = share_is_pinned(j->pin) ? pins[j->pin].why : NULL,
                                 .fixed = to_part(&j->fixed),
                                 .each = to_part(&j->each),
                                 .min = j->min,
@@ -142,6 +145,13 @@ static void say_start(const struct share_job *j, struct part_target *t)
                        t->n == 1 ? "" : "s", pins[j->pin].why);
 }
 
+/* The largest size of the job is smaller than its job file says. */
+static void say_no_larger(struct part_target *t)
+{
+    size_t n = strcspn(t->why, ":");
+    (void)snprintf(t->why + n, sizeof t->why - n, ": %s", pins[SHARE_NO_LARGER].why);
+}
+
 int share_decide(const struct part_policy *policy, const struct part_options *o,
                  const struct admission_amount *capacity, const struct share_job *jobs, size_t n,
                  struct part_division *out, struct err *e)
@@ -160,6 +170,8 @@ int share_decide(const struct part_policy *policy, const struct part_options *o,
     for (size_t i = 0; rc == 0 && i < n; i++)
         if (jobs[i].pin == SHARE_PIN_STARTS)
             say_start(&jobs[i], &out->jobs[i]);
+        else if (jobs[i].pin == SHARE_NO_LARGER && out->jobs[i].because == PART_BECAUSE_AT_MAX)
+            say_no_larger(&out->jobs[i]);
     return rc;
 }
 
@@ -174,8 +186,9 @@ static const char *const waiting_hints[PART_BECAUSE_N] = {
                           "set loss-max=...",
     [PART_BECAUSE_ADJUSTED] = "it could start if more running jobs might be adjusted: tony pool "
                               "set adjust-max=...",
-    [PART_BECAUSE_COST] = "it starts when a running job ends; if none ends soon, when it has waited "
-                          "for longer",
+    [PART_BECAUSE_COST] =
+        "it starts when a running job ends; if none ends soon, when it has waited "
+        "for longer",
     [PART_BECAUSE_TOO_BIG] = "fewer or smaller containers: it does not fit into the empty machine",
 };
 
@@ -195,7 +208,7 @@ static const char *const running_hints[PART_BECAUSE_N] = {
 
 const char *share_hint(enum part_verdict verdict, enum part_because because, enum share_pin pin)
 {
-    if (pin != SHARE_FREE)
+    if (share_is_pinned(pin) || (pin == SHARE_NO_LARGER && because == PART_BECAUSE_AT_MAX))
         return pins[pin].change;
     bool waits = verdict == PART_WAITS || verdict == PART_NEVER;
     const char *hint = waits ? waiting_hints[because] : running_hints[because];

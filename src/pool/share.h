@@ -32,9 +32,10 @@ enum share_kind {
     SHARE_EXTENDS, /* a running job waits for `each` more, n = 1 */
 };
 
-/* Why the policy must not resize a job (SHARE_RUNS). */
+/* Why the policy must not resize a job (SHARE_RUNS), or not in each direction. */
 enum share_pin {
     SHARE_FREE = 0,    /* it may */
+    SHARE_NO_LARGER,   /* it may, but for now the master accepts no more than share_job.max */
     SHARE_PIN_FIXED,   /* the job file allows no other size */
     SHARE_PIN_STARTS,  /* the job waits, but its start is decided */
     SHARE_PIN_CHANGES, /* the job has not finished the resize of an earlier decision */
@@ -52,7 +53,7 @@ struct share_job {
     struct admission_amount fixed, each;
     uint32_t min, max; /* 1 <= min <= max */
     uint32_t n;        /* SHARE_RUNS: containers now; else: the number that the job file asks for */
-    enum share_pin pin; /* SHARE_RUNS: must it keep n containers, and why? */
+    enum share_pin pin; /* SHARE_RUNS: must it keep n containers, and why? share_is_pinned() */
     int priority;
     uint32_t number; /* of arrival, as in struct admission_job */
     uint32_t weight;
@@ -60,6 +61,12 @@ struct share_job {
     double remaining_s, ends_in_s, attained_s;
     double resize_s, waited_s; /* as in struct part_job */
 };
+
+/* Must a job with this pin keep its containers? */
+static inline bool share_is_pinned(enum share_pin pin)
+{
+    return pin != SHARE_FREE && pin != SHARE_NO_LARGER;
+}
 
 /*
  * Decide. The jobs may be in any order: running jobs come first, then both groups are sorted by

@@ -148,6 +148,8 @@ static void describe_running(const struct pool_job *j, struct share_job *s)
         pin(s, n, SHARE_PIN_UNHEARD);
     else if (!bounds_allow(j, n, s))
         pin(s, n, SHARE_PIN_BOUNDS);
+    else if (s->max < j->elastic.max)
+        s->pin = SHARE_NO_LARGER;
 }
 
 static void describe_waiting(const struct pool_job *j, struct share_job *s)
@@ -297,7 +299,7 @@ static uint64_t hash_job(const struct share_job *s)
 {
     /* Other reasons for a pin do not differ here: a job that starts passes through several of them,
      * and a decision for each would delay the one by which it may grow. */
-    uint64_t pin = s->pin == SHARE_PIN_STARTS ? 2 : s->pin != SHARE_FREE;
+    uint64_t pin = s->pin == SHARE_PIN_STARTS ? 2 : share_is_pinned(s->pin);
     const uint64_t v[] = { s->kind,
                            s->fixed.memory_mib,
                            s->fixed.gpus,

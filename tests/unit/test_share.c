@@ -333,6 +333,43 @@ static void test_pins(void **state)
     }
 }
 
+/* A job whose tasks are being started again may not grow for now. If it has its largest size
+ * therefore, no larger max-instances would help. It may still shrink. */
+static void test_no_larger(void **state)
+{
+    (void)state;
+    struct share_job jobs[] = { { .id = "a",
+                                  .kind = SHARE_RUNS,
+                                  .each = { 100, 0 },
+                                  .min = 1,
+                                  .max = 4,
+                                  .n = 4,
+                                  .pin = SHARE_NO_LARGER,
+                                  .weight = 1,
+                                  .remaining_s = INFINITY,
+                                  .ends_in_s = INFINITY },
+                                { .id = "b",
+                                  .kind = SHARE_WAITS,
+                                  .each = { 600, 0 },
+                                  .min = 1,
+                                  .max = 1,
+                                  .n = 1,
+                                  .number = 1,
+                                  .weight = 1,
+                                  .remaining_s = INFINITY,
+                                  .ends_in_s = INFINITY } };
+    const struct part_policy *drf = part_policy_find("drf");
+    struct part_division d = { 0 };
+    assert_int_equal(share_decide(drf, &part_defaults, &machine, jobs, 1, &d, NULL), 0);
+    assert_non_null(strstr(d.jobs[0].why, "for now its master accepts no larger size"));
+    assert_non_null(strstr(share_hint(d.jobs[0].verdict, d.jobs[0].because, jobs[0].pin), "start"));
+    part_division_done(&d);
+    assert_int_equal(share_decide(drf, &part_defaults, &machine, jobs, 2, &d, NULL), 0);
+    assert_int_equal(d.jobs[0].n, 2);
+    assert_null(strstr(d.jobs[0].why, "master"));
+    part_division_done(&d);
+}
+
 /* Under a policy the allowed entries start; another one that does not fit blocks none of them. */
 static void test_admission_of_allowed(void **state)
 {
@@ -372,6 +409,7 @@ int main(void)
         cmocka_unit_test(test_sum_is_capped),
         cmocka_unit_test(test_hints),
         cmocka_unit_test(test_pins),
+        cmocka_unit_test(test_no_larger),
         cmocka_unit_test(test_admission_of_allowed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
