@@ -127,7 +127,8 @@ static enum cause_id of_end(const struct cause_end *end, struct found *shown)
     case END_PREEMPTED:
         return CAUSE_PREEMPTED;
     case END_NODE_LOST:
-        return CAUSE_NODE_LOST;
+        return end->detail && strcmp(end->detail, CAUSE_KEEPER_ENDED) == 0 ? CAUSE_KEEPER_LOST
+                                                                           : CAUSE_NODE_LOST;
     case END_DISK_FAILED:
         return CAUSE_DISK_FAILED;
     case END_LAUNCH_FAILED:

@@ -22,6 +22,9 @@
 /* Recorded in place of a cause's name: the end was examined, and it is no failure. */
 #define CAUSE_NO_FAILURE "none"
 
+/* The detail of the end of a task on the pool of this machine whose keeper has ended. */
+#define CAUSE_KEEPER_ENDED "the keeper of the job (tony-keeper) has ended"
+
 enum { CAUSE_LINE_MAX = 400 }; /* bytes of a line that is kept: fills five rows of a terminal */
 
 struct cause {

@@ -185,6 +185,14 @@ const struct cause cause_table[CAUSE_COUNT] = {
                               "tony.task.restarts.node-lost limits how often tony restarts a task "
                               "after that",
                               .general = true },
+    [CAUSE_KEEPER_LOST] = { "keeper_lost",
+                            "the process of tony that watched it was killed or has failed, and the "
+                            "task ended with it",
+                            "find out what ended it: an administrator, a script, or the kernel "
+                            "because the whole machine had no memory left (dmesg | grep -i oom "
+                            "tells); keeper.log of the job has its last messages; "
+                            "tony.task.restarts.node-lost limits how often tony restarts a task "
+                            "after that" },
     [CAUSE_DISK_FAILED] = { "disk_failed", "a disk of the node failed or was full",
                             "the node's disks need attention" },
     [CAUSE_LAUNCH_FAILED] = { "launch_failed", "it could not be started",

@@ -85,7 +85,7 @@ struct err;
     FIELD(of, I64, mono_ms, "monotonic clock of this machine; 0: the next master may run on another machine") \
     FIELD(of, FLAG, gives_back, "the scheduler grants a gang in parts, so an incomplete gang must give its containers back")
 #define FIELDS_resynced(FIELD, of) \
-    FIELD(of, TEXT, why, "why containers are lost, if the machine stopped since the last master")
+    FIELD(of, TEXT, why, "why containers are lost, if that is known: the machine stopped, or the keeper has ended")
 #define FIELDS_container_seen(FIELD, of) \
     FIELD(of, SLOT, slot, "") \
     FIELD(of, TEXT, container, "") \

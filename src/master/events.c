@@ -279,6 +279,16 @@ static char *read_interruption(const struct master *m)
     return span_dup(span_trim(buf_span(&text)));
 }
 
+/* Why the containers of the journal that the scheduler does not know are lost; NULL = unknown. On
+ * the pool, a keeper that knows no container at all has replaced one that has ended: the executors
+ * ended with that one. */
+static char *why_lost(const struct master *m, const struct sched_event *ev)
+{
+    char *why = m->remote ? NULL : read_interruption(m);
+    bool is_new_keeper = !m->remote && m->epoch > 1 && ev->n == 0;
+    return why || !is_new_keeper ? why : str_dup(CAUSE_KEEPER_ENDED);
+}
+
 static bool is_clean(const struct sched_event *ev, const char *node)
 {
     for (size_t i = 0; i < ev->n_clean; i++)
@@ -359,7 +369,7 @@ static void registered(struct master *m, const struct sched_event *ev)
     }
     if (ev->n_clean || ev->all_clean)
         feed_ended_on_clean_nodes(m, ev);
-    AUTO(free_p) char *why = m->remote ? NULL : read_interruption(m);
+    AUTO(free_p) char *why = why_lost(m, ev);
     (void)master_feed(m, &(struct job_event){ .type = EV_RESYNCED, .resynced = { .why = why } });
     ran_continue(m);
     queued_resize_apply(m);

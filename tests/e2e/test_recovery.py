@@ -442,8 +442,11 @@ def test_keeper_killed_ends_the_job(any_lab):
         ended(pid)
     doc = job.over("FAILED")
     assert doc["exit_code"] == 1
-    said = doc["message"] + " ".join(str(t["detail"]) for t in doc["tasks"])
-    assert "keeper" in said or "lost" in said, said
+    assert "was lost: the keeper of the job (tony-keeper) has ended" in doc["message"], doc["message"]
+    assert all(f["known"] == "keeper_lost" for f in doc["failures"]), doc["failures"]
+    said = " ".join(lab.ok("why", job.app).split())
+    assert "the process of tony that watched it was killed or has failed" in said and "dmesg | grep -i oom" in said, said
+    assert "look at the node" not in said, "there is no other node"
     assert all(t["exit_code"] is None and t["reason"] != "exited" for t in doc["tasks"]), "how they ended is not known"
     job.started_once()
     r = lab.run("wait", job.app)

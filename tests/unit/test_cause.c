@@ -414,6 +414,8 @@ static void test_reasons(void **state)
         { END_TIMED_OUT, 0, 15, "timed_out", NULL, NULL },
         { END_PREEMPTED, 0, 0, "preempted", NULL, NULL },
         { END_NODE_LOST, 0, 0, "node_lost", NULL, NULL },
+        { END_NODE_LOST, 0, 0, "node_lost", "no heartbeat for 3 s", NULL },
+        { END_NODE_LOST, 0, 0, "keeper_lost", CAUSE_KEEPER_ENDED, NULL },
         { END_DISK_FAILED, 0, 0, "disk_failed", NULL, NULL },
         { END_LAUNCH_FAILED, 127, 0, "command_not_found",
           "cannot run '/opt/py': No such file or directory", NULL },

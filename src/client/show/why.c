@@ -60,7 +60,7 @@ static const char *since_text(const json_t *doc, int64_t at_ms, char *out, size_
 
 static const char *end_text(const json_t *failure, char *out, size_t n)
 {
-    const char *reason = doc_str(failure, "reason");
+    const char *reason = doc_str(failure, "reason"), *known = doc_str(failure, "known");
     int64_t signal = doc_int(failure, "signal", 0);
     if (str_eq(reason, "killed_by_master"))
         (void)str_copy(out, n, "was failing when it was stopped");
@@ -69,8 +69,10 @@ static const char *end_text(const json_t *failure, char *out, size_t n)
     else if (json_is_integer(json_object_get(failure, "exit_code")))
         (void)snprintf(out, n, "exit code %lld", (long long)doc_int(failure, "exit_code", 0));
     else
-        (void)str_copy(
-            out, n, str_eq(doc_str(failure, "known"), "executor_lost") ? "executor lost" : reason);
+        (void)str_copy(out, n,
+                       str_eq(known, "executor_lost") ? "executor lost"
+                       : str_eq(known, "keeper_lost") ? "keeper lost"
+                                                      : reason);
     return out;
 }
 
