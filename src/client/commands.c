@@ -344,8 +344,8 @@ static const struct command table[] = {
                   "  tony simulate trace.csv --policy fifo,drf --json\n"
                   "  tony simulate trace.csv --nodes '20x64,512,8 80x64,256,0'\n"
                   "  tony simulate --generate heavy --seed 7 > trace.csv\n",
-      .text = "Prints utilization, completion times, loss of fairness and adjustments, one line a "
-              "policy. docs/simulate.md has the format of TRACE and what the columns mean.",
+      .text = "Prints utilization, completion times, loss of fairness and adjustments, one column "
+              "a policy. docs/simulate.md has the format of TRACE and what the figures mean.",
       .options = OPT_BIT(OPT_POLICY) | OPT_BIT(OPT_NODES) | OPT_BIT(OPT_JSON) |
                  OPT_BIT(OPT_GENERATE) | OPT_BIT(OPT_SEED) | OPT_BIT(OPT_JOBS) | OPT_BIT(OPT_PLOT) |
                  OPT_BIT(OPT_FORMAT) | OPT_BIT(OPT_COLUMNS) | OPT_BIT(OPT_ELASTIC) |

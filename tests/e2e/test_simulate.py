@@ -10,6 +10,7 @@ import xml.etree.ElementTree
 import pytest
 from conftest import BIN, ROOT
 
+HEAD = "# resources cores\n# nodes 1 4\nid,arrival_s,cores,weight,min,max,static,duration_s,exponent\n"
 TRACES = ROOT / "tests" / "data" / "partition" / "traces"
 COLUMNS = ("util_5h", "util", "jct_mean_s", "jct_p95_s", "loss", "adjustments", "overhead_percent")
 EXACT = {
@@ -72,31 +73,56 @@ def test_dorm(trace):
     assert row["adjustments"] <= 1.5 * known["adjustments"]
 
 
+ROWS = ["util_5h", "util", "jct_mean_s", "jct_median_s", "jct_p95_s", "wait_mean_s", "wait_median_s", "wait_p95_s", "loss", "adjustments",
+        "overhead_%", "lost_container_s", "gap_%"]
+
+
+def table(out):
+    """{policy: {name of the row: text}}. The columns of each part of the table are aligned, and fit a terminal."""
+    found = {}
+    for part in out.split("\n\n"):
+        head, *lines = part.splitlines()
+        assert len({len(line) for line in [head, *lines]}) == 1 and len(head) <= 80, part
+        assert [line.split()[0] for line in lines] == ROWS, part
+        for i, policy in enumerate(head.split()[1:]):
+            found[policy] = {line.split()[0]: line.split()[1 + i] for line in lines}
+    return found
+
+
 def test_table():
     rc, out, errors = simulate(TRACES / "dorm50.csv", "--policy", "backfill,static")
-    lines = out.splitlines()
     assert (rc, errors) == (0, "")
-    assert lines[0].split() == ["policy", *COLUMNS[:-1], "overhead_%", "jct_median_s", "wait_mean_s", "wait_median_s", "wait_p95_s",
-                                "lost_container_s", "gap_%"]
-    assert [line.split()[0] for line in lines[1:]] == ["backfill", "static"]
-    assert lines[2].split()[1:8] == ["0.741583", "1.384101", "29066.773", "47670.886", "0.993866", "0", "0.00000"]
+    found = table(out)
+    assert list(found) == ["backfill", "static"] and out.startswith("policy ")
+    known = dict(zip(COLUMNS, EXACT["dorm50", "static"]))
+    for name, digits in {"util_5h": 4, "util": 4, "jct_mean_s": 1, "jct_p95_s": 1, "loss": 4, "adjustments": 0}.items():
+        assert found["static"][name] == f"{known[name]:.{digits}f}", out
+    assert found["static"]["overhead_%"] == "0.00" and found["static"]["gap_%"] == "-", out
 
 
-def test_the_columns_of_the_table_are_aligned(tmp_path):
-    """... also with a long name of a policy. The lost time and the gap to the bound of dorm are in the text, too."""
+def test_the_table_fits_a_terminal(tmp_path):
+    """... also with all policies, whose names are long. The text has the figures of --json."""
     trace = tmp_path / "t.csv"
     trace.write_text(HEAD.replace("# nodes", "# resize_s 7\n# nodes") + "a,0,1,1,1,4,3,100,1\nb,10,1,1,1,4,2,50,1\n")
-    rc, out, errors = simulate(trace, "--policy", "srtf-elastic,drf,dorm")
-    lines = out.splitlines()
+    policies = "static,fifo,backfill,drf,dorm,market,las,srtf,srtf-elastic,las-elastic"
+    rc, out, errors = simulate(trace, "--policy", policies)
     assert (rc, errors) == (0, "")
-    assert len({len(line) for line in lines}) == 1, out
-    table = {line.split()[0]: dict(zip(lines[0].split(), line.split())) for line in lines[1:]}
-    drf = table["drf"]  # a has 4 containers and shrinks to 2 when b comes, which stops these 2 for 7 s; later it grows
-    assert float(drf["lost_container_s"]) >= 7 and float(drf["overhead_%"]) > 0, drf
-    assert drf["gap_%"] == "-" and 0 <= float(table["dorm"]["gap_%"]) <= 100, out
+    found = table(out)
+    assert list(found) == policies.split(",") and out.count("\n\n") >= 1, out
+    for row in rows(trace, "--policy", policies):
+        text = found[row["policy"]]
+        for name in ROWS:
+            value = row.get(name.replace("_%", "_percent"))
+            assert text[name] == "-" if value is None else abs(float(text[name]) - value) <= 0.051, (row, name, text)
+    assert float(found["drf"]["lost_container_s"]) >= 7 and float(found["drf"]["overhead_%"]) > 0  # a shrinks when b comes, and grows later
+    assert [policy for policy, text in found.items() if text["gap_%"] != "-"] == ["dorm"], out
+    # Large numbers make the columns wider, and no wider than a terminal.
+    large = tmp_path / "large.csv"
+    large.write_text(trace.read_text().replace(",100,1", ",123456789.5,1"))
+    rc, out, errors = simulate(large, "--policy", policies)
+    assert (rc, errors) == (0, "") and list(table(out)) == policies.split(","), out
     [row] = rows(trace, "--policy", "dorm")
     assert 0 <= row["gap_percent"] <= row["worst_gap_percent"] <= 100, row
-    assert float(table["dorm"]["gap_%"]) == pytest.approx(row["gap_percent"], abs=1e-5)
 
 
 def test_other_nodes(tmp_path):
@@ -123,9 +149,6 @@ def test_elastic_is_for_other_traces():
     assert (rc, out) == (2, "") and "--elastic is for traces of other clusters" in errors
     rc, out, errors = simulate("--from-history", "--elastic", "0.5,2,0.9")
     assert (rc, out) == (2, "") and "--elastic is for traces of other clusters" in errors
-
-
-HEAD = "# resources cores\n# nodes 1 4\nid,arrival_s,cores,weight,min,max,static,duration_s,exponent\n"
 
 
 def test_small(tmp_path):
@@ -366,7 +389,10 @@ def test_estimates_under_dorm_and_as_text(tmp_path):
         assert row["estimates"]["samples"] == 1 and row["estimates"]["within_percent"] == 100, row
         assert row["estimates"]["median_wait_s"] == pytest.approx(990), row
     rc, out, errors = simulate(path, "--policy", "static", "--estimates")
-    assert rc == 0 and "starts: 1 estimated at arrival, median error" in out and "range in 100 %" in out, (out, errors)
+    assert rc == 0 and "\n\nstatic: starts of 1 job estimated at arrival\n  median error " in out and "within the range: 100 %" in out, (out, errors)
+    assert max(len(line) for line in out.splitlines()) <= 80, out
+    rc, out, errors = simulate(path, "--policy", "static,drf", "--estimates", "--nodes", "1x8")
+    assert rc == 0 and out.endswith("\n\nstatic: no job of the sample had to wait\ndrf: no job of the sample had to wait\n"), (out, errors)
     assert "estimates" not in rows(path, "--policy", "static")[0]
     seeds = [rows(path, "--policy", "static", "--estimates", "--seed", s)[0]["estimates"]["median_error_s"] for s in (1, 1, 2)]
     assert seeds[0] == seeds[1] != seeds[2], seeds

@@ -38,8 +38,9 @@ def test_the_history_of_a_pool(make_lab):  # noqa: F811
     assert small["real"]["jct_mean_s"] >= small["fifo"]["jct_mean_s"] - 0.01
     # Utilization is a mean over at least one second.
     assert small["real"]["util"] == pytest.approx(sum(ran.values()) / max(1, small["real"]["end_s"]), rel=0.01)
-    table = lab.ok("simulate", "--from-history", "--policy", "fifo").splitlines()
-    assert [line.split()[0] for line in table] == ["policy", "real", "fifo"]
+    head, *lines = lab.ok("simulate", "--from-history", "--policy", "fifo").splitlines()
+    assert head.split() == ["policy", "real", "fifo"]
+    assert [line.split()[0] for line in lines if line.split()[1] == "-"] == ["loss", "overhead_%", "lost_container_s", "gap_%"]
 
 
 def test_no_history(make_lab):  # noqa: F811

@@ -13,6 +13,7 @@
 #include "client/policy/allocate.h"
 #include "client/policy/exact.h"
 #include "client/policy/replay.h"
+#include "client/policy/simulate_table.h"
 #include "codec/json.h"
 #include "simulate/foreign.h"
 #include "simulate/generate.h"
@@ -132,20 +133,6 @@ static json_t *add_times(json_t *row, const struct sim_result *r)
     return row;
 }
 
-static void print_times(const struct sim_result *r)
-{
-    (void)printf(" %12.3f %11.3f %13.3f %11.3f", r->jct.median_s, r->wait.mean_s, r->wait.median_s,
-                 r->wait.p95_s);
-}
-
-static void print_gap(const struct sim_result *r)
-{
-    if (isnan(r->gap))
-        (void)printf(" %9s\n", "-");
-    else
-        (void)printf(" %9.5f\n", 100 * r->gap);
-}
-
 static json_t *result_json(const char *policy, const struct sim_result *r)
 {
     json_t *row = json_pack("{s:s,s:f,s:f,s:f,s:I,s:f,s:f,s:I,s:f,s:f,s:I,s:f}", "policy", policy,
@@ -171,54 +158,54 @@ static json_t *add_estimates(json_t *row, const struct estimates_result *x)
     return row;
 }
 
-static void print_estimates(const struct estimates_result *x)
+/* Say how many jobs the policy has left out. */
+static void note_never(const char *policy, const struct sim_result *r)
 {
-    if (x->n == 0)
-        (void)printf("  starts: no job of the sample had to wait\n");
-    else
-        (void)printf(
-            "  starts: %zu estimated at arrival, median error %.0f s (median wait %.0f s); "
-            "the truth was within the range in %.0f %%\n",
-            x->n, x->error_s, x->wait_s, x->within_percent);
-}
-
-static void print_row(const char *policy, const struct sim_result *r)
-{
-    (void)printf("%-12s %9.6f %9.6f %11.3f %11.3f %9.6f %12llu %11.5f", policy, r->util_5h, r->util,
-                 r->jct.mean_s, r->jct.p95_s, r->loss, (unsigned long long)r->adjustments,
-                 r->overhead_percent);
-    print_times(r);
-    (void)printf(" %16.3f", r->lost_s);
-    print_gap(r);
-    (void)fflush(stdout); /* the next policy may take minutes; a failure is reported at the end */
     if (r->never > 0)
         client_note("%s: %zu job%s can never run and %s left out", policy, r->never,
                     r->never == 1 ? "" : "s", r->never == 1 ? "is" : "are");
 }
 
+/* Add a result to rows (--json), or else to the table. Takes json. */
+static int add_result(json_t *rows, json_t *json, struct sim_table *table,
+                      const struct sim_column *column, struct err *e)
+{
+    int rc = rows ? json_array_append_new(rows, json) : vec_push(&table->columns, *column);
+    return rc < 0 ? err_set(e, ENOMEM, "cannot print the result: %m") : 0;
+}
+
+/* One run of the command: what the options ask for, and the jobs. */
+struct run {
+    bool json, history, exact, estimates;
+    struct chosen policies;
+    struct exact_solver solver; /* if exact */
+    unsigned charts;            /* of enum plot_chart */
+    int64_t seed;
+    struct trace t;
+    struct replayed past; /* if history */
+};
+
+static void run_done(struct run *r)
+{
+    trace_done(&r->t);
+}
+
 /* Put the real run of the jobs before the simulations. rows: NULL, or the list for --json; plot:
  * NULL, or charts. */
-static int add_real(const struct trace *t, const struct replayed *past, json_t *rows,
-                    struct plot *plot, struct err *e)
+static int add_real(const struct run *run, json_t *rows, struct sim_table *table, struct plot *plot,
+                    struct err *e)
 {
-    struct sim_result r;
+    struct sim_column c = { .name = "real", .is_real = true };
+    struct sim_result *r = &c.result;
     if (plot)
-        plot_policy(plot, "real");
-    if (sim_real(t, &past->real, plot ? plot_events(plot) : NULL, &r) < 0)
+        plot_policy(plot, c.name);
+    if (sim_real(&run->t, &run->past.real, plot ? plot_events(plot) : NULL, r) < 0)
         return err_set(e, ENOMEM, "cannot simulate: %m");
-    if (rows && json_array_append_new(
-                    rows, add_times(json_pack("{s:s,s:f,s:f,s:I,s:f}", "policy", "real", "util_5h",
-                                              r.util_5h, "util", r.util, "adjustments",
-                                              (json_int_t)r.adjustments, "end_s", r.end_s),
-                                    &r)) < 0)
-        return err_set(e, ENOMEM, "cannot print the result: %m");
-    if (!rows) {
-        (void)printf("%-12s %9.6f %9.6f %11.3f %11.3f %9s %12llu %11s", "real", r.util_5h, r.util,
-                     r.jct.mean_s, r.jct.p95_s, "-", (unsigned long long)r.adjustments, "-");
-        print_times(&r);
-        (void)printf(" %16s %9s\n", "-", "-");
-    }
-    return 0;
+    json_t *json =
+        rows ? json_pack("{s:s,s:f,s:f,s:I,s:f}", "policy", c.name, "util_5h", r->util_5h, "util",
+                         r->util, "adjustments", (json_int_t)r->adjustments, "end_s", r->end_s)
+             : NULL;
+    return add_result(rows, rows ? add_times(json, r) : NULL, table, &c, e);
 }
 
 static int exit_code(int rc)
@@ -289,22 +276,6 @@ static int generate(const struct client *c)
     return client_flush_stdout();
 }
 
-/* One run of the command: what the options ask for, and the jobs. */
-struct run {
-    bool json, history, exact, estimates;
-    struct chosen policies;
-    struct exact_solver solver; /* if exact */
-    unsigned charts;            /* of enum plot_chart */
-    int64_t seed;
-    struct trace t;
-    struct replayed past; /* if history */
-};
-
-static void run_done(struct run *r)
-{
-    trace_done(&r->t);
-}
-
 /* Read the options. -ENOENT: the exact solver is not installed. */
 static int read_options(const struct client *c, struct run *r, struct err *e)
 {
@@ -340,40 +311,57 @@ static int load_jobs(struct client *c, struct run *r, struct err *e)
     return rc == 0 && nodes ? trace_set_nodes(&r->t, span_of(nodes), e) : rc;
 }
 
-/* Print the result of one policy, or add it to rows (--json). */
-static int show(const struct run *r, const char *policy, const struct sim_result *result,
-                json_t *rows, struct err *e)
+/* On a terminal: say which policy is being simulated, since that may take minutes. NULL: remove the
+ * line. */
+static void show_progress(const struct client *c, const struct run *r, const char *policy, size_t i)
 {
-    if (!rows) {
-        print_row(policy, result);
-        if (r->estimates)
-            print_estimates(&result->estimates);
-        return 0;
-    }
-    json_t *row = result_json(policy, result);
-    if (row && r->estimates)
-        row = add_estimates(row, &result->estimates);
-    return json_array_append_new(rows, row) < 0 ? err_set(e, ENOMEM, "cannot print the result: %m")
-                                                : 0;
+    if (!c->tty)
+        return;
+    AUTO(free_p)
+    char *line =
+        policy ? str_printf("\rsimulating %s (%zu of %zu)\033[K", policy, i + 1, r->policies.n)
+               : str_dup("\r\033[K");
+    if (line)
+        (void)fs_write_all(STDERR_FILENO, line, strlen(line)); /* only for people */
 }
 
 /* Simulate one policy. plot: NULL, or charts. Returns an exit code, with e set if it is not 0. */
-static int simulate(struct run *r, const struct part_policy *policy, json_t *rows,
-                    struct plot *plot, struct err *e)
+static int simulate(struct run *r, const struct part_policy *policy, struct plot *plot,
+                    struct sim_result *out, struct err *e)
 {
     struct sim_options o = { .clock_us = clock_mono_us,
                              .estimates = r->estimates,
                              .estimates_seed = (uint64_t)r->seed,
                              .solver = r->exact ? &r->solver.solver : NULL };
-    struct sim_result result;
     if (plot) {
         plot_policy(plot, policy->name);
         o.events = plot_events(plot);
     }
-    int rc = sim_run(&r->t, policy, &o, &result, e);
-    if (rc < 0)
-        return exit_code(rc);
-    return show(r, policy->name, &result, rows, e) < 0 ? EXIT_CLUSTER : EXIT_DONE;
+    int rc = sim_run(&r->t, policy, &o, out, e);
+    return rc < 0 ? exit_code(rc) : EXIT_DONE;
+}
+
+static int simulate_each(const struct client *c, struct run *r, json_t *rows,
+                         struct sim_table *table, struct plot *plot, struct err *e)
+{
+    if (r->history && add_real(r, rows, table, plot, e) < 0)
+        return EXIT_CLUSTER;
+    for (size_t i = 0; i < r->policies.n; i++) {
+        struct sim_column x = { .name = r->policies.v[i]->name };
+        show_progress(c, r, x.name, i);
+        int code = simulate(r, r->policies.v[i], plot, &x.result, e);
+        show_progress(c, r, NULL, i);
+        if (code != EXIT_DONE)
+            return code;
+        json_t *json = rows ? result_json(x.name, &x.result) : NULL;
+        if (json && r->estimates)
+            json = add_estimates(json, &x.result.estimates);
+        if (add_result(rows, json, table, &x, e) < 0)
+            return EXIT_CLUSTER;
+        if (!rows)
+            note_never(x.name, &x.result);
+    }
+    return EXIT_DONE;
 }
 
 static int simulate_all(const struct client *c, struct run *r)
@@ -382,22 +370,15 @@ static int simulate_all(const struct client *c, struct run *r)
     const char *chart = options_get(&c->o, OPT_PLOT);
     AUTO(plot_freep) struct plot *plot = chart ? plot_new(&r->t) : NULL;
     AUTO(json_freep) json_t *rows = r->json ? json_array() : NULL;
+    AUTO(sim_table_done) struct sim_table table = { 0 };
     if ((chart && !plot) || (r->json && !rows)) {
         err_set(&e, ENOMEM, "cannot simulate: %m");
         return client_fail(EXIT_CLUSTER, &e);
     }
-    if (!r->json)
-        (void)printf("%-12s %9s %9s %11s %11s %9s %12s %11s %12s %11s %13s %11s %16s %9s\n",
-                     "policy", "util_5h", "util", "jct_mean_s", "jct_p95_s", "loss", "adjustments",
-                     "overhead_%", "jct_median_s", "wait_mean_s", "wait_median_s", "wait_p95_s",
-                     "lost_container_s", "gap_%");
-    if (r->history && add_real(&r->t, &r->past, rows, plot, &e) < 0)
-        return client_fail(EXIT_CLUSTER, &e);
-    for (size_t i = 0; i < r->policies.n; i++) {
-        int code = simulate(r, r->policies.v[i], rows, plot, &e);
-        if (code != EXIT_DONE)
-            return client_fail(code, &e);
-    }
+    int code = simulate_each(c, r, rows, &table, plot, &e);
+    sim_table_print(&table, r->estimates); /* after a failure, too: the policies before it */
+    if (code != EXIT_DONE)
+        return client_fail(code, &e);
     if (r->exact && r->solver.silent > 0)
         client_note("the solver had no answer within %.3g s for %" PRIu64 " of %" PRIu64
                     " programs; there the answer of the fast search counts",
