@@ -43,6 +43,11 @@ int str_mib(struct span s, int64_t min, int64_t max, const char *what, int64_t *
 /* Parse a time in milliseconds: "500ms", "90s", "10m", "2h", "1d", in any case. The unit is
  * required. -EINVAL not a time, -ERANGE out of [min, max]. */
 int str_ms(struct span s, int64_t min, int64_t max, const char *what, int64_t *out, struct err *e);
+/* The forms that str_ms() reads, for hints and help. */
+#define STR_MS_FORMS "500ms, 90s, 10m, 2h, 1d"
+/* Write a time in a form that str_ms() reads, in the largest unit without a fraction: 90000 is
+ * "90s". Returns buf, which has n bytes. */
+const char *str_ms_text(int64_t ms, char *buf, size_t n);
 
 /* Parse true, false, yes, no, on, off, 1 or 0 in any case. Anything else: -EINVAL. */
 int str_bool(struct span s, const char *what, bool *out, struct err *e);

@@ -115,41 +115,53 @@ static bool same_word(struct span s, const char *word)
     return s.len == strlen(word) && strncasecmp(s.p, word, s.len) == 0;
 }
 
-/* "90 seconds", "1 day": in the largest unit that needs no fraction. */
+/* The units of times, the largest first. */
+static const struct time_unit {
+    const char *name, *one, *many;
+    int64_t ms;
+} time_units[] = { { "d", "day", "days", 86400000 },
+                   { "h", "hour", "hours", 3600000 },
+                   { "m", "minute", "minutes", 60000 },
+                   { "s", "second", "seconds", 1000 },
+                   { "ms", "ms", "ms", 1 } };
+
+/* The largest unit in which the time needs no fraction. */
+static const struct time_unit *whole_unit(int64_t ms)
+{
+    const struct time_unit *u = time_units;
+    while (u->ms > 1 && (ms == 0 || ms % u->ms != 0))
+        u++;
+    return u;
+}
+
+/* "90 seconds", "1 day" */
 static const char *in_words(int64_t ms, char *buf, size_t n)
 {
-    static const struct {
-        const char *one, *many;
-        int64_t ms;
-    } units[] = { { "day", "days", 86400000 },
-                  { "hour", "hours", 3600000 },
-                  { "minute", "minutes", 60000 },
-                  { "second", "seconds", 1000 },
-                  { "ms", "ms", 1 } };
-    size_t i = 0;
-    while (units[i].ms > 1 && (ms == 0 || ms % units[i].ms != 0))
-        i++;
-    int64_t count = ms / units[i].ms;
-    (void)snprintf(buf, n, "%lld %s", (long long)count, count == 1 ? units[i].one : units[i].many);
+    const struct time_unit *u = whole_unit(ms);
+    int64_t count = ms / u->ms;
+    (void)snprintf(buf, n, "%lld %s", (long long)count, count == 1 ? u->one : u->many);
+    return buf;
+}
+
+const char *str_ms_text(int64_t ms, char *buf, size_t n)
+{
+    const struct time_unit *u = whole_unit(ms);
+    (void)snprintf(buf, n, "%lld%s", (long long)(ms / u->ms), u->name);
     return buf;
 }
 
 int str_ms(struct span s, int64_t min, int64_t max, const char *what, int64_t *out, struct err *e)
 {
-    static const struct {
-        const char *name;
-        int64_t times;
-    } units[] = { { "ms", 1 }, { "s", 1000 }, { "m", 60000 }, { "h", 3600000 }, { "d", 86400000 } };
     struct span all = span_trim(s), rest = all;
     int64_t v = 0, times = 0;
     int rc = digits(&rest, &v);
     rest = span_trim(rest);
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        if (same_word(rest, units[i].name))
-            times = units[i].times;
+    for (size_t i = 0; i < sizeof time_units / sizeof *time_units; i++)
+        if (same_word(rest, time_units[i].name))
+            times = time_units[i].ms;
     if (rc == -EINVAL || !times) {
         (void)refuse(all, what, "a time", e);
-        return err_hint(e, "write a number and its unit: 500ms, 90s, 10m, 2h, 1d");
+        return err_hint(e, "write a number and its unit: " STR_MS_FORMS);
     }
     char least[48], most[48];
     if (rc == -ERANGE || __builtin_mul_overflow(v, times, &v) || v < min || v > max)

@@ -309,11 +309,13 @@ static const struct command table[] = {
       .usage = "pool status|start|stop|set|why|enable|disable [options] [KEY=VALUE]...",
       .summary = "control the pool that runs jobs on this machine",
       .examples = "  tony pool status --json\n  tony pool stop\n"
-                  "  tony pool set policy=dorm loss-max=0.2\n  tony pool why\n",
+                  "  tony pool set policy=dorm loss-max=0.2 payback=1h\n"
+                  "  tony pool why\n",
       .text = "It is started when needed and ends by itself after tony.pool.idle-timeout without "
               "a job. `stop` refuses while jobs are live, unless --force, which kills them. `set` "
               "changes the policy by which the pool divides the machine, and prints its settings; "
-              "`why` explains its last decision (docs/pool-policy.md). `enable` lets systemd "
+              "a time is a number of ms, or has a unit: " STR_MS_FORMS
+              ". `why` explains its last decision (docs/pool-policy.md). `enable` lets systemd "
               "start the pool with the machine, and jobs that ran before a reboot continue from "
               "their checkpoints; `disable` undoes it. Without it only jobs with restart-on-boot "
               "continue.",

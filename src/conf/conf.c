@@ -229,23 +229,42 @@ static int check_envs(const char *what, const char *value, struct err *e)
     return rc < 0 ? rc : 0;
 }
 
-/* A value such as "20s" is refused: the sentence names the unit of the key. */
-static int check_int(const struct conf_key *row, const char *what, const char *value, struct err *e)
+/* How many ms the unit of the key has; 0 = the value of the key is no time. */
+static int64_t ms_of_unit(const struct conf_key *row)
 {
-    enum { SHOWN_MAX = 40 };
-    struct span text = span_trim(span_of(value));
-    const char *unit = !row->unit                ? NULL
-                       : str_eq(row->unit, "ms") ? "milliseconds"
-                       : str_eq(row->unit, "s")  ? "seconds"
-                                                 : NULL;
-    int64_t i;
-    int rc = str_i64(text, row->min, row->max, what, &i, e);
+    if (row->type != CT_INT || !row->unit)
+        return 0;
+    return str_eq(row->unit, "ms") ? 1 : str_eq(row->unit, "s") ? 1000 : 0;
+}
 
-    if (rc != -EINVAL || !unit || !text.len)
-        return rc;
-    return err_set(e, EINVAL, "%s must be a whole number of %s, not '%.*s%s'", what, unit,
-                   (int)MIN(text.len, (size_t)SHOWN_MAX), text.p,
-                   text.len > SHOWN_MAX ? "..." : "");
+static bool has_letter(struct span text)
+{
+    for (size_t i = 0; i < text.len; i++)
+        if (isalpha((unsigned char)text.p[i]))
+            return true;
+    return false;
+}
+
+/* Read a whole number. If the value of the key is a time, it may have a unit: "20s" is 20000 for a
+ * key in ms. */
+static int read_int(const struct conf_key *row, const char *what, const char *value, int64_t *out,
+                    struct err *e)
+{
+    struct span text = span_trim(span_of(value));
+    int64_t unit_ms = ms_of_unit(row), ms;
+    if (!unit_ms || !has_letter(text))
+        return str_i64(text, row->min, row->max, what, out, e);
+    /* A least value below 0 means "no limit", which has no unit. */
+    int rc = str_ms(text, MAX(row->min, INT64_C(0)) * unit_ms, row->max * unit_ms, what, &ms, e);
+    if (rc == -EINVAL)
+        return err_hint(e, "write a number of %s, or a number and its unit: " STR_MS_FORMS,
+                        row->unit);
+    if (rc == 0 && ms % unit_ms != 0)
+        return err_set(e, EINVAL, "%s must be a whole number of seconds, not '%.*s'", what,
+                       (int)text.len, text.p);
+    if (rc == 0)
+        *out = ms / unit_ms;
+    return rc;
 }
 
 static int check_levels(const struct conf_key *row, const char *what, const char *value,
@@ -271,7 +290,7 @@ int conf_check_value(const struct conf_key *row, const char *key, const char *va
     }
     switch (row->type) {
     case CT_INT:
-        return check_int(row, what, value, e);
+        return read_int(row, what, value, &i, e);
     case CT_REAL:
         return str_real(span_of(value), (double)row->min, (double)row->max, what, &d, e);
     case CT_MEM:
@@ -332,9 +351,24 @@ static int join(struct conf *c, const struct entry *old, const struct entry *x, 
     return conf_put(c, &both, e);
 }
 
+/* Times are stored without a unit, so that every reader of the value finds the number that the key
+ * promises. *out_text: the number; NULL = the value of x stays as it is. */
+static int without_unit(const struct conf_key *row, const struct entry *x, char **out_text,
+                        struct err *e)
+{
+    int64_t n;
+    *out_text = NULL;
+    if (!ms_of_unit(row) || !has_letter(span_of(x->value)) ||
+        read_int(row, x->key, x->value, &n, e) < 0)
+        return 0; /* checked before, so it cannot fail */
+    *out_text = str_printf("%lld", (long long)n);
+    return *out_text ? 0 : err_set(e, ENOMEM, "cannot keep '%s': %m", x->key);
+}
+
 int conf_set_from(struct conf *c, const struct entry *x, bool foreign_ok, struct err *e)
 {
     struct entry mine = *x;
+    AUTO(free_p) char *number = NULL;
     mine.row = conf_key_find(span_of(x->key), NULL);
     int rc = 0;
     /* The text of a file was checked before, an option was not. */
@@ -344,11 +378,17 @@ int conf_set_from(struct conf *c, const struct entry *x, bool foreign_ok, struct
         rc = conf_check_value(mine.row, x->key, x->value, e);
     else if (!foreign_ok || str_starts(x->key, "tony."))
         rc = unknown_key(x->key, e);
+    if (rc == 0 && mine.row)
+        rc = without_unit(mine.row, x, &number, e);
     if (rc < 0)
         return err_wrap(e, rc, "%s", x->origin);
+    if (number) {
+        mine.value = number;
+        mine.borrowed = false;
+    }
     struct entry *old = conf_find(c, x->key);
     if (old && old->final && old->layer == CL_SITE && x->layer > CL_SITE) {
-        if (strcmp(old->value, x->value) == 0)
+        if (strcmp(old->value, mine.value) == 0)
             return 0;
         (void)err_set(e, EINVAL, "%s: '%s' cannot be changed: it is final in %s", x->origin, x->key,
                       old->origin);
@@ -396,7 +436,7 @@ int64_t conf_int(const struct conf *c, const char *key)
     if (row->type == CT_MEM)
         (void)str_mib(span_of(value), row->min, row->max, key, &v, NULL);
     else
-        (void)str_i64(span_of(value), row->min, row->max, key, &v, NULL);
+        (void)read_int(row, key, value, &v, NULL);
     return v;
 }
 

@@ -17,6 +17,7 @@ from lib_notebook import STAND_IN, start  # noqa: E402
 
 EACH_MIB = 40
 ROOM = 8  # containers in the pool
+LIMIT = "tony.application.timeout"
 ELASTIC = {"memory": f"{EACH_MIB}m", "min-instances": 1, "max-instances": ROOM}
 
 
@@ -135,6 +136,24 @@ def test_set(make_lab):  # noqa: F811
 
 
 @pytest.mark.parametrize("word, says", [
+def test_times_have_units(make_lab):  # noqa: F811
+    """`tony pool set`, the site file and the job file read the same forms of times."""
+    lab = policy_lab(make_lab, "fifo", **{"resize-cost": "3s"})
+    doc = lab.json("pool", "set", "payback=1h", "interval=500ms", "resize-limit=2M", "time-limit=200")
+    values = {s["key"].rpartition(".")[2]: s["value"] for s in doc["settings"]}
+    wanted = {"payback": "3600000", "interval": "500", "resize-limit": "120000", "time-limit": "200", "resize-cost": "3000"}
+    assert {k: values[k] for k in wanted} == wanted, doc
+    lines = [line.split() for line in lab.ok("pool", "set").splitlines()]
+    shown = {words[0]: words[1] for words in lines if len(words) > 1}
+    assert {k: shown[k] for k in wanted} == {"payback": "1h", "interval": "500ms", "resize-limit": "2m", "time-limit": "200ms", "resize-cost": "3s"}
+    assert "500ms, 90s, 10m, 2h, 1d" in lab.ok("pool", "set") and "500ms, 90s, 10m, 2h, 1d" in " ".join(lab.ok("pool", "--help").split())
+    kill9(*lab.pids("pool"))
+    wait_until(lambda: not lab.pids("pool"), "the pool is dead")
+    assert lab.json("pool", "set") == doc  # the next pool has read the file
+    job = lab.workers("true", n=1, role={"restart-delay": "2s"}, conf={LIMIT: "10m"})
+    assert lab.run("run", job, "--conf", "tony.task.kill-grace-ms=1s").returncode == 0
+
+
     ("policy=las", "cannot put a running job back into the queue"),
     ("policy=dormouse", "must be one of fifo, backfill, static, drf, dorm, market"),
     ("theta1=1.5", "'tony.pool.policy.theta1' must be between 0 and 1, not 1.5"),
@@ -143,7 +162,9 @@ def test_set(make_lab):  # noqa: F811
     ("theta1=1e999", "'tony.pool.policy.theta1' must be between 0 and 1"),
     ("loss-max=-1", "'tony.pool.policy.loss-max' must be between 0 and 1000"),
     ("levels=9,3", "the numbers of 'tony.pool.policy.levels' must rise, but 3 is not above 9"),
-    ("interval=ten", "'tony.pool.policy.interval' must be a whole number"),
+    ("interval=ten", "'tony.pool.policy.interval' must be a time, not 'ten'"),
+    ("payback=1hour", "'tony.pool.policy.payback' must be a time, not '1hour'"),
+    ("payback=400d", "'tony.pool.policy.payback' must be between 0 ms and 365 days, not '400d'"),
     ("resize-limit=10", "'tony.pool.policy.resize-limit' must be at least 1000"),
     ("theta3=1", "no setting 'theta3'"),
     ("theta1", "'theta1' is not KEY=VALUE"),

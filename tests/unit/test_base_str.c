@@ -160,6 +160,17 @@ static void test_times(void **state)
         assert_int_equal(str_ms(SPAN("20d"), ranges[i].min, ranges[i].max, "--t", &v, &e), -ERANGE);
         assert_string_equal(e.msg, all);
     }
+    static const int64_t written[] = { 0, 1, 500, 1500, 90000, 600000, 7200000, 86400000 };
+    static const char *const texts[] = {
+        "0ms", "1ms", "500ms", "1500ms", "90s", "10m", "2h", "1d"
+    };
+    for (size_t i = 0; i < ARRAY_LEN(written); i++) {
+        char text[32];
+        int64_t v;
+        assert_string_equal(str_ms_text(written[i], text, sizeof text), texts[i]);
+        assert_int_equal(str_ms(span_of(text), 0, INT64_MAX, "t", &v, NULL), 0);
+        assert_int_equal(v, written[i]);
+    }
 }
 
 static void test_bool(void **state)

@@ -129,8 +129,17 @@ static void test_wrong_values_are_refused(void **state)
         { "tony.worker.memory", "-2g", "o: 'tony.worker.memory' must be at least", "" },
         { "tony.worker.memory", "100000t", "o: 'tony.worker.memory' must be at most", "" },
         { "tony.worker.gpus", "-1", "o: 'tony.worker.gpus' must be at least 0", "" },
-        { "tony.resize.timeout", "20s",
-          "o: 'tony.resize.timeout' must be a whole number of milliseconds, not '20s'", "" },
+        { "tony.resize.timeout", "20x", "o: 'tony.resize.timeout' must be a time, not '20x'",
+          "write a number of ms, or a number and its unit: 500ms, 90s, 10m, 2h, 1d" },
+        { "tony.resize.timeout", "-5s",
+          "o: 'tony.resize.timeout' must be between 0 ms and 3650 days, not '-5s'", "" },
+        { "tony.resize.timeout", "1.5", "o: 'tony.resize.timeout' must be a whole number", "" },
+        { "tony.pool.policy.resize-limit", "999ms",
+          "o: 'tony.pool.policy.resize-limit' must be between 1 second and 1 day, not '999ms'",
+          "" },
+        { "tony.history.retention-sec", "1500ms",
+          "o: 'tony.history.retention-sec' must be a whole number of seconds, not '1500ms'", "" },
+        { "tony.worker.instances", "2s", "o: 'tony.worker.instances' must be a whole number", "" },
         { "tony.resize.timeout", "-5", "o: 'tony.resize.timeout' must be at least 0, not -5", "" },
         { "tony.worker.vcores", "x", "o: 'tony.worker.vcores' must be a whole number", "" },
         { "tony.docker.enabled", "maybe",
@@ -180,6 +189,39 @@ static void test_wrong_values_are_refused(void **state)
             fail_msg("%s=%s: '%s' hint '%s'", cases[i].key, cases[i].value, e.msg, e.hint);
         conf_free(c);
     }
+}
+
+/* A time may have a unit. It is stored as the number that the key promises. */
+static void test_times_have_units(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *key, *value;
+        int64_t number;
+    } cases[] = {
+        { "tony.pool.policy.payback", "1h", 3600000 },
+        { "tony.pool.policy.payback", "3600000", 3600000 },
+        { "tony.pool.policy.payback", "0s", 0 },
+        { "tony.pool.policy.interval", " 500 ms ", 500 },
+        { "tony.application.timeout", "2D", 172800000 },
+        { "tony.application.timeout", "-1", -1 },
+        { "tony.worker.restart-delay", "90s", 90000 },
+        { "tony.history.retention-sec", "30d", 2592000 },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct conf *c = conf_new();
+        AUTO(free_p) char *number = str_printf("%lld", (long long)cases[i].number);
+        set_ok(c, CL_JOB, cases[i].key, cases[i].value, "j:1", false);
+        assert_int_equal(conf_int(c, cases[i].key), cases[i].number);
+        assert_string_equal(conf_get(c, cases[i].key), number);
+        conf_free(c);
+    }
+    /* The same time in another form is the same value. */
+    struct conf *c = conf_new();
+    set_ok(c, CL_SITE, "tony.application.timeout", "1h", "s", true);
+    set_ok(c, CL_JOB, "tony.application.timeout", "60m", "j", false);
+    set_ok(c, CL_JOB, "tony.application.timeout", "3600000", "j", false);
+    conf_free(c);
 }
 
 static void test_reading(void **state)
@@ -566,6 +608,7 @@ int main(void)
         cmocka_unit_test(test_final),
         cmocka_unit_test(test_appended),
         cmocka_unit_test(test_wrong_values_are_refused),
+        cmocka_unit_test(test_times_have_units),
         cmocka_unit_test(test_reading),
         cmocka_unit_test(test_lists),
         cmocka_unit_test(test_envs),

@@ -24,12 +24,19 @@ static int fail(bool refused, struct err *e)
 
 /* ---- pool set ---- */
 
-/* "ms", for example; "" = the setting has no unit. */
-static const char *unit_of(const json_t *setting)
+/* The value as a user may type it: "30m" instead of 1800000 ms. */
+static void add_value(const json_t *setting, struct buf *out)
 {
     struct span part;
+    int64_t ms;
+    char text[32];
+    const char *value = doc_str(setting, "value");
     const struct conf_key *key = conf_key_find(span_of(doc_str(setting, "key")), &part);
-    return key && key->unit ? key->unit : "";
+    const char *unit = key && key->unit && value[0] ? key->unit : "";
+    if (str_eq(unit, "ms") && str_i64(span_of(value), 0, INT64_MAX, "value", &ms, NULL) == 0)
+        (void)buf_adds(out, str_ms_text(ms, text, sizeof text));
+    else
+        (void)buf_addf(out, "%s%s%s", value, unit[0] ? " " : "", unit);
 }
 
 static void print_settings(const json_t *doc)
@@ -41,14 +48,14 @@ static void print_settings(const json_t *doc)
     json_array_foreach(json_object_get(doc, "settings"), i, one)
     {
         AUTO(buf_done) struct buf value = { 0 };
-        const char *number = doc_str(one, "value"), *unit = *number ? unit_of(one) : "";
-        (void)buf_addf(&value, "%s%s%s", number, *unit ? " " : "", unit);
+        add_value(one, &value);
         const char *key = doc_str(one, "key");
         key += str_starts(key, "tony.pool.policy.") ? strlen("tony.pool.policy.")
                                                     : strlen("tony.pool.");
         table_add(&t, key, buf_cstr(&value), doc_str(one, "origin"), NULL);
     }
     table_print(&t);
+    (void)printf("times: a number of ms, or a number and its unit: " STR_MS_FORMS "\n");
 }
 
 int pool_set(struct client *c)
