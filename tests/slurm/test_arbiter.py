@@ -165,6 +165,7 @@ def exchange(tony, slurm, arbiter, on_step=lambda name, first, second: None, pol
 def test_two_jobs_share_a_partition(tony, slurm, arbiter, policy, gpus):
     exchange(tony, slurm, arbiter, policy=policy, gpus=gpus)
     arbiter.kill()
+    assert "partition 'all', policy 'drf': utilization " in arbiter.said() and "best possible" not in arbiter.said(), arbiter.said()
     assert "starts with 1  " in arbiter.said() and "1 -> 3  it grows" in arbiter.said() and "did not follow" not in arbiter.said(), arbiter.said()
 
 
@@ -194,6 +195,12 @@ def test_it_only_says(tony, slurm, arbiter):
     assert (doc["queue"], doc["policy"], doc["nodes"]) == ("all", "drf", 3), doc
     assert [(j["application_id"], j["has"], j["target"]) for j in doc["jobs"]] == [(job.id, 1, 2)], doc
     assert "2 nodes" in doc["jobs"][0]["why"], doc
+    for policy in ("drf", "dorm"):  # each decision of dorm says how good it is
+        at = ("arbiter", "run", "--cluster", "slurm", "--queue", "all", "--once", "--dry-run", "--policy", policy)
+        [figures] = [line for line in tony(*at).stdout.splitlines() if line.startswith(f"partition 'all', policy '{policy}': utilization ")]
+        assert "best possible" in figures if policy == "dorm" else "best possible" not in figures, figures
+        gap = json.loads(tony(*at, "--json").stdout).get("gap")
+        assert gap is None if policy == "drf" else 0 <= gap <= 1, (policy, gap)
     assert job.running() == 1 and not further(slurm, job.id)
     free = next(n for n in slurm.names if n not in (*job.nodes(), *rigid.nodes()))
     holder = slurm.run("sbatch", "--parsable", "-w", free, "--exclusive", "-o", "/dev/null", "--wrap", "sleep 600", cwd="/").stdout.strip()

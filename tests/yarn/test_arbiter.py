@@ -95,7 +95,11 @@ def test_it_only_says(tony, site):
     doc = json.loads(tony.ok("arbiter", "run", "--queue", "default", "--once", "--dry-run", "--json"))
     assert doc["nodes"] == 2 and doc["policy"] == "drf" and doc["queue"] == "default"
     assert [(j["application_id"], j["has"], j["target"]) for j in doc["jobs"]] == [(app, 2, 4)]
-    assert doc["jobs"][0]["why"]
+    assert doc["jobs"][0]["why"] and "gap" not in doc, doc
+    at = ("arbiter", "run", "--queue", "default", "--once", "--dry-run", "--policy", "dorm")
+    out = tony.ok(*at)  # each decision of dorm says how good it is
+    assert "queue 'default', policy 'dorm': utilization " in out and "best possible), loss of fairness " in out, out
+    assert 0 <= json.loads(tony.ok(*at, "--json"))["gap"] <= 1
     assert running(tony, app) == 2 and "resizes" not in tony.status(app)
     out = tony.ok("arbiter", "run", "--cluster", "yarn", "--queue", "default", "--once")
     assert f"{app}  2 -> 4" in out, out

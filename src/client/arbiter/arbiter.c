@@ -2,10 +2,12 @@
 #include "client/arbiter/arbiter.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "client/client_int.h"
 #include "client/policy/allocate.h"
+#include "client/policy/figures.h"
 #include "conf/conf.h"
 
 /* The longest pauses between two rounds, see pause_after(). */
@@ -271,16 +273,38 @@ static void print_others(const struct arbiter *a, size_t n_claims)
         (void)printf("%s '%s' has no job that can be resized\n", a->ops->what, a->queue);
 }
 
+/* Does the decision change the job, or let it wait, in another way than the last one that was
+ * printed? */
+static bool is_news(const struct arbiter_job *j, const struct part_target *t)
+{
+    return t->verdict != PART_KEEPS &&
+           (!j->was_printed || j->printed_n != t->n || j->printed_verdict != t->verdict);
+}
+
+/* Print the figures of the decision. */
+static void print_figures(const struct arbiter *a, const struct part_metrics *m)
+{
+    AUTO(buf_done) struct buf text = { 0 };
+    const struct decision_figures f = { .utilization = m->utilization,
+                                        .loss = m->loss,
+                                        .gap = part_gap(m),
+                                        .adjusted = m->adjusted,
+                                        .admitted = m->admitted };
+    decision_figures_text(&f, &text);
+    (void)printf("%s '%s', policy '%s': %s\n", a->ops->what, a->queue, a->policy->name,
+                 buf_cstr(&text));
+}
+
 /* Print the target of the job, unless the last round printed the same. */
 static void print_change(const struct arbiter *a, struct arbiter_job *j,
                          const struct part_target *t)
 {
     char why[PART_WHY_MAX];
-    bool is_new = !j->was_printed || j->printed_n != t->n || j->printed_verdict != t->verdict;
+    bool news = is_news(j, t);
     j->was_printed = true;
     j->printed_n = t->n;
     j->printed_verdict = t->verdict;
-    if (t->verdict == PART_KEEPS || !is_new)
+    if (!news)
         return;
     (void)sentence(a, t, why);
     if (j->runs)
@@ -298,6 +322,21 @@ static json_t *nodes_json(const struct arbiter *a, const struct part_target *t)
         (void)json_object_set_new(nodes, a->nodes.v[t->at[i].node].name,
                                   json_integer((json_int_t)t->at[i].n));
     return nodes;
+}
+
+/* Print the decision as text, as far as it is new. only_one: this is the only round. */
+static void print_round(struct arbiter *a, struct round *r, bool only_one)
+{
+    bool news = only_one && r->n > 0;
+    print_kept(a);
+    if (only_one)
+        print_others(a, r->n);
+    for (size_t i = 0; i < r->n; i++)
+        news = news || is_news(r->jobs[i], &r->decision.jobs[i]);
+    if (news)
+        print_figures(a, &r->decision.metrics);
+    for (size_t i = 0; i < r->n; i++)
+        print_change(a, r->jobs[i], &r->decision.jobs[i]);
 }
 
 /* The job's target, in instances; 0 = the job waits. */
@@ -323,6 +362,9 @@ static int print_json(const struct arbiter *a, const struct round *r)
         json_pack("{s:s,s:s,s:f,s:f,s:I,s:I,s:o}", "queue", a->queue, "policy", a->policy->name,
                   "utilization", m->utilization, "loss", m->loss, "adjusted",
                   (json_int_t)m->adjusted, "nodes", (json_int_t)a->nodes.n, "jobs", jobs);
+    double gap = part_gap(m);
+    if (!isnan(gap))
+        (void)json_object_set_new(doc, "gap", json_real(gap)); /* on failure, doc lacks it */
     AUTO(free_p) char *line = doc ? json_dumps(doc, JSON_COMPACT) : NULL;
     json_decref(doc);
     if (!line)
@@ -506,11 +548,7 @@ static int run_round(struct arbiter *a, bool only_one, struct err *e)
     if (a->json && print_json(a, &r) < 0)
         return err_set(e, ENOMEM, "cannot print the decision: %m");
     if (!a->json)
-        print_kept(a);
-    if (only_one && !a->json)
-        print_others(a, r.n);
-    for (size_t i = 0; i < r.n && !a->json; i++)
-        print_change(a, r.jobs[i], &r.decision.jobs[i]);
+        print_round(a, &r, only_one);
     (void)fflush(stdout);
     if (a->ops->gives_nodes)
         carry_out_nodes(a, &r);

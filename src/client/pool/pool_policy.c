@@ -6,10 +6,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/base.h"
 #include "client/client_int.h"
+#include "client/policy/figures.h"
 #include "client/pool/ask.h"
 #include "client/pool/forecast.h"
 #include "codec/json.h"
@@ -124,17 +126,17 @@ static void print_job(const json_t *job, int64_t now_ms)
         (void)printf("    what would change it: %s\n", hint);
 }
 
-/* Write " (the best possible)" or " (at most 1.3 % below the best possible)"; "" for a policy
- * without an upper bound. */
-static void gap_text(const json_t *decision, char *out, size_t n)
+static void add_figures(const json_t *decision, struct buf *out)
 {
     const json_t *gap = json_object_get(decision, "gap");
-    out[0] = '\0';
-    if (json_is_number(gap) && json_number_value(gap) > 0)
-        (void)snprintf(out, n, " (at most %.2g %% below the best possible)",
-                       100 * json_number_value(gap));
-    else if (json_is_number(gap))
-        (void)str_copy(out, n, " (the best possible)");
+    const struct decision_figures f = {
+        .utilization = json_number_value(json_object_get(decision, "utilization")),
+        .loss = json_number_value(json_object_get(decision, "loss")),
+        .gap = json_is_number(gap) ? json_number_value(gap) : NAN,
+        .adjusted = doc_int(decision, "adjusted", 0),
+        .admitted = doc_int(decision, "admitted", 0)
+    };
+    decision_figures_text(&f, out);
 }
 
 static void print_why(const json_t *read)
@@ -142,7 +144,8 @@ static void print_why(const json_t *read)
     AUTO(json_freep) json_t *doc = doc_shown(read, false);
     const json_t *d = json_object_get(doc, "decision");
     int64_t now_ms = doc_int(doc, "now_ms", 0);
-    char ago[32], gap[64];
+    char ago[32];
+    AUTO(buf_done) struct buf figures = { 0 };
     size_t i;
     json_t *job;
     if (!json_is_object(d)) {
@@ -155,13 +158,9 @@ static void print_why(const json_t *read)
         return;
     }
     (void)str_duration(MAX(now_ms - doc_int(d, "at_ms", 0), (int64_t)0), ago, sizeof ago);
-    gap_text(d, gap, sizeof gap);
-    (void)printf("policy '%s', decision %lld, %s ago\n"
-                 "  utilization %.3g%s, loss of fairness %.3g; %lld adjusted, %lld started\n",
-                 doc_str(d, "policy"), (long long)doc_int(d, "number", 0), ago,
-                 json_number_value(json_object_get(d, "utilization")), gap,
-                 json_number_value(json_object_get(d, "loss")),
-                 (long long)doc_int(d, "adjusted", 0), (long long)doc_int(d, "admitted", 0));
+    add_figures(d, &figures);
+    (void)printf("policy '%s', decision %lld, %s ago\n  %s\n", doc_str(d, "policy"),
+                 (long long)doc_int(d, "number", 0), ago, buf_cstr(&figures));
     json_array_foreach(json_object_get(d, "jobs"), i, job) print_job(job, now_ms);
 }
 
