@@ -7,6 +7,7 @@
 
 #include "base/base.h"
 #include "client/client_int.h"
+#include "client/show/names.h"
 #include "conf/conf.h"
 
 static int unknown_command(const char *name)
@@ -48,8 +49,8 @@ static bool lacks_dashes(const struct client *c, int argc, char *const *argv, st
     return !is_job;
 }
 
-/* A long usage has a newline and blanks for the help; a hint is one line. A very long one would fill
- * the screen. */
+/* A long usage has a newline and blanks for the help; a hint is one line. A very long one would
+ * fill the screen. */
 static int usage_hint(struct err *e, const struct command *cmd)
 {
     enum { SHORT = 200 };
@@ -185,6 +186,7 @@ int client_main(int argc, char **argv, const char *version)
     options_done(&c.o);
     cluster_ops_close(c.cluster);
     conf_free(c.site);
+    names_free(c.names);
     host_done(&c.host);
     return code;
 }

@@ -38,6 +38,7 @@
 #include "storage/paths.h"
 
 struct conf;
+struct job_names;
 
 struct client {
     const struct command *cmd;
@@ -46,6 +47,7 @@ struct client {
     char program[32];        /* of host */
     struct conf *site;       /* after client_site() */
     struct cluster *cluster; /* after client_open() */
+    struct job_names *names; /* after names_shown() (show/names.h); NULL before */
     bool tty, color;         /* of stderr, where progress goes */
     bool drawn;              /* the progress of an upload is on the screen */
     bool out_color;          /* of stdout */

@@ -60,6 +60,9 @@ int history_list(const struct paths *p, size_t max, struct history_rows *out, st
 int history_list_finished(const struct paths *p, size_t max, struct history_rows *out,
                           struct err *e);
 void history_rows_done(struct history_rows *r);
+/* The name of a live or finished job. The caller frees it. NULL: no such job, or its files cannot
+ * be read. */
+char *history_name(const struct paths *p, const char *id);
 /* How long a live job has run so far, from its journal; -1 = unknown. */
 int64_t history_ran_ms(const struct paths *p, const char *id);
 /* Read a row from the text of a file `summary`. It sets neither application_id nor live. The caller

@@ -301,6 +301,19 @@ int history_list_finished(const struct paths *p, size_t max, struct history_rows
     return list_jobs(p, false, max, out, e);
 }
 
+char *history_name(const struct paths *p, const char *id)
+{
+    AUTO(free_p) char *live = paths_job(p, id);
+    AUTO(free_p) char *final = paths_history(p, id);
+    struct history_row row;
+    if (!live || !final ||
+        (row_read(live, id, true, &row) < 0 && row_read(final, id, false, &row) < 0))
+        return NULL;
+    char *name = row.name[0] ? TAKE(row.name) : NULL;
+    row_done(&row);
+    return name;
+}
+
 int64_t history_ran_ms(const struct paths *p, const char *id)
 {
     struct history_row row;

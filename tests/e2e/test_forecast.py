@@ -27,6 +27,11 @@ def small(lab, n=1, **top):  # noqa: F811
     return lab.submit(lab.job_file({"worker": {"instances": n, "command": "sleep 1000", "memory": f"{EACH_MIB}m"}}, **top))
 
 
+def label(lab, app):  # noqa: F811
+    """How texts name a job: its name, and the number that commands take."""
+    return f"{lab.status(app)['name']} ({int(app.rpartition('_')[2])})"
+
+
 def gone(lab, *apps):  # noqa: F811
     for app in apps:
         lab.run("kill", app)
@@ -51,11 +56,13 @@ def test_the_queue(make_lab):  # noqa: F811
     assert x["rests_on"]["unknown_id"] == high, x
     for command in ("status", "why"):
         text = " ".join(lab.ok(command, high).split())
-        assert f"{first} (first) holds most" in text and "in at most 59 m" in text and "the time limit of 1 job" in text, text
+        assert "; first (1) holds most" in text and first not in text and "in at most 59 m" in text and "the time limit of 1 job" in text, text
     text = lab.ok("list")
     assert "place 1 in the queue; starts: in at most 59 m" in text and "place 2 in the queue; starts: unknown" in text, text
     assert "the time limit" not in text and "it is unknown when" not in text, "what the estimate rests on makes the table too wide"
-    assert f"it is unknown when {high} (high) ends" in " ".join(lab.ok("why", low).split())
+    assert label(lab, high) == "high (3)" and "it is unknown when high (3) ends" in " ".join(lab.ok("why", low).split())
+    assert lab.json("why", "3")["application_id"] == high, "the number in the text is one that commands take"
+    assert "  high (3)\n    waits, place 1 in the queue\n" in lab.ok("pool", "why")
     jobs = {j["application_id"]: j for j in lab.json("list")["jobs"]}
     assert jobs[low]["expected"]["place"] == 2 and "expected" not in jobs[first], jobs
     text = lab.ok("pool", "why")
@@ -140,7 +147,7 @@ def test_plan_when(make_lab, policy):  # noqa: F811
         when = lab.json("plan", plan, "--when")["when"]
         assert [(j["application_id"], j["from"]) for j in when["shrinks"]] == [(first, 8)], when
         text = lab.ok("plan", plan, "--when")
-        assert when["late_ms"] == 0 and f"{first} (first) would shrink from 8 to" in text, when
+        assert when["late_ms"] == 0 and "  first (1) would shrink from 8 to" in text, when
         assert "expected start: when the jobs below have become smaller" in text and text.index("Digest") < text.index("expected start"), text
         end_all(lab, first)
         return
@@ -149,7 +156,7 @@ def test_plan_when(make_lab, policy):  # noqa: F811
     second = whole(lab, name="second", conf={LIMIT: HOUR_MS})
     when = lab.json("plan", plan, "--when")["when"]
     assert 0 < when["late_ms"] <= HOUR_MS and [j["application_id"] for j in when["delays"]] == [second], when
-    assert f"{second} (second) would start later" in lab.ok("plan", plan, "--when")
+    assert "  second (2) would start later" in lab.ok("plan", plan, "--when")
     assert "when" not in lab.json("plan", plan)
     gone(lab, second, first)
     lab.quiet()

@@ -134,7 +134,7 @@ def test_memory_is_never_over_committed_and_order_is_kept(small):
     pool = tony.json("pool", "status")
     assert pool["used"]["memory_mib"] == 600 and len(pool["jobs"]) == 3
     text = tony.ok("status", c)
-    assert "needs" in text and "free" in text and b in text
+    assert "needs" in text and "free" in text and f"behind    {doc['name']} (2)\n" in text, text
     tony.ok("kill", a)
     tony.await_state(b, "RUNNING")
     tony.await_state(c, "RUNNING")

@@ -74,6 +74,7 @@ def test_two_jobs_share_the_pool(make_lab, policy):  # noqa: F811
         text = " ".join(lab.ok(command, first).split())
         assert f"4 containers, fair: 4; policy '{policy}', since" in text and " changed by: " in text, text
         assert "worker 8 to 4: done" in text and "asked for by the scheduler: the pool's policy" in text, text
+        assert f"; {lab.status(second)['name']} (2) starts" in text and second not in text, text
     assert lab.json("why", first)["policy"]["word"]["containers"] == 4
     decision, text = lab.json("pool", "why")["decision"], lab.ok("pool", "why")
     assert ("gap" in decision) == (policy == "dorm"), decision
@@ -135,7 +136,6 @@ def test_set(make_lab):  # noqa: F811
     assert json.loads((lab.home / "pool" / "policy").read_text()) == {}
 
 
-@pytest.mark.parametrize("word, says", [
 def test_times_have_units(make_lab):  # noqa: F811
     """`tony pool set`, the site file and the job file read the same forms of times."""
     lab = policy_lab(make_lab, "fifo", **{"resize-cost": "3s"})
@@ -154,6 +154,7 @@ def test_times_have_units(make_lab):  # noqa: F811
     assert lab.run("run", job, "--conf", "tony.task.kill-grace-ms=1s").returncode == 0
 
 
+@pytest.mark.parametrize("word, says", [
     ("policy=las", "cannot put a running job back into the queue"),
     ("policy=dormouse", "must be one of fifo, backfill, static, drf, dorm, market"),
     ("theta1=1.5", "'tony.pool.policy.theta1' must be between 0 and 1, not 1.5"),
@@ -233,7 +234,7 @@ def test_the_queue_is_served_by_the_policy(make_lab):  # noqa: F811
     assert "policy 'dorm'" in text and "no room" in text, text
     assert "policy 'dorm'" in lab.ok("status", large) and "no room" in lab.ok("list")
     text = lab.ok("pool", "why")
-    assert large in text and fixed in text and "its job file allows no other size" in text, text
+    assert f"{lab.status(large)['name']} (2)\n" in text and f"{lab.status(fixed)['name']} (1)\n" in text and "its job file allows no other size" in text, text
     assert json.loads(lab.ok("pool", "why", large, "--json"))["decision"]["jobs"][0]["application_id"] == large
     lab.run("kill", fixed)
     lab.await_state(large, "RUNNING")
@@ -243,7 +244,7 @@ def test_the_queue_is_served_by_the_policy(make_lab):  # noqa: F811
         doc = lab.json("pool", "why", large)
         [job] = doc["decision"]["jobs"]
         assert (job["application_id"], job["verdict"]) in ((large, "starts"), (large, "keeps")), (pool, doc)
-        assert f"  {fixed} (test)\n" in lab.ok("pool", "why", fixed) and large not in lab.ok("pool", "why", fixed), pool
+        assert "  test (1)\n" in lab.ok("pool", "why", fixed) and "test (2)" not in lab.ok("pool", "why", fixed), pool
         lab.ok("pool", "stop")
     r = lab.run("pool", "why", "application_1_0001")
     assert "no decision" in r.stdout or r.returncode == 2, r.stdout + r.stderr
@@ -452,5 +453,6 @@ def test_a_new_pool_goes_on(make_lab):  # noqa: F811
     await_sizes(lab, {first: 8})
     assert json.loads((lab.home / "pool/decisions").read_text().splitlines()[0])["number"] == numbers[-1] + 1
     waits = lab.submit(lab.workers("true", role={"memory": f"{ROOM * EACH_MIB}m"}))
-    wait_until(lambda: f"job '{first}' holds most of the memory" in " ".join(lab.ok("why", waits).split()), "what it lacks")
+    name = lab.status(first)["name"]
+    wait_until(lambda: f"job '{name}' (1) holds most of the memory" in " ".join(lab.ok("why", waits).split()), "what it lacks")
     end_all(lab, waits, first)

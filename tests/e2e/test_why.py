@@ -289,7 +289,7 @@ def test_a_waiting_job(own_tony):
     t.await_state(big, "RUNNING")
     waits = t.submit(t.workers("true", role={"memory": f"{memory * 2 // 3}m"}))
     text = t.ok("why", waits)
-    assert "waits" in text and "needs" in text and f"behind {big}" in text
+    assert "waits" in text and "needs" in text and f"behind {t.status(big)['name']} ({int(big.rpartition('_')[2])})" in text and big not in text
     assert "roles that it waits for" not in text
     assert t.json("why", waits)["waiting"]["behind"] == big
     assert "all tasks run" in t.ok("why", big)

@@ -10,6 +10,7 @@
 #include "client/job/jobconf.h"
 #include "client/job/plan_long.h"
 #include "client/pool/forecast.h"
+#include "client/show/names.h"
 #include "conf/conf.h"
 #include "runtime/runtime.h"
 #include "storage/plan.h"
@@ -487,7 +488,7 @@ int cmd_plan(struct client *c)
         code = client_print_json(doc);
     } else {
         json_t *made = doc;
-        doc = doc_shown(made, true);
+        doc = names_shown(c, made, true);
         json_decref(made);
         (void)printf("%s: framework %s, cluster %s\n\n", doc_str(doc, "name"),
                      doc_str(doc, "framework"), doc_str(doc, "cluster"));
@@ -499,7 +500,7 @@ int cmd_plan(struct client *c)
         (void)printf("\nDigest of this plan: %s\n", doc_str(doc, "digest"));
         print_shown(doc);
         if (json_is_object(json_object_get(doc, "when"))) /* at the end, so that it stays visible */
-            forecast_print_plan(json_object_get(doc, "when"));
+            forecast_print_plan(c, json_object_get(doc, "when"));
         json_decref(doc);
         code = client_flush_stdout();
     }

@@ -45,12 +45,13 @@ void forecast_add(struct client *c, json_t *doc);
 bool forecast_text(const json_t *waiting, struct buf *out);
 /* The same without what it rests on: "in 4 m 00 s to 12 m 00 s, likely in 6 m 00 s". */
 bool forecast_times(const json_t *waiting, struct buf *out);
-/* Append "1.0 GiB; application_1_0001 (train) holds most". false: no resource is missing. */
+/* Append "1.0 GiB; train (1) holds most". false: no resource is missing. The names of jobs are
+ * those that names_shown() has put into `waiting` (show/names.h). */
 bool forecast_missing(const json_t *waiting, struct buf *out);
 /* Print the answer of `tony plan --when`. */
-void forecast_print_plan(const json_t *when);
+void forecast_print_plan(struct client *c, const json_t *when);
 /* All waiting jobs: a new array of objects with "application_id", "name" and "expected". */
 json_t *forecast_queue(const struct forecast *f);
-void forecast_print_queue(const json_t *waiting); /* the same as text */
+void forecast_print_queue(struct client *c, const json_t *waiting); /* the same as text */
 
 #endif

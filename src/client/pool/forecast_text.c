@@ -5,6 +5,7 @@
 #include "base/base.h"
 #include "client/client_int.h"
 #include "client/pool/forecast_int.h"
+#include "client/show/names.h"
 
 /* "4 m 10 s" or "9.0 s", without fractions of a second; below a second: "0 ms". */
 static const char *span_text(int64_t ms, char *out, size_t n)
@@ -33,9 +34,8 @@ static void add_rests(struct buf *out, const json_t *expected)
     add_basis(out, rests, "limit", "the time limit", &any);
     if (doc_str(rests, "unknown_id")[0])
         (void)buf_addf(out,
-                       "; it is unknown when %s (%s) ends: it reports no progress and has no "
-                       "time limit",
-                       doc_str(rests, "unknown_id"), doc_str(rests, "unknown_name"));
+                       "; it is unknown when %s ends: it reports no progress and has no time limit",
+                       doc_str(rests, "unknown_id"));
 }
 
 static void add_times(struct buf *out, const json_t *x)
@@ -103,8 +103,7 @@ bool forecast_missing(const json_t *waiting, struct buf *out)
         (void)buf_addf(out, "%s%lld GPU%s", memory > 0 ? " and " : "", (long long)gpus,
                        gpus == 1 ? "" : "s");
     if ((memory > 0 || gpus > 0) && doc_str(x, "holder")[0])
-        (void)buf_addf(out, "; %s (%s) holds most", doc_str(x, "holder"),
-                       doc_str(x, "holder_name"));
+        (void)buf_addf(out, "; %s holds most", doc_str(x, "holder"));
     return memory > 0 || gpus > 0;
 }
 
@@ -130,7 +129,7 @@ static void print_size(const json_t *containers)
                      (long long)doc_int(containers, "max", 0));
 }
 
-void forecast_print_plan(const json_t *when)
+void forecast_print_plan(struct client *c, const json_t *when)
 {
     size_t i;
     json_t *job;
@@ -143,16 +142,15 @@ void forecast_print_plan(const json_t *when)
     print_size(json_object_get(when, "containers"));
     json_array_foreach(json_object_get(when, "shrinks"), i, job)
     {
-        (void)printf("  %s (%s) would shrink from %lld to %lld containers\n",
-                     doc_str(job, "application_id"), doc_str(job, "name"),
+        (void)printf("  %s would shrink from %lld to %lld containers\n",
+                     names_label(c, doc_str(job, "application_id")),
                      (long long)doc_int(job, "from", 0), (long long)doc_int(job, "to", 0));
     }
     json_array_foreach(json_object_get(when, "delays"), i, job)
     {
         char was[32], then[32];
         int64_t before = doc_int(job, "likely_ms", -1), after = doc_int(job, "then_likely_ms", -1);
-        (void)printf("  %s (%s) would start later", doc_str(job, "application_id"),
-                     doc_str(job, "name"));
+        (void)printf("  %s would start later", names_label(c, doc_str(job, "application_id")));
         if (before >= 0 && after >= 0)
             (void)printf(": likely in %s, not in %s", span_text(after, then, sizeof then),
                          span_text(before, was, sizeof was));
@@ -164,15 +162,15 @@ void forecast_print_plan(const json_t *when)
         (void)printf("  no other job would shrink or start later\n");
 }
 
-void forecast_print_queue(const json_t *waiting)
+void forecast_print_queue(struct client *c, const json_t *waiting)
 {
     size_t i;
     json_t *job;
     json_array_foreach(waiting, i, job)
     {
         const json_t *x = json_object_get(job, "expected");
-        (void)printf("  %s (%s)\n    waits, place %lld in the queue\n",
-                     doc_str(job, "application_id"), doc_str(job, "name"),
+        (void)printf("  %s\n    waits, place %lld in the queue\n",
+                     names_label(c, doc_str(job, "application_id")),
                      (long long)doc_int(x, "place", 0));
         print_lines(x, "    ");
     }

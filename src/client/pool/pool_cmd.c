@@ -12,6 +12,8 @@
 #include "client/pool/ask.h"
 #include "client/pool/pool_policy.h"
 #include "client/pool/pool_unit.h"
+#include "client/show/names.h"
+#include "codec/json.h"
 #include "loop/loop.h"
 #include "proto/tony.pb-c.h"
 
@@ -83,7 +85,8 @@ static int status(struct client *c, bool start)
     (void)json_object_set_new(doc, "running", json_true());
     if (json)
         return client_print_json(doc);
-    print_status(doc);
+    AUTO(json_freep) json_t *shown = names_shown(c, doc, false);
+    print_status(shown);
     json_decref(doc);
     return client_flush_stdout();
 }

@@ -14,6 +14,7 @@
 #include "client/policy/figures.h"
 #include "client/pool/ask.h"
 #include "client/pool/forecast.h"
+#include "client/show/names.h"
 #include "codec/json.h"
 #include "conf/conf.h"
 #include "proto/tony.pb-c.h"
@@ -98,15 +99,13 @@ static void add_expected(json_t *doc, const struct forecast *f)
         (void)json_object_set_new(doc, "waiting", forecast_queue(f));
 }
 
-static void print_job(const json_t *job, int64_t now_ms)
+static void print_job(struct client *c, const json_t *job, int64_t now_ms)
 {
     int64_t n = doc_int(job, "containers", 0), had = doc_int(job, "had", 0);
     const char *hint = doc_str(job, "would_change");
     char since[32];
     (void)str_duration(MAX(now_ms - doc_int(job, "since_ms", 0), (int64_t)0), since, sizeof since);
-    const char *name = doc_str(job, "name");
-    (void)printf("  %s%s%s%s%s\n", doc_str(job, "application_id"), name[0] ? " (" : "", name,
-                 name[0] ? ")" : "",
+    (void)printf("  %s%s\n", names_label(c, doc_str(job, "application_id")),
                  json_is_true(json_object_get(job, "extension")) ? ", its extension" : "");
     if (n == 0)
         (void)printf("    waits, since %s\n", since);
@@ -139,9 +138,9 @@ static void add_figures(const json_t *decision, struct buf *out)
     decision_figures_text(&f, out);
 }
 
-static void print_why(const json_t *read)
+static void print_why(struct client *c, const json_t *read)
 {
-    AUTO(json_freep) json_t *doc = doc_shown(read, false);
+    AUTO(json_freep) json_t *doc = names_shown(c, read, false);
     const json_t *d = json_object_get(doc, "decision");
     int64_t now_ms = doc_int(doc, "now_ms", 0);
     char ago[32];
@@ -154,14 +153,14 @@ static void print_why(const json_t *read)
                      str_eq(doc_str(doc, "policy"), "fifo")
                          ? ": jobs start in the order of the queue, see tony pool status"
                          : " yet");
-        forecast_print_queue(json_object_get(doc, "waiting"));
+        forecast_print_queue(c, json_object_get(doc, "waiting"));
         return;
     }
     (void)str_duration(MAX(now_ms - doc_int(d, "at_ms", 0), (int64_t)0), ago, sizeof ago);
     add_figures(d, &figures);
     (void)printf("policy '%s', decision %lld, %s ago\n  %s\n", doc_str(d, "policy"),
                  (long long)doc_int(d, "number", 0), ago, buf_cstr(&figures));
-    json_array_foreach(json_object_get(d, "jobs"), i, job) print_job(job, now_ms);
+    json_array_foreach(json_object_get(d, "jobs"), i, job) print_job(c, job, now_ms);
 }
 
 /* ---- older decisions ---- */
@@ -257,7 +256,7 @@ int pool_why(struct client *c)
     if (absent && !is_known)
         (void)printf("the pool does not run, so no job waits and none is resized\n");
     else
-        print_why(doc);
+        print_why(c, doc);
     json_decref(doc);
     return client_flush_stdout();
 }

@@ -9,8 +9,10 @@
 #include "client/pool/forecast.h"
 #include "client/pool/pool_policy.h"
 #include "client/show/list_filter.h"
+#include "client/show/names.h"
 #include "client/show/render.h"
 #include "client/show/why.h"
+#include "codec/json.h"
 
 enum { LIST_DEFAULT = 20, LIST_MAX = 1000000 };
 
@@ -150,8 +152,9 @@ static int print_list(struct client *c, const struct cluster_ops *ops, json_t *r
 {
     if (options_has(&c->o, OPT_JSON))
         return client_print_json(json_pack("{s:O}", "jobs", rows));
+    AUTO(json_freep) json_t *shown = names_shown(c, rows, false);
     if (json_array_size(rows))
-        list_table(rows);
+        list_table(shown);
     else if (filtered)
         client_note("no job matches --state, --name, --user and --since");
     else if (ops->remote && !unknown)
@@ -436,7 +439,7 @@ int cmd_status(struct client *c)
         return code;
     if (options_has(&c->o, OPT_JSON))
         return client_print_json(doc);
-    json_t *shown = doc_shown(doc, false);
+    json_t *shown = names_shown(c, doc, false);
     status_text(c, shown);
     json_decref(shown);
     json_decref(doc);

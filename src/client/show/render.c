@@ -8,6 +8,7 @@
 
 #include "base/base.h"
 #include "client/client_int.h"
+#include "client/show/names.h"
 #include "client/show/sink.h"
 #include "client/show/why.h"
 #include "codec/json.h"
@@ -243,8 +244,7 @@ void render_least(const json_t *waiting, struct buf *out)
     int64_t memory = doc_int(least, "memory_mib", 0), gpus = doc_int(least, "gpus", 0);
     char size[32];
 
-    if (!least ||
-        (memory == doc_int(needs, "memory_mib", 0) && gpus == doc_int(needs, "gpus", 0)))
+    if (!least || (memory == doc_int(needs, "memory_mib", 0) && gpus == doc_int(needs, "gpus", 0)))
         return;
     (void)buf_addf(out, ", at least %s", str_size((uint64_t)memory << 20, size, sizeof size));
     if (gpus)
@@ -629,7 +629,7 @@ void render_update(struct render *r, const char *state, const json_t *summary)
 {
     /* The core's state WAITING also covers waiting for containers. Users see WAITING only while the
      * pool has no room for the job, or the job pauses. */
-    AUTO(json_freep) json_t *shown = doc_shown(summary, false);
+    AUTO(json_freep) json_t *shown = names_shown(r->c, summary, false);
     bool queued = json_is_object(json_object_get(summary, "waiting")) ||
                   json_is_string(json_object_get(summary, "pausing"));
     (void)str_copy(r->state, sizeof r->state,

@@ -8,6 +8,7 @@
 #include "cause/cause.h"
 #include "client/client_int.h"
 #include "client/pool/forecast.h"
+#include "client/show/names.h"
 #include "client/show/render.h"
 
 /* The output and the prompt together fit a terminal of 80 columns and 24 rows. */
@@ -565,7 +566,7 @@ int cmd_why(struct client *c)
     if (options_has(&c->o, OPT_JSON))
         return why_json(doc);
     json_t *read = doc;
-    doc = doc_shown(read, false);
+    doc = names_shown(c, read, false);
     json_decref(read);
     const char *state = doc_str(doc, "state"), *message = doc_str(doc, "message");
     bool over = json_is_integer(json_object_get(doc, "exit_code"));
