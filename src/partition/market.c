@@ -28,6 +28,8 @@ static const double EXCHANGE_MIN = 1e-8;
 static const double BID_MIN = 1e-13;
 /* The same for bids that follow their gains: these only become smaller by a factor each round. */
 static const double GAIN_BID_MIN = 1e-200;
+/* A bid below this part of the budget is a trace: it buys nothing. */
+static const double TRACE_MAX = 1e-9;
 /* The bids are also an equilibrium if no user could gain more than this part of its utility. */
 static const double RESIDUAL_MAX = 1e-12;
 /* If the best answers do not settle: the power of the gain by which a bid is multiplied. */
@@ -414,6 +416,16 @@ static double residual(struct answer *a, double *bids, double *after)
     return a->gain;
 }
 
+/* How much a little more money of a user would gain on machine j. own: all bids of the user. The
+ * difference of price and bid may be inexact. */
+static double gain_of_more(const struct market *m, const double *worth, const double *own,
+                           const double *price, size_t j)
+{
+    double others = MAX(price[j] - own[j], m->reserve > 0 ? m->reserve : PRICE_MIN);
+    double all = others + own[j];
+    return worth[j] * others / (all * all);
+}
+
 /* All users multiply each of their bids by a power of the gain by a little more money there, and
  * then all by the same factor so that they spend their budgets. */
 static void follow_gains(const struct market *m, double *bids, double *price)
@@ -423,10 +435,7 @@ static void follow_gains(const struct market *m, double *bids, double *price)
     for (size_t i = 0; i < m->n_users; i++) {
         double *own = &bids[i * n], sum = 0;
         for (size_t j = 0; j < n; j++) {
-            /* This difference may be inexact: residual() judges the bids that come of it. */
-            double others = MAX(price[j] - own[j], m->reserve > 0 ? m->reserve : PRICE_MIN);
-            double all = others + own[j];
-            own[j] *= pow(m->weights[i * n + j] * others / (all * all), GAIN_POWER);
+            own[j] *= pow(gain_of_more(m, &m->weights[i * n], own, price, j), GAIN_POWER);
             sum += own[j];
         }
         for (size_t j = 0; j < n && sum > 0; j++) {
@@ -466,6 +475,33 @@ static int settle(struct answer *a, double *bids, double *after, unsigned rounds
         if (bids[c] < m->budgets[c / m->n_machines] * BID_MIN)
             bids[c] = 0;
     return 0;
+}
+
+/* A bid that a user gives up becomes smaller in each round, so a trace of it may be left. In an
+ * equilibrium each bid gains equally much. So drop traces that gain less, and add them to the
+ * largest bid of the user. price: scratch, an entry for each machine. */
+static void drop_traces(const struct market *m, double *bids, double *price)
+{
+    size_t n = m->n_machines;
+    sum_prices(m, bids, price);
+    for (size_t i = 0; i < m->n_users; i++) {
+        const double *worth = &m->weights[i * n];
+        double *own = &bids[i * n], most = 0;
+        size_t largest = 0;
+        for (size_t j = 0; j < n; j++) {
+            if (own[j] > 0)
+                most = MAX(most, gain_of_more(m, worth, own, price, j));
+            if (own[j] > own[largest])
+                largest = j;
+        }
+        for (size_t j = 0; j < n; j++) {
+            bool trace = own[j] > 0 && own[j] < TRACE_MAX * m->budgets[i];
+            if (!trace || gain_of_more(m, worth, own, price, j) > most * (1 - 1e-7))
+                continue;
+            own[largest] += own[j];
+            own[j] = 0;
+        }
+    }
 }
 
 int market_equilibrium(const struct market *m, double *bids, struct market_result *result)
@@ -518,6 +554,7 @@ int market_equilibrium(const struct market *m, double *bids, struct market_resul
     }
     if (!r.converged && by_gains > 0)
         rc = settle(&a, bids, after, by_gains, &r);
+    drop_traces(m, bids, a.price);
     if (!result || rc < 0)
         return rc;
     r.residual = residual(&a, bids, after);
