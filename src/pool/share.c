@@ -102,9 +102,10 @@ static const struct {
                          "time: the pool may resize it again after another resize-limit" },
     [SHARE_PIN_UNHEARD] = { "its master has not reported yet which sizes it accepts",
                             "the report of its master" },
-    [SHARE_PIN_BOUNDS] = { "its master accepts no other size now: its tasks are being started "
-                           "again, or one of them has ended for good",
-                           "the start of all its tasks" },
+    [SHARE_PIN_BOUNDS] = { "its master accepts no other size now: the job ends, its tasks are "
+                           "being "
+                           "started again, or one of them has ended for good",
+                           "the start of all its tasks, or the end of the job" },
 };
 
 /* ---- the decision ---- */

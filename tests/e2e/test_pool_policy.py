@@ -233,7 +233,9 @@ def test_the_queue_is_served_by_the_policy(make_lab):  # noqa: F811
     text = lab.ok("why", large)
     assert "policy 'dorm'" in text and "no room" in text, text
     assert "policy 'dorm'" in lab.ok("status", large) and "no room" in lab.ok("list")
+    assert "it can start when running jobs have ended" in " ".join(lab.ok("why", large).split()) and "changed by: it" not in text, text
     text = lab.ok("pool", "why")
+    assert "is over" not in text and "    it can start when running jobs have ended" in text, text
     assert f"{lab.status(large)['name']} (2)\n" in text and f"{lab.status(fixed)['name']} (1)\n" in text and "its job file allows no other size" in text, text
     assert json.loads(lab.ok("pool", "why", large, "--json"))["decision"]["jobs"][0]["application_id"] == large
     lab.run("kill", fixed)
@@ -244,6 +246,7 @@ def test_the_queue_is_served_by_the_policy(make_lab):  # noqa: F811
         doc = lab.json("pool", "why", large)
         [job] = doc["decision"]["jobs"]
         assert (job["application_id"], job["verdict"]) in ((large, "starts"), (large, "keeps")), (pool, doc)
+        assert lab.ok("pool", "why", fixed).startswith("test (1) is over; this is the last decision about it\npolicy 'dorm', decision "), pool
         assert "  test (1)\n" in lab.ok("pool", "why", fixed) and "test (2)" not in lab.ok("pool", "why", fixed), pool
         lab.ok("pool", "stop")
     r = lab.run("pool", "why", "application_1_0001")

@@ -131,6 +131,10 @@ def test_other_nodes(tmp_path):
     # Without GPUs, 10 jobs can never run.
     rc, out, errors = simulate(TRACES / "dorm50.csv", "--policy", "fifo", "--nodes", "20x12,131072,0")
     assert rc == 0 and "fifo: 10 jobs can never run and are left out" in errors
+    # Without memory, none can run. There are no figures then, and one note for all policies.
+    rc, out, errors = simulate(TRACES / "dorm50.csv", "--policy", "fifo,drf", "--nodes", "20x12,512,1")
+    assert (rc, errors) == (0, "tony: fifo, drf: 50 jobs can never run and are left out\n"), errors
+    assert all(set(text.values()) == {"-"} for text in table(out).values()), out
     rc, _, errors = simulate(TRACES / "dorm50.csv", "--nodes", "20x12,131072")
     assert rc == 2 and "there must be a count and 3 amounts" in errors
     rc, _, errors = simulate(TRACES / "dorm50.csv", "--nodes", "20")

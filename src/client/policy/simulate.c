@@ -158,12 +158,23 @@ static json_t *add_estimates(json_t *row, const struct estimates_result *x)
     return row;
 }
 
-/* Say how many jobs the policy has left out. */
-static void note_never(const char *policy, const struct sim_result *r)
+/* Say how many jobs the policies have left out: one line for all policies of the same number. */
+static void note_never(const struct sim_table *t)
 {
-    if (r->never > 0)
-        client_note("%s: %zu job%s can never run and %s left out", policy, r->never,
-                    r->never == 1 ? "" : "s", r->never == 1 ? "is" : "are");
+    for (size_t i = 0; i < t->columns.n; i++) {
+        AUTO(buf_done) struct buf names = { 0 };
+        size_t never = t->columns.v[i].result.never;
+        bool is_told = never == 0;
+        for (size_t k = 0; k < t->columns.n; k++) {
+            if (t->columns.v[k].result.never != never)
+                continue;
+            is_told = is_told || k < i;
+            (void)buf_addf(&names, "%s%s", names.len ? ", " : "", t->columns.v[k].name);
+        }
+        if (!is_told)
+            client_note("%s: %zu job%s can never run and %s left out", buf_cstr(&names), never,
+                        never == 1 ? "" : "s", never == 1 ? "is" : "are");
+    }
 }
 
 /* Add a result to rows (--json), or else to the table. Takes json. */
@@ -356,10 +367,9 @@ static int simulate_each(const struct client *c, struct run *r, json_t *rows,
         json_t *json = rows ? result_json(x.name, &x.result) : NULL;
         if (json && r->estimates)
             json = add_estimates(json, &x.result.estimates);
+        x.is_empty = x.result.never == r->t.n_jobs;
         if (add_result(rows, json, table, &x, e) < 0)
             return EXIT_CLUSTER;
-        if (!rows)
-            note_never(x.name, &x.result);
     }
     return EXIT_DONE;
 }
@@ -377,6 +387,8 @@ static int simulate_all(const struct client *c, struct run *r)
     }
     int code = simulate_each(c, r, rows, &table, plot, &e);
     sim_table_print(&table, r->estimates); /* after a failure, too: the policies before it */
+    (void)fflush(stdout); /* so that notes follow the table; a failure is reported at the end */
+    note_never(&table);
     if (code != EXIT_DONE)
         return client_fail(code, &e);
     if (r->exact && r->solver.silent > 0)

@@ -60,7 +60,7 @@ static const struct figure figures[] = {
 static const char *cell(const struct figure *f, const struct sim_column *c, char out[CELL_MAX])
 {
     double v = f->value(&c->result);
-    if (isnan(v) || (f->unknown_if_real && c->is_real))
+    if (isnan(v) || c->is_empty || (f->unknown_if_real && c->is_real))
         (void)str_copy(out, CELL_MAX, "-");
     else
         (void)snprintf(out, CELL_MAX, "%.*f", f->decimals, v);

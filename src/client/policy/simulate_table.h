@@ -11,6 +11,7 @@
 struct sim_column {
     const char *name; /* borrowed: of the policy, or "real" */
     bool is_real;     /* the real run: some figures are unknown */
+    bool is_empty;    /* no job ran: it has no figures */
     struct sim_result result;
 };
 

@@ -18,6 +18,7 @@
 #include "codec/json.h"
 #include "conf/conf.h"
 #include "proto/tony.pb-c.h"
+#include "storage/paths.h"
 
 static int fail(bool refused, struct err *e)
 {
@@ -121,8 +122,8 @@ static void print_job(struct client *c, const json_t *job, int64_t now_ms)
     AUTO(buf_done) struct buf start = { 0 };
     if (forecast_text(job, &start))
         (void)printf("    expected start: %s\n", buf_cstr(&start));
-    if (hint[0])
-        (void)printf("    what would change it: %s\n", hint);
+    if (hint[0]) /* some are sentences: "it can start when ..." */
+        (void)printf("    %s%s\n", str_starts(hint, "it ") ? "" : "what would change it: ", hint);
 }
 
 static void add_figures(const json_t *decision, struct buf *out)
@@ -138,7 +139,15 @@ static void add_figures(const json_t *decision, struct buf *out)
     decision_figures_text(&f, out);
 }
 
-static void print_why(struct client *c, const json_t *read)
+/* Has the job ended? Then the decision below is the last one about it. */
+static bool is_over(const struct client *c, const char *id)
+{
+    AUTO(free_p) char *dir = NULL;
+    bool live = true;
+    return id[0] && paths_find_job(&c->host.paths, id, &dir, &live, NULL) == 0 && !live;
+}
+
+static void print_why(struct client *c, const char *id, const json_t *read)
 {
     AUTO(json_freep) json_t *doc = names_shown(c, read, false);
     const json_t *d = json_object_get(doc, "decision");
@@ -157,6 +166,8 @@ static void print_why(struct client *c, const json_t *read)
         return;
     }
     (void)str_duration(MAX(now_ms - doc_int(d, "at_ms", 0), (int64_t)0), ago, sizeof ago);
+    if (is_over(c, id))
+        (void)printf("%s is over; this is the last decision about it\n", names_label(c, id));
     add_figures(d, &figures);
     (void)printf("policy '%s', decision %lld, %s ago\n  %s\n", doc_str(d, "policy"),
                  (long long)doc_int(d, "number", 0), ago, buf_cstr(&figures));
@@ -256,7 +267,7 @@ int pool_why(struct client *c)
     if (absent && !is_known)
         (void)printf("the pool does not run, so no job waits and none is resized\n");
     else
-        print_why(c, doc);
+        print_why(c, id, doc);
     json_decref(doc);
     return client_flush_stdout();
 }

@@ -296,8 +296,9 @@ bool render_policy(const json_t *summary, struct buf *why, struct buf *change)
                        (long long)doc_int(word, "fair", 0));
     (void)buf_addf(why, "policy '%s', since %s: %s", doc_str(policy, "name"), since,
                    doc_str(word, "why"));
-    if (doc_str(word, "would_change")[0])
-        (void)buf_addf(change, "changed by: %s", doc_str(word, "would_change"));
+    const char *hint = doc_str(word, "would_change");
+    if (hint[0]) /* some are sentences: "it can start when ..." */
+        (void)buf_addf(change, "%s%s", str_starts(hint, "it ") ? "" : "changed by: ", hint);
     return true;
 }
 
