@@ -513,6 +513,18 @@ def test_keeper_killed_when_a_task_had_ended(lab):
     lab.settled()
 
 
+def test_a_job_that_runs_again_says_that_its_keeper_was_killed(lab):
+    job = Gated(lab, 1, conf={"tony.task.restarts.node-lost": 3}).running()
+    job.kill("keeper")
+    wait_until(lambda: len(job.starts(0)) == 2, "the task was started again")
+    text = " ".join(lab.ok("why", job.app).split())
+    assert re.search(r"worker:0 attempt 1 at \S+ m?s: keeper lost; restarted", text), text
+    assert "dmesg | grep -i oom" in text and "look at the node" not in text, text
+    job.release_all()
+    job.over()
+    lab.settled()
+
+
 def test_keeper_killed_as_soon_as_it_is_there(lab):
     """However early the keeper is killed, the job ends by itself, whether or not its tasks have run."""
     for i in range(3):

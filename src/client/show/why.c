@@ -266,7 +266,7 @@ static void add_short(const json_t *doc, const json_t *first, const json_t *f, s
     (void)buf_addf(out, " at %s: %s", str_duration(MAX(at, (int64_t)0), time, sizeof time),
                    end_text(f, end, sizeof end));
     bool lost = str_eq(doc_str(f, "reason"), "node_lost") && doc_str(f, "detail")[0];
-    if (!same)
+    if (!same && !str_eq(doc_str(f, "known"), "keeper_lost")) /* its end says the same */
         (void)buf_addf(out, ", %s", doc_str(f, lost ? "detail" : "what"));
 }
 
@@ -309,6 +309,20 @@ static void say_done(const json_t *doc, const json_t *first, struct buf *out)
         say(out, n++ ? "" : "before", buf_cstr(&text));
     }
     say_more(n, DONE_SHOWN, out);
+}
+
+/* Say how to find out why a keeper of a job that runs again was killed. */
+static void say_keeper(const json_t *doc, struct buf *out)
+{
+    size_t i;
+    json_t *f;
+    json_array_foreach(json_object_get(doc, "failures"), i, f)
+    {
+        if (!str_eq(doc_str(f, "known"), "keeper_lost"))
+            continue;
+        say(out, "remedy", doc_str(f, "remedy"));
+        return;
+    }
 }
 
 /* Nodes with two failures or more, and nodes that are excluded. */
@@ -401,7 +415,8 @@ void why_left(const json_t *doc, struct buf *out)
     say(out, "left", buf_cstr(&text));
 }
 
-/* If a time limit ended the job, append the name of the limit and how to raise it. */
+/* If no task has caused the end of the job, but a time limit or a keeper that was killed: append
+ * what to do about it. */
 static void say_limit(const json_t *doc, struct buf *out)
 {
     static const struct {
@@ -417,6 +432,10 @@ static void say_limit(const json_t *doc, struct buf *out)
                                                 "holds the room" },
         { "its client was away for more than",
           "raise tony.client.away-limit (-1: none), or start it with tony submit" },
+        { "its keeper dies again and again",
+          "find out what ends the process of tony that watches the tasks: an administrator, a "
+          "script, or the kernel because the whole machine has no memory left (dmesg | grep -i oom "
+          "tells); keeper.log of the job has its last messages" },
     };
     const char *message = doc_str(doc, "message");
     for (size_t i = 0; i < ARRAY_LEN(limits); i++)
@@ -528,6 +547,7 @@ static void why_not_over(const json_t *doc, struct buf *out)
     say_tasks(doc, NULL, "silent", "has missed three heartbeats", out);
     say_others(doc, NULL, out);
     say_done(doc, NULL, out);
+    say_keeper(doc, out);
     say_nodes(doc, out);
     AUTO(buf_done) struct buf resize = { 0 };
     if (render_resize(doc, &resize))
