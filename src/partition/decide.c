@@ -386,6 +386,10 @@ int part_decide(const struct part_policy *policy, const struct part_cluster *c,
             rc = part_worth(c, jobs, n, o, out);
         if (rc == 0 && !o->quick)
             rc = measure(c, jobs, out);
+        /* part_worth() may leave a division that is less fair, and uses more than any allowed one
+         */
+        if (out->metrics.loss > out->metrics.loss_bound + ROUNDING)
+            out->metrics.upper_bound = NAN;
         if (rc < 0)
             err_set(e, -rc, "policy '%s' cannot divide the cluster: %m", policy->name);
     }

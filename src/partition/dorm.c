@@ -162,7 +162,8 @@ int dorm_decide(const struct part_cluster *c, const struct part_job *jobs, size_
     dorm_plan_load(&s.best, &s.state);
     give_nothing(&p, jobs, n);
     give_places(&s, jobs);
-    double util = s.best.score.util, upper = s.prices.upper;
+    /* summed up anew: the score has the rounding errors of many small changes */
+    double util = s.state.util, upper = s.prices.upper;
     bool most_use = proof == DORM_BEST || proof == DORM_BEST_USE || upper <= util + DORM_BOUND_EPS;
     bool fewest = proof == DORM_BEST || s.best.score.changed == 0;
     /* The solver's programs and the exact search compare with tolerances. A bound that is lower

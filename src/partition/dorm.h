@@ -370,8 +370,9 @@ double dorm_select_largest(double *v, size_t n, size_t q);
 struct dorm_entry {
     uint32_t job, node;
     uint32_t n, was;
-    uint32_t of_node;          /* the next entry of the node */
-    uint32_t of_job, back_job; /* the next and the previous entry of the job */
+    uint32_t of_node, back_node; /* the next and the previous entry of the node */
+    uint32_t of_pair;            /* the next entry with this hash of job and node */
+    uint32_t of_job, back_job;   /* the next and the previous entry of the job */
 };
 
 struct dorm_group {
@@ -393,6 +394,7 @@ struct dorm_state {
     struct dorm_entry *entries;
     uint32_t n_entries, room_entries, unused; /* unused: list of free ones by of_job */
     uint32_t *node_head, *job_head;
+    uint32_t *pair_head, pair_mask; /* by hash of job and node */
 
     bool grouped; /* nodes with equal free amounts are one group; else each node is one */
     struct dorm_group *groups;

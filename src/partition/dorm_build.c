@@ -123,21 +123,28 @@ static uint32_t collect(struct dorm_search *s, const struct dorm_job *job, uint3
     return n;
 }
 
-/* Place one container on each of the best `want` of n nodes. */
+/* Place up to `want` containers on the nodes of n groups, the best groups first. Each node gets
+ * about the same number: one, or as many as are needed so that two sweeps over these nodes suffice.
+ */
 static uint32_t put_on_best(struct dorm_search *s, uint32_t i, uint32_t n, uint32_t want)
 {
     struct dorm_state *state = &s->state;
     uint32_t done = 0;
+    uint64_t nodes = 0;
+    for (uint32_t c = 0; c < n; c++)
+        nodes += s->candidates[c].size;
+    uint32_t each = (uint32_t)MAX(want / (2 * nodes), (uint64_t)1);
     for (uint32_t c = n / 2; c-- > 0;)
         sift_down(s->candidates, n, c);
     while (done < want && n > 0) {
         uint32_t node = s->candidates[0].node, left = s->candidates[0].size;
+        uint32_t put = MIN(each, dorm_fit(dorm_free(state, node), s->p->jobs[i].d, s->p->m));
         while (left-- > 0 && done < want && node != DORM_END) {
-            uint32_t next = state->next_node[node];
-            dorm_put(state, i, node, 1);
+            uint32_t next = state->next_node[node], more = MIN(put, want - done);
+            dorm_put(state, i, node, (int32_t)more);
             dorm_work(&s->p->work, 8);
             node = next;
-            done++;
+            done += more;
         }
         s->candidates[0] = s->candidates[--n];
         sift_down(s->candidates, n, 0);
@@ -202,7 +209,7 @@ static uint32_t place_sweep(struct dorm_search *s, uint32_t i, uint32_t n)
 uint32_t dorm_place(struct dorm_search *s, uint32_t i, uint32_t n)
 {
     uint32_t done = s->style.home ? place_home(s, i, n) : 0;
-    while (done < n && !s->p->failed) {
+    while (done < n && !s->p->failed && !s->p->work.over) {
         uint32_t more = place_sweep(s, i, n - done);
         if (more == 0)
             break;

@@ -22,6 +22,8 @@
 
 #include "base/util.h"
 
+enum { BOUND_STEPS = 300000 }; /* of dorm_choose_bound(), for 1,000 nodes */
+
 static const double LEAST_GAIN = 1e-7;
 
 bool dorm_choice_init(struct dorm_choice *c, struct dorm_rooms *rooms)
@@ -158,7 +160,10 @@ double dorm_choose_bound(struct dorm_choice *c)
         return INFINITY;
     begin(c, none);
     double most = least(c, none, NULL);
+    uint64_t end = p->work.steps + BOUND_STEPS * dorm_times_of(p);
     for (uint32_t a = 0; a < c->n_counted && !p->work.over; a++) {
+        if (p->work.steps >= end)
+            return INFINITY;
         memcpy(one, none, sizeof(one));
         change(c, c->counted[a], 1, one);
         most = MAX(most, least(c, one, NULL));

@@ -34,6 +34,7 @@ enum {
     TOUCHED_MAX = 4096,  /* nodes of one pair */
     LOOKED_AT = 200,     /* pairs for which by_room is computed in any case, */
     STEPS = 500000,      /* unless the steps end */
+    STEPS_LIST = 300000, /* for 1,000 nodes: until then, by_count of all pairs uses most_a */
 };
 
 struct pairs {
@@ -170,13 +171,14 @@ static double by_count(const struct pairs *q, uint32_t first, uint32_t second, d
 }
 
 /* The best value of the two jobs in this room. */
-static double best_in(const struct dorm_job *a, const struct dorm_job *b, const int64_t *room,
-                      uint32_t m)
+static double best_in(struct pairs *q, const struct dorm_job *a, const struct dorm_job *b,
+                      const int64_t *room)
 {
+    uint32_t m = q->p->m, x = 0;
     int64_t rest[PART_TYPES_MAX];
     double best = 0;
     memcpy(rest, room, sizeof(*rest) * m);
-    for (uint32_t x = 0; dorm_fits(rest, b->d, m) || dorm_fits(rest, a->d, m); x++) {
+    for (; dorm_fits(rest, b->d, m) || dorm_fits(rest, a->d, m); x++) {
         best = MAX(best, a->u * x + b->u * dorm_fit(rest, b->d, m));
         if (!dorm_fits(rest, a->d, m))
             break;
@@ -184,6 +186,7 @@ static double best_in(const struct dorm_job *a, const struct dorm_job *b, const 
             rest[k] -= a->d[k];
         best = MAX(best, a->u * (x + 1));
     }
+    dorm_work(&q->p->work, x / 2);
     return best;
 }
 
@@ -196,9 +199,9 @@ static double by_room(struct pairs *q, uint32_t a, uint32_t b)
     double sum = 0;
     for (uint32_t j = 0; j < p->n_nodes; j++) {
         if (q->touches[j] == q->turn)
-            sum += best_in(of_a, of_b, q->room + (size_t)j * p->m, p->m);
+            sum += best_in(q, of_a, of_b, q->room + (size_t)j * p->m);
         else if (fit_a[j] > 0 && fit_b[j] > 0)
-            sum += best_in(of_a, of_b, p->waste.rest + (size_t)j * p->m, p->m);
+            sum += best_in(q, of_a, of_b, p->waste.rest + (size_t)j * p->m);
         else
             sum += of_a->u * fit_a[j] + of_b->u * fit_b[j];
     }
@@ -222,16 +225,15 @@ static struct dorm_pair *list_pairs(struct pairs *q, double least, uint32_t *n)
 {
     struct dorm_pair *pairs =
         dorm_alloc(q->p, (size_t)q->n * (q->n - 1) / 2 + 1, sizeof(struct dorm_pair));
+    uint64_t end = q->p->work.steps + STEPS_LIST * dorm_times_of(q->p);
     for (uint32_t a = 0; a < q->n && pairs; a++) {
         if (!dorm_work(&q->p->work, q->n * 2))
             return NULL;
         for (uint32_t b = a + 1; b < q->n; b++) {
             const struct dorm_job *of_a = job_of(q, a), *of_b = job_of(q, b);
             double others = q->use - of_a->u * of_a->now - of_b->u * of_b->now;
-            if (others + by_count(q, a, b, of_a->hi, of_b->hi) <= least)
-                continue;
-            double bound = INFINITY;
-            if (touch_both(q, a, b))
+            double bound = others + by_count(q, a, b, of_a->hi, of_b->hi);
+            if (bound > least && q->p->work.steps < end && touch_both(q, a, b))
                 bound = others + by_count(q, a, b, most_of(q, a), most_of(q, b));
             if (bound > least)
                 pairs[(*n)++] = (struct dorm_pair){ a, b, bound };

@@ -42,8 +42,6 @@ enum {
     COMPARISONS_MAX = 8000000, /* nodes * demands: in larger problems no room is called waste */
 };
 
-#define NO_LIMIT 1e300
-
 struct packing {
     const int64_t *const *fit; /* the demands that fit into the empty room */
     uint32_t n, m;
@@ -82,28 +80,47 @@ static void add(struct packing *p, uint32_t from, const int64_t *room)
     }
 }
 
+/* floor(n * num / den), at most `most`. All are >= 0, den > 0. */
+static int64_t scale(int64_t n, int64_t num, int64_t den, int64_t most)
+{
+    int64_t product;
+    if (!__builtin_mul_overflow(n, num, &product))
+        return MIN(most, product / den);
+    return (int64_t)MIN((__int128)most, (__int128)n * num / den);
+}
+
 /* Limit the use of each type: to a multiple of the common divisor of all demands, and to the use of
- * each other type times the largest ratio of the two in a demand. */
+ * each other type times the largest ratio of the two in a demand. The ratios are fractions of whole
+ * numbers: a rounding error would take a whole container from the limit. */
 static void limit_most(struct packing *p)
 {
-    double ratio[PART_TYPES_MAX][PART_TYPES_MAX] = { 0 };
+    /* [k][a]: the largest ratio of type k to type a is num / den; den = 0: there is no largest */
+    int64_t num[PART_TYPES_MAX][PART_TYPES_MAX], den[PART_TYPES_MAX][PART_TYPES_MAX];
     int64_t divisor[PART_TYPES_MAX] = { 0 };
+    for (uint32_t k = 0; k < p->m; k++)
+        for (uint32_t a = 0; a < p->m; a++) {
+            num[k][a] = 0;
+            den[k][a] = 1;
+        }
     for (uint32_t c = 0; c < p->n; c++)
         for (uint32_t k = 0; k < p->m; k++) {
             int64_t d = p->fit[c][k];
             divisor[k] = dorm_common_divisor(divisor[k], d);
             for (uint32_t a = 0; a < p->m && d > 0; a++) {
                 int64_t other = p->fit[c][a];
-                ratio[k][a] = MAX(ratio[k][a], other ? (double)d / (double)other : NO_LIMIT);
+                if (other == 0) {
+                    den[k][a] = 0;
+                } else if (den[k][a] > 0 && (__int128)d * den[k][a] > (__int128)num[k][a] * other) {
+                    num[k][a] = d;
+                    den[k][a] = other;
+                }
             }
         }
     for (unsigned pass = 0; pass < 2; pass++)
         for (uint32_t k = 0; k < p->m; k++) {
-            double most = (double)p->most[k];
             for (uint32_t a = 0; a < p->m; a++)
-                if (ratio[k][a] < NO_LIMIT)
-                    most = MIN(most, ratio[k][a] * (double)p->most[a] + 1e-6);
-            p->most[k] = MIN(p->most[k], (int64_t)most);
+                if (den[k][a] > 0)
+                    p->most[k] = scale(p->most[a], num[k][a], den[k][a], p->most[k]);
             p->most[k] = divisor[k] ? p->most[k] - p->most[k] % divisor[k] : 0;
         }
 }

@@ -145,11 +145,17 @@ static void init_groups(struct dorm_state *s)
 
 /* ---- entries */
 
+static uint32_t *pair_slot(const struct dorm_state *s, uint32_t job, uint32_t node)
+{
+    uint64_t h = ((uint64_t)job << 32 | node) * 0x9e3779b97f4a7c15u;
+    return &s->pair_head[(uint32_t)(h >> 32) & s->pair_mask];
+}
+
 static uint32_t entry_find(const struct dorm_state *s, uint32_t job, uint32_t node)
 {
-    uint32_t e = s->node_head[node];
-    while (e != DORM_END && s->entries[e].job != job)
-        e = s->entries[e].of_node;
+    uint32_t e = *pair_slot(s, job, node);
+    while (e != DORM_END && (s->entries[e].job != job || s->entries[e].node != node))
+        e = s->entries[e].of_pair;
     return e;
 }
 
@@ -175,11 +181,17 @@ static uint32_t entry_add(struct dorm_state *s, uint32_t job, uint32_t node)
         return DORM_END;
     else
         e = s->n_entries++;
+    uint32_t *slot = pair_slot(s, job, node);
     s->entries[e] = (struct dorm_entry){ .job = job,
                                          .node = node,
                                          .of_node = s->node_head[node],
+                                         .back_node = DORM_END,
+                                         .of_pair = *slot,
                                          .of_job = s->job_head[job],
                                          .back_job = DORM_END };
+    *slot = e;
+    if (s->node_head[node] != DORM_END)
+        s->entries[s->node_head[node]].back_node = e;
     if (s->job_head[job] != DORM_END)
         s->entries[s->job_head[job]].back_job = e;
     s->node_head[node] = s->job_head[job] = e;
@@ -189,10 +201,16 @@ static uint32_t entry_add(struct dorm_state *s, uint32_t job, uint32_t node)
 static void entry_remove(struct dorm_state *s, uint32_t e)
 {
     struct dorm_entry *entry = &s->entries[e];
-    uint32_t *link = &s->node_head[entry->node];
+    uint32_t *link = pair_slot(s, entry->job, entry->node);
     while (*link != e)
-        link = &s->entries[*link].of_node;
-    *link = entry->of_node;
+        link = &s->entries[*link].of_pair;
+    *link = entry->of_pair;
+    if (entry->back_node == DORM_END)
+        s->node_head[entry->node] = entry->of_node;
+    else
+        s->entries[entry->back_node].of_node = entry->of_node;
+    if (entry->of_node != DORM_END)
+        s->entries[entry->of_node].back_node = entry->back_node;
     if (entry->back_job == DORM_END)
         s->job_head[entry->job] = entry->of_job;
     else
@@ -299,6 +317,10 @@ int dorm_state_init(struct dorm_problem *p, struct dorm_state *s)
         s->hash_mask = 2 * s->hash_mask + 1;
     s->room_entries = (uint32_t)(places + places / 4 + 256);
     s->entries = dorm_alloc(p, s->room_entries, sizeof(*s->entries));
+    s->pair_mask = 255;
+    while (s->pair_mask < places + 4 * J)
+        s->pair_mask = 2 * s->pair_mask + 1;
+    s->pair_head = dorm_alloc(p, (size_t)s->pair_mask + 1, sizeof(*s->pair_head));
     s->node_head = dorm_alloc(p, J, sizeof(*s->node_head));
     s->job_head = dorm_alloc(p, n, sizeof(*s->job_head));
     s->groups = dorm_alloc(p, J + 1, sizeof(*s->groups));
@@ -315,6 +337,7 @@ int dorm_state_init(struct dorm_problem *p, struct dorm_state *s)
     if (p->failed)
         return -ENOMEM;
     memset(s->node_head, 0xff, sizeof(*s->node_head) * J);
+    memset(s->pair_head, 0xff, sizeof(*s->pair_head) * ((size_t)s->pair_mask + 1));
     memset(s->job_head, 0xff, sizeof(*s->job_head) * n);
     init_groups(s);
     for (uint32_t i = 0; i < p->n_running; i++)

@@ -113,9 +113,11 @@ static bool fill_to(struct filling *f, uint64_t p, bool apply)
 }
 
 /* Give many containers at once. If all containers up to a level fit, none of them would be refused
- * one by one. So the result equals that of single steps up to this level. */
-static void fill_bulk(struct filling *f)
+ * one by one. So the result equals that of single steps up to this level. Returns the number of
+ * containers. */
+static uint64_t fill_bulk(struct filling *f)
 {
+    uint64_t given = 0;
     uint64_t fits = 0, fails = (UINT64_C(1) << LEVEL_BITS) + 1;
     while (fails - fits > 1) {
         uint64_t middle = fits + (fails - fits) / 2;
@@ -126,6 +128,7 @@ static void fill_bulk(struct filling *f)
     }
     fill_to(f, fits, true);
     for (size_t i = 0; i < f->n;) {
+        given += f->v[i].n - f->counts[f->v[i].job];
         f->counts[f->v[i].job] = f->v[i].n;
         if (f->v[i].n == f->v[i].cap)
             f->v[i] = f->v[--f->n];
@@ -133,13 +136,15 @@ static void fill_bulk(struct filling *f)
             i++;
     }
     heapify(f);
+    return given;
 }
 
 static void fill(struct filling *f)
 {
-    /* fill_bulk() takes about as long as this number of single steps for each job. */
+    /* fill_bulk() takes about as long as this number of single steps for each job. If it gave more
+     * containers than that, the next one follows after about one step for each job. */
     enum { STEPS_PER_BULK = 64 };
-    size_t steps = 0;
+    uint64_t steps = 0, until = STEPS_PER_BULK;
     heapify(f);
     while (f->n > 0) {
         struct filler *v = &f->v[0];
@@ -150,9 +155,9 @@ static void fill(struct filling *f)
             *v = f->v[--f->n];
         if (f->n > 0)
             sift_down(f, 0);
-        if (++steps >= STEPS_PER_BULK * f->n) {
+        if (++steps >= until * f->n) {
             steps = 0;
-            fill_bulk(f);
+            until = fill_bulk(f) > STEPS_PER_BULK * f->n ? 1 : STEPS_PER_BULK;
         }
     }
 }

@@ -683,12 +683,22 @@ static int round_down(struct trade *t)
     return 0;
 }
 
+/* The number of running jobs that may be adjusted. */
+static double bound_on_adjusted(const struct part_job *jobs, size_t n, const struct part_options *o)
+{
+    size_t running = 0;
+    for (size_t i = 0; i < n; i++)
+        running += jobs[i].n_at > 0 && !jobs[i].lost;
+    return o->adjust_max >= 0 ? (double)o->adjust_max : ceil(o->theta2 * (double)running - 1e-9);
+}
+
 /* Let running jobs beyond the bound on adjustments keep their containers. */
 static int keep_others(struct trade *t, const struct part_options *o)
 {
     AUTO(free_p) struct order *moves = malloc(t->n * sizeof *moves + 1);
+    double bound = bound_on_adjusted(t->jobs, t->n, o);
     struct part_amount total;
-    size_t m = 0, running = 0;
+    size_t m = 0;
     if (!moves)
         return -ENOMEM;
     part_total(t->c, &total);
@@ -696,14 +706,11 @@ static int keep_others(struct trade *t, const struct part_options *o)
         const struct part_job *job = &t->jobs[i];
         if (job->n_at == 0 || job->lost)
             continue;
-        running++;
         double far = fabs((double)t->want[i] - (double)part_count(job));
         if (far > 0)
             moves[m++] =
                 (struct order){ far * part_share_of_one(&job->demand, &total, t->c->n_types), i };
     }
-    double bound =
-        o->adjust_max >= 0 ? (double)o->adjust_max : ceil(o->theta2 * (double)running - 1e-9);
     qsort(moves, m, sizeof *moves, by_key);
     for (size_t v = 0; v < m; v++)
         if ((double)v >= bound)
@@ -731,6 +738,15 @@ int market_decide(const struct part_cluster *c, const struct part_job *jobs, siz
     if (!caps || !t.bought)
         return -ENOMEM;
     part_caps(c, jobs, n, caps);
-    return part_give_counts(c, jobs, n, caps, count_bought, &t, PART_BECAUSE_BID, o->repack, true,
-                            out);
+    int rc = part_give_counts(c, jobs, n, caps, count_bought, &t, PART_BECAUSE_BID, o->repack, true,
+                              out);
+    if (rc < 0 || !o->repack)
+        return rc;
+    /* To move containers for a job that waits may adjust too many jobs. */
+    size_t adjusted = 0;
+    for (size_t i = 0; i < n; i++)
+        adjusted += jobs[i].n_at > 0 && !jobs[i].lost && out->jobs[i].verdict != PART_KEEPS;
+    if ((double)adjusted <= bound_on_adjusted(jobs, n, o))
+        return 0;
+    return part_give_counts(c, jobs, n, caps, count_bought, &t, PART_BECAUSE_BID, false, true, out);
 }

@@ -473,6 +473,10 @@ int part_worth(const struct part_cluster *c, const struct part_job *jobs, size_t
     } while (hold_back_behind(&w));
     if (!w.any_held)
         return 0;
-    out->metrics.proved = false; /* the proof was about the decision of the policy */
+    /* The proof and the bound were about the decision of the policy: a division that admits fewer
+     * jobs may use more of the cluster. */
+    out->metrics.proved = false;
+    if (w.first_held != NONE)
+        out->metrics.upper_bound = NAN;
     return share_leftovers(&w);
 }

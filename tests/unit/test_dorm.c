@@ -201,6 +201,31 @@ static void no_step_is_too_long(void **state)
     assert_int_equal(d.metrics.changed, 1);
 }
 
+/* Amounts in bytes: 13 GiB for 3 cores is no exact number of bytes for one core. A node with 54
+ * cores has room for 18 containers, and not for one less. */
+static void amounts_in_bytes(void **state)
+{
+    (void)state;
+    AUTO(part_decision_done) struct part_decision d = { 0 };
+    const int64_t gib = INT64_C(1) << 30;
+    struct part_amount nodes[4];
+    const struct part_cluster c = { 2, types, 4, nodes };
+    struct part_options o = bounds(4, 0);
+    for (uint32_t j = 0; j < 4; j++)
+        nodes[j] = (struct part_amount){ { 54, 512 * gib } };
+    struct part_job jobs[] = { job("a", 3, 13 * gib, 72, 72) };
+    decide(&c, jobs, 1, &o, &d);
+    expect(&d, 0, PART_STARTS, 72, PART_BECAUSE_AT_MAX);
+    assert_true(d.metrics.proved);
+    /* More than 64 sets of containers fit on a node. */
+    nodes[0] = (struct part_amount){ { 255, PART_AMOUNT_MAX } };
+    const struct part_cluster one = { 2, types, 1, nodes };
+    jobs[0] = job("a", 3, 3 * gib + 1, 1, 100);
+    decide(&one, jobs, 1, &o, &d);
+    expect(&d, 0, PART_STARTS, 85, PART_BECAUSE_ROOM);
+    assert_true(d.metrics.upper_bound > d.metrics.utilization - 1e-9);
+}
+
 static int without_memory(void *ctx)
 {
     (void)ctx;
@@ -233,6 +258,7 @@ int main(void)
         cmocka_unit_test(relaxed),
         cmocka_unit_test(any_order),
         cmocka_unit_test(no_step_is_too_long),
+        cmocka_unit_test(amounts_in_bytes),
         cmocka_unit_test(memory_runs_out),
     };
     return cmocka_run_group_tests_name("dorm", tests, NULL, NULL);

@@ -13,6 +13,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "partition/dorm_pairs.h"
 #include "partition/dorm_partners.h"
 
 enum {
@@ -436,10 +437,68 @@ static void many_containers_on_a_node(void **state)
     HOLDS(dorm_rooms_worth(&rooms, room) >= N * price);
 }
 
+/* 10^5 containers fit on each of ten nodes. They are not placed one after the other. */
+static void small_containers_are_placed_at_once(void **state)
+{
+    (void)state;
+    enum { N = 10, EACH = 100000 };
+    static struct part_amount nodes[N];
+    struct part_cluster c = { 1, types, N, nodes };
+    struct part_job one = {
+        .id = "x", .weight = 1, .min = 1, .max = N * EACH, .demand = { { 1 } }
+    };
+    struct part_options o = part_defaults;
+    AUTO(part_decision_done) struct part_decision out = { 0 };
+    struct dorm_problem p;
+    struct dorm_search s;
+    begin_instance(0);
+    for (uint32_t j = 0; j < N; j++)
+        nodes[j].v[0] = EACH;
+    HOLDS(part_begin(&out, 1) == 0);
+    HOLDS(dorm_problem_init(&p, &c, &one, 1, &o, &out) == 0);
+    HOLDS(dorm_search_init(&p, &s) == 0);
+    HOLDS(dorm_problem_admit(&p, 1) == 0);
+    dorm_search_prices(&s);
+    uint64_t before = p.work.steps;
+    HOLDS(dorm_place(&s, 0, N * EACH) == N * EACH);
+    HOLDS(p.work.steps - before < 10000);
+}
+
+/* 200 jobs have a container on each of 1,000 nodes: the list of all pairs has a limit of steps. */
+static void pairs_on_many_nodes(void **state)
+{
+    (void)state;
+    enum { N = 1000, RUNNING = 200 };
+    static struct part_amount nodes[N];
+    static struct part_place all[N];
+    static struct part_job jobs[RUNNING];
+    struct part_cluster c = { 1, types, N, nodes };
+    struct part_options o = bounds(10, 2);
+    AUTO(part_decision_done) struct part_decision out = { 0 };
+    struct dorm_problem p;
+    uint32_t n;
+    begin_instance(0);
+    for (uint32_t j = 0; j < N; j++) {
+        nodes[j].v[0] = 2 * RUNNING;
+        all[j] = (struct part_place){ j, 1 };
+    }
+    for (uint32_t i = 0; i < RUNNING; i++)
+        jobs[i] = running(job("x", 1 + i % 2, 0, 1, 4 * N), all, N);
+    HOLDS(part_begin(&out, RUNNING) == 0);
+    HOLDS(dorm_problem_init(&p, &c, jobs, RUNNING, &o, &out) == 0);
+    HOLDS(dorm_problem_admit(&p, 0) == 0);
+    uint64_t before = p.work.steps;
+    HOLDS(dorm_pairs(&p, 0, &n) != NULL);
+    HOLDS(n == RUNNING * (RUNNING - 1) / 2);
+    HOLDS(p.work.steps - before < 1500000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(three_must_leave),
                                         cmocka_unit_test(many_containers_on_a_node),
+                                        cmocka_unit_test(small_containers_are_placed_at_once),
+                                        cmocka_unit_test(pairs_on_many_nodes),
                                         cmocka_unit_test(no_bound_is_below_the_best_division) };
     return cmocka_run_group_tests_name("dorm_bound", tests, NULL, NULL);
 }

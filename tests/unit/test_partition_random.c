@@ -154,6 +154,26 @@ static void check_job(const struct world *w, const struct part_policy *p,
     HOLDS(why[0] && why[strlen(why) - 1] != ' ');
 }
 
+/* What only some policies promise: no job is stopped; the bounds on adjusted jobs and on the loss.
+ */
+static void check_bounds(const struct world *w, const struct part_policy *p,
+                         const struct part_decision *d)
+{
+    const struct part_metrics *m = &d->metrics;
+    bool is_dorm = str_eq(p->name, "dorm"), is_market = str_eq(p->name, "market");
+    size_t counted = 0;
+    for (size_t i = 0; i < w->n; i++) {
+        counted += w->jobs[i].n_at > 0 && !w->jobs[i].lost;
+        HOLDS(p->preempts || str_eq(p->name, "drf") || d->jobs[i].verdict != PART_STOPS);
+    }
+    if (is_dorm || is_market)
+        HOLDS((double)m->adjusted <= ceil(w->o.theta2 * (double)counted - 1e-9));
+    if (is_dorm) {
+        HOLDS(w->o.payback_s > 0 || m->loss <= m->loss_bound + 2e-9);
+        HOLDS(!(m->utilization > m->upper_bound + 1e-9));
+    }
+}
+
 static void check_all(const struct world *w, const struct part_policy *p,
                       const struct part_decision *d)
 {
@@ -173,6 +193,7 @@ static void check_all(const struct world *w, const struct part_policy *p,
             use += (double)(total - left) / (double)total;
     }
     HOLDS(fabs(use - d->metrics.utilization) < 1e-9);
+    check_bounds(w, p, d);
 }
 
 /* ---- queues ---- */
