@@ -40,9 +40,8 @@
  *   B, Q                              p->loss_bound, p->adjust_bound
  *   mu, price_gk (g: a class)         prices->loss, prices->node[g * m + k]
  *
- * Words. A job is `fixed` if it is pinned: x_ij = p_ij. It is `counted` if it runs and a change of
- * it is an adjustment, so that R counts it. Otherwise it is `loose`: it is new, or it lost
- * containers.
+ * Words. A job is `pinned`: x_ij = p_ij. It is `counted` if it runs and a change of it is an
+ * adjustment, so that R counts it. Otherwise it is `loose`: it is new, or it lost containers.
  */
 #ifndef TONY_PARTITION_DORM_H
 #define TONY_PARTITION_DORM_H
@@ -92,7 +91,7 @@ struct dorm_work {
     bool over;
 };
 
-enum dorm_kind { DORM_FIXED, DORM_COUNTED, DORM_LOOSE };
+enum dorm_kind { DORM_PINNED, DORM_COUNTED, DORM_LOOSE };
 
 struct dorm_job {
     uint32_t index; /* index of the job in the caller's list */

@@ -320,7 +320,7 @@ static double evaluate(const struct dorm_problem *p, const struct dorm_prices *p
             price_demand(p, b, job, cheap);
             last = job;
         }
-        b->free_value[i] = job->kind == DORM_FIXED ? 0 : best_of_job(p, prices, i, cheap, mu);
+        b->free_value[i] = job->kind == DORM_PINNED ? 0 : best_of_job(p, prices, i, cheap, mu);
         b->fixed[i] = job->kind == DORM_LOOSE ? 0 : value_of_staying(p, b, i, mu);
         b->freed[i] = frees(p, prices, i) ? value_of_freed(p, now, i) : 0;
         b->free_value[i] += b->freed[i];
@@ -406,7 +406,7 @@ static double least_use(const struct dorm_problem *p)
 {
     double sum = 0;
     for (uint32_t i = 0; i < p->n; i++)
-        sum += p->jobs[i].u * (p->jobs[i].kind == DORM_FIXED ? p->jobs[i].now : p->jobs[i].lo);
+        sum += p->jobs[i].u * (p->jobs[i].kind == DORM_PINNED ? p->jobs[i].now : p->jobs[i].lo);
     return sum;
 }
 

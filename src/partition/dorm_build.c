@@ -236,7 +236,7 @@ bool dorm_may_change(const struct dorm_search *s, uint32_t i)
         return true;
     case DORM_COUNTED:
         return s->state.moved[i] > 0 || s->state.adjusted < s->p->adjust_bound;
-    case DORM_FIXED:
+    case DORM_PINNED:
     default:
         return false;
     }

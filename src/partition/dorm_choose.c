@@ -65,7 +65,7 @@ void dorm_choice_add(struct dorm_choice *c, double mu, const bool *raise)
     for (uint32_t i = 0; i < p->n; i++) {
         const struct dorm_job *job = &p->jobs[i];
         double n, stays = job->u * job->now - mu * job->D * fabs((double)job->now - job->ideal);
-        if (job->kind != DORM_FIXED)
+        if (job->kind != DORM_PINNED)
             cut->gain[i] = dorm_rooms_buy(job, r->pi[r->demand_of[i]], mu, &n) - stays;
         cut->rest += stays + (job->kind == DORM_LOOSE ? cut->gain[i] : 0);
     }

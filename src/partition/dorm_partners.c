@@ -185,7 +185,7 @@ static double evaluate(struct dorm_partners *c)
         const struct dorm_job *job = &p->jobs[i];
         double stays = job->u * job->now - c->mu * job->D * fabs((double)job->now - job->ideal);
         double changes = 0;
-        if (job->kind != DORM_FIXED)
+        if (job->kind != DORM_PINNED)
             changes = dorm_rooms_buy(job, r->pi[r->demand_of[i]], c->mu, &n);
         bound += job->kind == DORM_LOOSE ? changes : stays;
         if (job->kind == DORM_COUNTED)

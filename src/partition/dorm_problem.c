@@ -82,7 +82,7 @@ static void init_job(struct dorm_problem *p, struct dorm_job *job, const struct 
     job->now = part_count(from);
     job->runs = from->n_at > 0;
     job->kind = !job->runs     ? DORM_LOOSE
-                : from->pinned ? DORM_FIXED
+                : from->pinned ? DORM_PINNED
                 : from->lost   ? DORM_LOOSE
                                : DORM_COUNTED;
 }

@@ -190,7 +190,7 @@ static uint32_t list_demands(const struct dorm_problem *p)
     uint32_t n = 0;
     for (uint32_t c = 0; c < p->n_all; c++) {
         const struct dorm_job *job = &p->jobs[w->order[c]];
-        if (w->order[c] >= p->n || job->kind == DORM_FIXED)
+        if (w->order[c] >= p->n || job->kind == DORM_PINNED)
             continue;
         if (n == 0 || memcmp(w->demands[n - 1], job->d, sizeof(*job->d) * p->m) != 0)
             w->demands[n++] = job->d;

@@ -35,7 +35,7 @@ static void list_demands(struct dorm_rooms *r)
     for (uint32_t c = 0; c < p->n_all; c++) {
         uint32_t i = p->waste.order[c];
         const struct dorm_job *job = &p->jobs[i];
-        if (i >= p->n || job->kind == DORM_FIXED)
+        if (i >= p->n || job->kind == DORM_PINNED)
             continue;
         if (!last || memcmp(last, job->d, sizeof(*last) * r->m) != 0)
             r->example[r->n_demands++] = i;
@@ -557,7 +557,7 @@ static double clearing_price(const struct dorm_rooms *r, const struct dorm_price
         for (uint32_t h = 0; h < G; h++)
             offered += cost[h] <= at ? supply[h] : 0;
         for (uint32_t i = 0; i < p->n && offered >= wanted; i++)
-            if (p->jobs[i].kind != DORM_FIXED && r->demand_of[i] == v) {
+            if (p->jobs[i].kind != DORM_PINNED && r->demand_of[i] == v) {
                 (void)dorm_rooms_buy(&p->jobs[i], at + 1e-12, mu, &n);
                 wanted += n;
             }

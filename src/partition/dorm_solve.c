@@ -112,12 +112,12 @@ static void add_cells(struct model *m, const struct dorm_state *best)
             fit = MAX(MIN(fit, job->hi), now);
             if (fit == 0)
                 continue;
-            bool fixed = job->kind == DORM_FIXED;
+            bool pinned = job->kind == DORM_PINNED;
             double cost = m->aim == MOST_USE                                ? -job->u * USE_SCALE
                           : m->aim == FEWEST_MOVED && job->runs && now == 0 ? 1
                                                                             : 0;
             m->no_memory |= vec_push(&m->cells, cell) < 0;
-            add_col(m, fixed ? now : 0, fixed ? now : fit, cost, true,
+            add_col(m, pinned ? now : 0, pinned ? now : fit, cost, true,
                     best ? dorm_on(best, i, j) : 0);
         }
     }

@@ -91,7 +91,7 @@ static double change_best(struct whole *w)
         const struct dorm_job *job = &p->jobs[i];
         double stays = job->u * job->now - w->mu * job->D * fabs((double)job->now - job->ideal);
         double changes = 0;
-        if (job->kind != DORM_FIXED)
+        if (job->kind != DORM_PINNED)
             changes = dorm_rooms_buy(job, w->rooms.pi[w->rooms.demand_of[i]], w->mu, &w->want[i]);
         w->changes[i] = job->kind == DORM_LOOSE;
         w->gain[i] = changes + w->freed[i] - stays;
@@ -340,7 +340,7 @@ static double evaluate(struct whole *w)
     w->choice.n = 0;
     dorm_choice_add(&w->choice, w->mu, NULL);
     for (uint32_t i = 0; i < p->n; i++)
-        if (p->jobs[i].kind != DORM_FIXED)
+        if (p->jobs[i].kind != DORM_PINNED)
             (void)dorm_rooms_buy(&p->jobs[i], r->pi[r->demand_of[i]], w->mu, &w->want[i]);
     return dorm_choose(&w->choice, w->changes, 1);
 }

@@ -26,7 +26,7 @@ static enum part_because why_this_many(const struct dorm_search *s, uint32_t i,
     const struct dorm_state *state = &s->state;
     const struct dorm_job *job = &s->p->jobs[i];
     bool kept = job->runs && state->moved[i] == 0;
-    if (job->kind == DORM_FIXED)
+    if (job->kind == DORM_PINNED)
         return PART_BECAUSE_PINNED;
     if (state->n[i] == from->max)
         return PART_BECAUSE_AT_MAX;
@@ -50,11 +50,11 @@ static bool minima_fit(struct dorm_search *s)
     dorm_state_keep(&s->state);
     s->style = (struct dorm_style){ .home = true, .tight = true, .anywhere = true };
     for (uint32_t i = 0; i < p->n; i++)
-        if (p->jobs[i].kind != DORM_FIXED)
+        if (p->jobs[i].kind != DORM_PINNED)
             dorm_take_all(&s->state, i);
     for (uint32_t c = 0; c < p->n; c++) {
         uint32_t i = p->big_first[c];
-        if (p->jobs[i].kind != DORM_FIXED && dorm_place(s, i, p->jobs[i].lo) < p->jobs[i].lo)
+        if (p->jobs[i].kind != DORM_PINNED && dorm_place(s, i, p->jobs[i].lo) < p->jobs[i].lo)
             return false;
     }
     return true;

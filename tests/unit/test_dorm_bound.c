@@ -161,7 +161,7 @@ static bool allowed(const struct dorm_problem *p, uint32_t counts, uint32_t mask
         const struct dorm_job *job = &p->jobs[i];
         uint32_t n = counts % (MOST + 1);
         bool changes = mask >> i & 1;
-        if (n < job->lo || n > job->hi || (changes && job->kind == DORM_FIXED))
+        if (n < job->lo || n > job->hi || (changes && job->kind == DORM_PINNED))
             return false;
         adjusted += changes && job->kind == DORM_COUNTED;
         loss += job->D * fabs((double)n - job->ideal);
