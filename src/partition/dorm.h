@@ -515,7 +515,7 @@ void dorm_price_places(struct dorm_search *s, const struct dorm_prices *guide);
 /* Place up to n more containers of the job. Returns how many were placed. */
 uint32_t dorm_place(struct dorm_search *s, uint32_t job, uint32_t n);
 /* The number of further containers that the bound on the loss and the job's max allow. */
-uint32_t dorm_room(const struct dorm_search *s, uint32_t job);
+uint32_t dorm_can_grow(const struct dorm_search *s, uint32_t job);
 /* May the job change? Yes if it is loose or already adjusted, or if the bound allows one more
  * adjustment. */
 bool dorm_may_change(const struct dorm_search *s, uint32_t job);

@@ -218,7 +218,7 @@ uint32_t dorm_place(struct dorm_search *s, uint32_t i, uint32_t n)
     return done;
 }
 
-uint32_t dorm_room(const struct dorm_search *s, uint32_t i)
+uint32_t dorm_can_grow(const struct dorm_search *s, uint32_t i)
 {
     const struct dorm_job *job = &s->p->jobs[i];
     uint32_t n = s->state.n[i], up = job->ideal > n ? job->ideal - n : 0;
@@ -313,9 +313,9 @@ void dorm_repair(struct dorm_search *s)
 void dorm_fill(struct dorm_search *s, const uint32_t *order, uint32_t n)
 {
     for (uint32_t c = 0; c < n && !s->p->failed; c++) {
-        uint32_t room = dorm_may_change(s, order[c]) ? dorm_room(s, order[c]) : 0;
-        if (room > 0)
-            dorm_place(s, order[c], room);
+        uint32_t more = dorm_may_change(s, order[c]) ? dorm_can_grow(s, order[c]) : 0;
+        if (more > 0)
+            dorm_place(s, order[c], more);
     }
     dorm_work(&s->p->work, n / 4 + 1);
 }

@@ -326,11 +326,11 @@ static void refill(struct dorm_search *s, const uint32_t *nodes, uint32_t n_node
                 grow(s, i, goal - s->state.n[i], nodes, n_nodes);
         }
     for (uint32_t c = 0; c < n && !p->failed; c++) {
-        uint32_t i = s->order[c], room = dorm_may_change(s, i) ? dorm_room(s, i) : 0;
-        if (room > 0 && uniform(s) < 0.3)
-            room = 1 + dorm_below(&s->seed, room);
-        if (room > 0)
-            grow(s, i, room, nodes, n_nodes);
+        uint32_t i = s->order[c], more = dorm_may_change(s, i) ? dorm_can_grow(s, i) : 0;
+        if (more > 0 && uniform(s) < 0.3)
+            more = 1 + dorm_below(&s->seed, more);
+        if (more > 0)
+            grow(s, i, more, nodes, n_nodes);
     }
     if (n_nodes == 0) {
         n = list_growing(s, BY_USE, NULL, 0);

@@ -35,7 +35,7 @@ static enum part_because why_this_many(const struct dorm_search *s, uint32_t i,
     /* The gain is a mean over prices that were tried, so a small one means nothing. */
     if (!dorm_may_change(s, i) && (fits || gain > 0.25 * job->u))
         return PART_BECAUSE_ADJUSTED;
-    bool unfair = dorm_room(s, i) == 0 && state->n[i] < job->hi;
+    bool unfair = dorm_can_grow(s, i) == 0 && state->n[i] < job->hi;
     if (unfair && (fits || state->n[i] < job->now))
         return PART_BECAUSE_LOSS;
     if (fits || (job->runs && !kept) || state->adjusted > 0)
