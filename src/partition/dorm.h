@@ -474,7 +474,7 @@ struct dorm_style {
 };
 
 /* A node with free resources, and their value. */
-struct dorm_gap {
+struct dorm_free_node {
     uint32_t node;
     double worth;
 };
@@ -490,7 +490,7 @@ struct dorm_search {
     struct dorm_style style;
     uint64_t seed;
     struct dorm_candidate *candidates; /* [node] */
-    struct dorm_gap *gaps;             /* [node] */
+    struct dorm_free_node *free_nodes; /* [node] */
     bool *picked;                      /* of each job: may it change? */
     bool *was_picked;                  /* the same before the last pick */
     double

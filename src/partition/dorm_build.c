@@ -35,7 +35,7 @@ int dorm_search_init(struct dorm_problem *p, struct dorm_search *s)
     *s = (struct dorm_search){ .p = p, .seed = p->seed };
     s->style = (struct dorm_style){ .home = true, .tight = true };
     s->candidates = dorm_alloc(p, p->n_nodes, sizeof(*s->candidates));
-    s->gaps = dorm_alloc(p, p->n_nodes, sizeof(*s->gaps));
+    s->free_nodes = dorm_alloc(p, p->n_nodes, sizeof(*s->free_nodes));
     s->picked = dorm_alloc(p, p->n_all, sizeof(*s->picked));
     s->was_picked = dorm_alloc(p, p->n_all, sizeof(*s->was_picked));
     s->cost = dorm_alloc(p, (size_t)p->n_all * p->n_classes, sizeof(*s->cost));

@@ -317,7 +317,7 @@ static bool refill(struct dorm_search *s, struct filling *f, uint32_t n_jobs, ui
 
 static int by_worth(const void *a, const void *b)
 {
-    const struct dorm_gap *x = a, *y = b;
+    const struct dorm_free_node *x = a, *y = b;
     if (x->worth != y->worth)
         return x->worth > y->worth ? -1 : 1;
     return x->node < y->node ? -1 : x->node > y->node;
@@ -335,10 +335,10 @@ static uint32_t list_nodes(struct dorm_search *s)
         for (uint32_t k = 0; k < p->m; k++)
             worth += (price[k] + LEAST_PRICE) * (double)room[k] * p->inv[k];
         if (worth > LEAST_WORTH)
-            s->gaps[n++] = (struct dorm_gap){ node, worth };
+            s->free_nodes[n++] = (struct dorm_free_node){ node, worth };
     }
     dorm_work(&s->p->work, p->n_nodes);
-    qsort(s->gaps, n, sizeof(*s->gaps), by_worth);
+    qsort(s->free_nodes, n, sizeof(*s->free_nodes), by_worth);
     return n;
 }
 
@@ -378,7 +378,7 @@ void dorm_refill(struct dorm_search *s, uint64_t steps)
             n = MIN(n, MAX(n / 3, 100u));
         f.mu = price_of_loss(s, sweep);
         for (uint32_t c = 0; c < n && p->work.steps < end && !p->work.over && !p->failed; c++) {
-            better += refill(s, &f, n_jobs, s->gaps[c].node);
+            better += refill(s, &f, n_jobs, s->free_nodes[c].node);
             if (unfair && s->state.loss <= p->loss_bound) {
                 unfair = false;
                 f.mu = s->prices.loss;
