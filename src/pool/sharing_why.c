@@ -89,7 +89,9 @@ static void add_result(const struct pool *p, const struct sharing_result *w, str
         w->had, t->n, t->ideal, (long long)w->since_wall_ms);
     add_why(p, w, out);
     (void)buf_addc(out, ',');
-    add_str(out, "would_change", share_hint(t->verdict, t->because, w->pin));
+    /* Nothing changes a job of fixed size that has its containers. */
+    bool is_settled = !w->elastic && t->n > 0 && w->pin == SHARE_FREE;
+    add_str(out, "would_change", is_settled ? "" : share_hint(t->verdict, t->because, w->pin));
     (void)buf_addc(out, '}');
 }
 

@@ -56,7 +56,7 @@ def test_the_queue(make_lab):  # noqa: F811
     assert x["rests_on"]["unknown_id"] == high, x
     for command in ("status", "why"):
         text = " ".join(lab.ok(command, high).split())
-        assert "; first (1) holds most" in text and first not in text and "in at most 59 m" in text and "the time limit of 1 job" in text, text
+        assert "place 1 in the queue" in text and "; first (1) holds most" in text and first not in text and "in at most 59 m" in text and "the time limit of 1 job" in text, text
     text = lab.ok("list")
     assert "place 1 in the queue; starts: in at most 59 m" in text and "place 2 in the queue; starts: unknown" in text, text
     assert "the time limit" not in text and "it is unknown when" not in text, "what the estimate rests on makes the table too wide"
@@ -116,6 +116,9 @@ def test_backfill(make_lab):  # noqa: F811
     x, y = expected(lab, large), expected(lab, long)
     assert 0.9 * HOUR_MS < x["late_ms"] <= HOUR_MS and x["holder"] == first, x
     assert 1.9 * HOUR_MS < y["late_ms"] <= 2 * HOUR_MS, y
+    text = wait_until(lambda: (lambda t: t if "long (3)" in t else None)(lab.ok("pool", "why")), "a decision about all three")
+    assert "  large (2)\n    waits, place 1 in the queue, since " in text and "    lacks: 240 MB; first (1) holds most\n" in text, text
+    assert "  long (3)\n    waits, place 2 in the queue, since " in text and "    lacks: 0" not in text, text
     short = small(lab, 2, name="short", conf={LIMIT: HOUR_MS // 4})
     lab.await_state(short, "RUNNING")
     assert expected(lab, large)["late_ms"] <= HOUR_MS

@@ -225,6 +225,8 @@ def test_the_queue_is_served_by_the_policy(make_lab):  # noqa: F811
     lab = policy_lab(make_lab, "dorm")
     fixed = lab.submit(lab.workers("sleep 1000", n=5, role={"memory": "40m"}))
     lab.await_state(fixed, "RUNNING")
+    first_decision = json.loads((lab.home / "pool" / "decisions").read_text().splitlines()[0])
+    assert [(j["verdict"], j["would_change"]) for j in first_decision["jobs"]] == [("starts", "")], first_decision
     large = lab.submit(lab.workers("sleep 1000", n=4, role={"memory": "40m"}))
     def word():
         return lab.status(large).get("waiting", {}).get("policy", {}).get("word")

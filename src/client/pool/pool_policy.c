@@ -100,6 +100,19 @@ static void add_expected(json_t *doc, const struct forecast *f)
         (void)json_object_set_new(doc, "waiting", forecast_queue(f));
 }
 
+/* A job that waits: its place in the queue, and what it lacks. */
+static void print_waits(const json_t *job, const char *since)
+{
+    int64_t place = doc_int(json_object_get(job, "expected"), "place", 0);
+    AUTO(buf_done) struct buf lacks = { 0 };
+    if (place > 0)
+        (void)printf("    waits, place %lld in the queue, since %s\n", (long long)place, since);
+    else
+        (void)printf("    waits, since %s\n", since);
+    if (forecast_missing(job, &lacks))
+        (void)printf("    lacks: %s\n", buf_cstr(&lacks));
+}
+
 static void print_job(struct client *c, const json_t *job, int64_t now_ms)
 {
     int64_t n = doc_int(job, "containers", 0), had = doc_int(job, "had", 0);
@@ -109,7 +122,7 @@ static void print_job(struct client *c, const json_t *job, int64_t now_ms)
     (void)printf("  %s%s\n", names_label(c, doc_str(job, "application_id")),
                  json_is_true(json_object_get(job, "extension")) ? ", its extension" : "");
     if (n == 0)
-        (void)printf("    waits, since %s\n", since);
+        print_waits(job, since);
     else if (!json_is_true(json_object_get(job, "elastic")))
         (void)printf("    has what it needs, and is not resized\n");
     else if (had && had != n)

@@ -182,7 +182,9 @@ static void read_id(const char *p, char id[APP_ID_MAX])
         return;
     while (isdigit((unsigned char)p[n]) || p[n] == '_')
         n++;
-    if (n >= APP_ID_MAX || isalnum((unsigned char)p[n]) || strchr("/-.", p[n] ? p[n] : ' '))
+    bool goes_on = isalnum((unsigned char)p[n]) || p[n] == '/' || p[n] == '-' ||
+                   (p[n] == '.' && isalnum((unsigned char)p[n + 1]));
+    if (n >= APP_ID_MAX || goes_on)
         return; /* a part of a path, or of another word */
     memcpy(id, p, n);
     id[n] = '\0';

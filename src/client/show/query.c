@@ -85,15 +85,16 @@ static void progress_cell(const json_t *row, struct buf *out)
 
 /* The third column shows the number of tasks. If the list has jobs of several clusters, it shows
  * the cluster. */
-static void list_table(const json_t *rows)
+static void list_table(struct client *c, const json_t *rows)
 {
+    AUTO(json_freep) json_t *shown = names_shown(c, rows, false); /* for sentences about jobs */
     bool progress = false, clusters = false;
     size_t i;
     json_t *row;
     json_array_foreach(rows, i, row)
     {
         AUTO(buf_done) struct buf text = { 0 };
-        progress_cell(row, &text);
+        progress_cell(json_array_get(shown, i), &text);
         progress = progress || text.len;
         clusters = clusters || doc_str(row, "cluster")[0];
     }
@@ -108,7 +109,7 @@ static void list_table(const json_t *rows)
         if (doc_int(row, "ran_ms", -1) >= 0)
             (void)str_duration(doc_int(row, "ran_ms", 0), ran, sizeof ran);
         AUTO(buf_done) struct buf text = { 0 };
-        progress_cell(row, &text);
+        progress_cell(json_array_get(shown, i), &text);
         const char *steps = buf_cstr(&text);
         table_add(&t, doc_str(row, "application_id"), doc_str(row, "name"), doc_str(row, "state"),
                   clusters ? doc_str(row, "cluster") : tasks, submitted, ran,
@@ -152,9 +153,8 @@ static int print_list(struct client *c, const struct cluster_ops *ops, json_t *r
 {
     if (options_has(&c->o, OPT_JSON))
         return client_print_json(json_pack("{s:O}", "jobs", rows));
-    AUTO(json_freep) json_t *shown = names_shown(c, rows, false);
     if (json_array_size(rows))
-        list_table(shown);
+        list_table(c, rows);
     else if (filtered)
         client_note("no job matches --state, --name, --user and --since");
     else if (ops->remote && !unknown)

@@ -495,11 +495,18 @@ static void say_tasks(const json_t *doc, const char *state, const char *label, c
     say(out, label, buf_cstr(&text));
 }
 
-/* Append the resources that the job still needs to start, and its expected start. */
+/* Append the place in the queue, the resources that the job still needs to start, and its expected
+ * start. */
 static void say_forecast(const json_t *waiting, struct buf *out)
 {
     AUTO(buf_done) struct buf lacks = { 0 };
     AUTO(buf_done) struct buf start = { 0 };
+    char place[48];
+    if (doc_int(waiting, "place", 0) > 0) {
+        (void)snprintf(place, sizeof place, "%lld in the queue",
+                       (long long)doc_int(waiting, "place", 0));
+        say(out, "place", place);
+    }
     if (forecast_missing(waiting, &lacks))
         say(out, "lacks", buf_cstr(&lacks));
     if (doc_str(waiting, "held")[0])
