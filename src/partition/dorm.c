@@ -43,12 +43,6 @@ static enum dorm_proof prove(struct dorm_search *s, uint64_t steps)
     return proof;
 }
 
-static int by_node(const void *a, const void *b)
-{
-    const struct part_place *x = a, *y = b;
-    return x->node < y->node ? -1 : x->node > y->node;
-}
-
 /* Write the places of the jobs in the state to the answer. */
 static void give_places(struct dorm_search *s, const struct part_job *jobs)
 {
@@ -67,7 +61,7 @@ static void give_places(struct dorm_search *s, const struct part_job *jobs)
                     (struct part_place){ p->node_of[state->entries[e].node], state->entries[e].n };
         if (!at)
             return;
-        qsort(at, n, sizeof(*at), by_node);
+        qsort(at, n, sizeof(*at), part_by_node);
         part_give(p->out, jobs, job->index, at, n);
         p->out->jobs[job->index].ideal = job->ideal;
     }

@@ -46,6 +46,8 @@
 #ifndef TONY_PARTITION_DORM_H
 #define TONY_PARTITION_DORM_H
 
+#include <math.h>
+
 #include "partition/part_int.h"
 #include "partition/solver.h"
 
@@ -124,10 +126,10 @@ struct dorm_kind_of_node {
 /* The room that no container can use while the running jobs on a node do not change
  * (dorm_reach.c). */
 struct dorm_waste {
-    bool any;       /* false: there is none, or it was not searched for */
-    double *lost;   /* [class][m]: in parts of the cluster */
-    double *freed;  /* [running job][class][m]: what it no longer excludes if the job changes */
-    double *counts; /* [node]: the part of the waste that counts: t_j of docs/partition.md */
+    bool any;      /* false: there is none, or it was not searched for */
+    double *lost;  /* [class][m]: in parts of the cluster */
+    double *freed; /* [running job][class][m]: what it no longer excludes if the job changes */
+    double *part;  /* [node]: the part of its waste that is subtracted, t_j of docs/partition.md */
 
     /* internal */
     uint32_t *order; /* the jobs by their demands */
@@ -205,7 +207,7 @@ static inline bool dorm_is_large(const struct dorm_problem *p)
     return (size_t)p->n_all * p->n_nodes >= 5000;
 }
 
-/* So many times the steps of 1,000 nodes. */
+/* The factor of the steps for 1,000 nodes. */
 static inline uint64_t dorm_times_of(const struct dorm_problem *p)
 {
     return MIN(MAX(p->n_nodes / 1000, 1u), 10u);
@@ -224,6 +226,18 @@ static inline bool dorm_counted_may_change(const struct dorm_problem *p)
         if (p->jobs[i].kind == DORM_COUNTED)
             return true;
     return false;
+}
+
+/* The loss of fairness of a job with n containers. */
+static inline double dorm_loss_of(const struct dorm_job *job, double n)
+{
+    return job->D * fabs(n - job->ideal);
+}
+
+/* What that loss costs at the price mu. */
+static inline double dorm_loss_cost(const struct dorm_job *job, double n, double mu)
+{
+    return mu * job->D * fabs(n - job->ideal);
 }
 
 /* The largest number that divides both, which are at least 0. If one is 0, the other. */
@@ -314,12 +328,13 @@ const struct part_place *dorm_order_places(struct dorm_problem *p, const struct 
 void dorm_reach(const int64_t *const *demands, uint32_t n, const int64_t **scratch,
                 const int64_t *room, uint32_t m, int64_t *reach);
 int dorm_waste_init(struct dorm_problem *p); /* 0 or -ENOMEM */
-/* Find the waste of each node for the jobs that take part now. All of it counts at first. */
+/* Find the waste of each node for the jobs that take part now. All of it is subtracted at first. */
 void dorm_waste_find(struct dorm_problem *p);
-/* Set lost and freed for the part of the waste that counts now. */
+/* Set lost and freed for the part of the waste that is subtracted now. */
 void dorm_waste_sum(struct dorm_problem *p);
-/* Change the part of each node's waste that counts, by at most `step` times the jobs there: up
- * where no job changes, down where several change. Then as dorm_waste_sum(). changes: of each job.
+/* Change the part of each node's waste that is subtracted, by at most `step` times the jobs there:
+ * up where no job changes, down where several change. Then as dorm_waste_sum(). changes: of each
+ * job.
  */
 void dorm_waste_step(struct dorm_problem *p, const bool *changes, double step);
 
@@ -508,6 +523,12 @@ struct dorm_search {
     bool quick;
 };
 
+/* Is s->best an allowed division: are all bounds and minima kept? */
+static inline bool dorm_has_division(const struct dorm_search *s)
+{
+    return s->best.any && !(s->best.score.bad > 0);
+}
+
 int dorm_search_init(struct dorm_problem *p, struct dorm_search *s);
 /* Place containers by these prices (s->prices or s->local) from now on. Call it again after a
  * change of the prices. */
@@ -547,7 +568,7 @@ struct dorm_rooms;
 const struct dorm_rooms *dorm_whole_rooms(const struct dorm_problem *p,
                                           const struct dorm_prices *prices);
 /* Lower prices->upper to the bound for these prices of containers (by demand) and of loss.
- * enough: a bound that is low enough. steps: at most about so many. */
+ * The search ends when the bound is at most `enough`, or after about `steps` steps. */
 void dorm_whole_bound(struct dorm_problem *p, struct dorm_prices *prices, const double *pi,
                       double mu, double enough, uint64_t steps);
 

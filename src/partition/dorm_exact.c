@@ -28,7 +28,7 @@
 
 enum {
     CELLS_MAX = 400,   /* jobs * nodes */
-    COUNTS_MAX = 4096, /* sum over the jobs of max - min */
+    COUNTS_MAX = 4096, /* sum over the jobs of max - min + 1: the counts that they can have */
     SET_ROUNDS = 60,   /* of the prices of one set */
     SET_STEPS = 30000, /* for one set, in the first pass over all sets */
 };
@@ -66,11 +66,6 @@ struct exact {
 
 /* ---- when a set is good enough */
 
-static bool has_best(const struct exact *x)
-{
-    return x->s->best.any && !(x->s->best.score.bad > 0);
-}
-
 /* Would a set of this size with equal utilization be better? */
 static bool tie_is_better(const struct exact *x)
 {
@@ -80,7 +75,7 @@ static bool tie_is_better(const struct exact *x)
 
 static bool good_enough(const struct exact *x, double util)
 {
-    if (!has_best(x))
+    if (!dorm_has_division(x->s))
         return true;
     double eps = tie_is_better(x) ? -DORM_UTIL_EPS : DORM_UTIL_EPS;
     return util > x->s->best.score.util + eps;
@@ -118,7 +113,7 @@ static void leaf(struct exact *x, double util, uint64_t moves)
     const struct dorm_score *best = &x->s->best.score;
     if (!good_enough(x, util))
         return;
-    bool tie = has_best(x) && util < best->util + DORM_UTIL_EPS;
+    bool tie = dorm_has_division(x->s) && util < best->util + DORM_UTIL_EPS;
     bool fewer_moves = tie && x->set_size == best->adjusted;
     uint32_t most = 0;
     for (uint32_t t = 0; t < x->pack.n_running; t++)
@@ -161,7 +156,7 @@ static void choose_count(struct exact *x, uint32_t t, double value, double loss,
         if (!good_enough(x, with + x->value_rest[t + 1]))
             break; /* values fall on both sides of the peak */
         dorm_work(&x->p->work, 4);
-        double more_loss = loss + job->D * fabs((double)n - job->ideal);
+        double more_loss = loss + dorm_loss_of(job, (double)n);
         if (more_loss + x->loss_rest[t + 1] > x->p->loss_bound + DORM_LOSS_EPS)
             continue;
         uint64_t more = moves + (t < x->pack.n_running ? (uint64_t)llabs(n - job->now) : 0);
@@ -212,7 +207,7 @@ static void list_jobs(struct exact *x)
         if (job->kind == DORM_LOOSE || x->in_set[i])
             continue;
         x->fixed_util += job->u * job->now;
-        x->loss_rest[k->n_jobs] += job->D * fabs((double)job->now - job->ideal);
+        x->loss_rest[k->n_jobs] += dorm_loss_of(job, job->now);
         for (uint32_t a = 0; a < job->n_at; a++)
             for (uint32_t c = 0; c < p->m; c++)
                 k->free[job->at[a].node][c] -= job->d[c] * job->at[a].n;
@@ -275,7 +270,7 @@ static double tabulate(struct exact *x, uint32_t t)
     for (uint32_t n = 0, c = 0, used = 0; n <= x->top[t]; n++, used++) {
         if (n >= x->lo[t]) {
             double here = c < J ? used * cost[order[c]] : 0;
-            double v = job->u * n - paid - here - mu * job->D * fabs((double)n - job->ideal);
+            double v = job->u * n - paid - here - dorm_loss_cost(job, n, mu);
             x->value[t][n - x->lo[t]] = v;
             best = MAX(best, v);
         }
@@ -298,7 +293,7 @@ static void search_set(struct exact *x)
     x->set_bound = INFINITY;
     x->sub.work = (struct dorm_work){ .end = UINT64_MAX, .ask_at = UINT64_MAX };
     x->prices.enough =
-        has_best(x) ? x->s->best.score.util - x->fixed_util - DORM_UTIL_EPS : -INFINITY;
+        dorm_has_division(x->s) ? x->s->best.score.util - x->fixed_util - DORM_UTIL_EPS : -INFINITY;
     dorm_prices_find(&x->sub, &x->prices, SET_ROUNDS);
     dorm_work(&x->p->work, 2 * x->sub.work.steps);
     x->set_bound = x->prices.impossible ? -INFINITY : x->prices.upper + x->fixed_util;
@@ -316,7 +311,7 @@ static void search_set(struct exact *x)
         values += x->top[t] - x->lo[t] + 1;
         x->value_rest[t] = x->value_rest[t + 1] + tabulate(x, t);
         uint32_t near = MIN(MAX(job->ideal, x->lo[t]), x->top[t]);
-        x->loss_rest[t] = x->loss_rest[t + 1] + job->D * fabs((double)near - job->ideal);
+        x->loss_rest[t] = x->loss_rest[t + 1] + dorm_loss_of(job, near);
     }
     if (!good_enough(x, x->value_rest[0]))
         return;
@@ -382,7 +377,7 @@ static void choose_set(struct exact *x, uint32_t from, uint32_t more, double bou
 }
 
 /* Search all sets of these sizes. True: the search was complete. */
-static bool look(struct exact *x, uint32_t least, uint32_t most, uint64_t per_set, bool ties)
+static bool search_sets(struct exact *x, uint32_t least, uint32_t most, uint64_t per_set, bool ties)
 {
     x->per_set = per_set;
     x->ties = ties;
@@ -392,7 +387,7 @@ static bool look(struct exact *x, uint32_t least, uint32_t most, uint64_t per_se
     return !x->cut && !x->some_cut;
 }
 
-static bool small(const struct dorm_problem *p)
+static bool is_small_enough(const struct dorm_problem *p)
 {
     uint64_t counts = 0;
     for (uint32_t i = 0; i < p->n; i++)
@@ -436,7 +431,7 @@ enum dorm_proof dorm_exact(struct dorm_search *s, uint64_t steps)
 {
     struct dorm_problem *p = s->p;
     s->n_sets = 0;
-    if (!small(p) || p->work.over || p->failed)
+    if (!is_small_enough(p) || p->work.over || p->failed)
         return DORM_UNKNOWN;
     struct exact *x = exact_new(s, steps);
     if (!x)
@@ -452,15 +447,16 @@ enum dorm_proof dorm_exact(struct dorm_search *s, uint64_t steps)
     }
     uint32_t most = MIN(p->adjust_bound, x->n_counted);
     x->cut_bound = -INFINITY;
-    if (!look(x, most, most, SET_STEPS, false)) {
+    if (!search_sets(x, most, most, SET_STEPS, false)) {
         /* Each set was looked at, unless x->cut: then the rest of a set is within its bound. */
-        double bound = has_best(x) ? MAX(s->best.score.util, x->cut_bound) : x->cut_bound;
+        double bound =
+            dorm_has_division(x->s) ? MAX(s->best.score.util, x->cut_bound) : x->cut_bound;
         if (!x->cut)
             s->prices.upper = MIN(s->prices.upper, bound);
-        if (!look(x, most, most, UINT32_MAX, false))
+        if (!search_sets(x, most, most, UINT32_MAX, false))
             return DORM_UNKNOWN;
     }
-    if (!has_best(x))
+    if (!dorm_has_division(x->s))
         return DORM_IMPOSSIBLE;
-    return look(x, 0, most, UINT32_MAX, true) ? DORM_BEST : DORM_BEST_USE;
+    return search_sets(x, 0, most, UINT32_MAX, true) ? DORM_BEST : DORM_BEST_USE;
 }

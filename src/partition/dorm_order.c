@@ -160,12 +160,6 @@ int dorm_order_nodes(struct dorm_problem *p, const struct part_job *jobs, size_t
     return 0;
 }
 
-static int by_node(const void *a, const void *b)
-{
-    const struct part_place *x = a, *y = b;
-    return x->node < y->node ? -1 : x->node > y->node;
-}
-
 const struct part_place *dorm_order_places(struct dorm_problem *p, const struct part_job *job)
 {
     struct part_place *at = dorm_alloc(p, job->n_at, sizeof(*at));
@@ -173,6 +167,6 @@ const struct part_place *dorm_order_places(struct dorm_problem *p, const struct 
         return NULL;
     for (uint32_t a = 0; a < job->n_at; a++)
         at[a] = (struct part_place){ p->place_of[job->at[a].node], job->at[a].n };
-    qsort(at, job->n_at, sizeof(*at), by_node);
+    qsort(at, job->n_at, sizeof(*at), part_by_node);
     return at;
 }

@@ -32,8 +32,10 @@ enum {
     CELLS_MAX = 1000000, /* counted jobs * nodes */
     JOBS_MAX = 400,      /* counted jobs */
     TOUCHED_MAX = 4096,  /* nodes of one pair */
-    LOOKED_AT = 200,     /* pairs for which by_room is computed in any case, */
-    STEPS = 500000,      /* unless the steps end */
+    /* by_room is computed for at least LOOKED_AT pairs, those with the largest by_count, unless
+     * this would take more than STEPS steps. */
+    LOOKED_AT = 200,
+    STEPS = 500000,
     STEPS_LIST = 300000, /* for 1,000 nodes: until then, by_count of all pairs uses most_a */
 };
 
@@ -136,17 +138,12 @@ static double most_of(const struct pairs *q, uint32_t a)
     return MIN((double)job->hi, (double)sum);
 }
 
-static double loss_of(const struct dorm_job *job, double n)
-{
-    return job->D * fabs(n - job->ideal);
-}
-
 /* The largest u_a * n_a + u_b * n_b if n_a is given. */
 static double best_beside(const struct dorm_job *a, double n_a, const struct dorm_job *b,
                           double most_b, double loss)
 {
-    double left = loss - loss_of(a, n_a), n_b = MIN(most_b, b->ideal + left / b->D);
-    bool possible = left >= 0 && n_b >= b->lo && loss_of(b, n_b) <= left + DORM_LOSS_EPS;
+    double left = loss - dorm_loss_of(a, n_a), n_b = MIN(most_b, b->ideal + left / b->D);
+    bool possible = left >= 0 && n_b >= b->lo && dorm_loss_of(b, n_b) <= left + DORM_LOSS_EPS;
     return possible ? a->u * n_a + b->u * n_b : -INFINITY;
 }
 
@@ -156,7 +153,7 @@ static double by_count(const struct pairs *q, uint32_t first, uint32_t second, d
                        double most_b)
 {
     const struct dorm_job *a = job_of(q, first), *b = job_of(q, second);
-    double loss = q->p->loss_bound - q->loss + loss_of(a, a->now) + loss_of(b, b->now);
+    double loss = q->p->loss_bound - q->loss + dorm_loss_of(a, a->now) + dorm_loss_of(b, b->now);
     double best = -INFINITY;
     if (most_a < a->lo || most_b < b->lo)
         return best;

@@ -209,6 +209,6 @@ double dorm_loss_now(const struct dorm_problem *p)
 {
     double loss = 0;
     for (uint32_t i = 0; i < p->n; i++)
-        loss += p->jobs[i].D * fabs((double)p->jobs[i].now - p->jobs[i].ideal);
+        loss += dorm_loss_of(&p->jobs[i], p->jobs[i].now);
     return loss;
 }

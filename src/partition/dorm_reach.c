@@ -26,7 +26,7 @@
  *   lost[g][k]     = sum over j in g of t[j] * waste[j][k]
  *   freed[i][g][k] = sum over j in g with p[i][j] > 0 of t[j] * waste[j][k]
  *
- * t[j] (`counts` in struct dorm_waste) is chosen like a price: it falls where more than one job
+ * t[j] (`part` in struct dorm_waste) is chosen like a price: it falls where more than one job
  * changes, else it rises.
  */
 #include "partition/dorm.h"
@@ -165,7 +165,7 @@ int dorm_waste_init(struct dorm_problem *p)
     w->scratch = dorm_alloc(p, p->n_all, sizeof(*w->scratch));
     w->rest = dorm_alloc(p, cells, sizeof(*w->rest));
     w->waste = dorm_alloc(p, cells, sizeof(*w->waste));
-    w->counts = dorm_alloc(p, p->n_nodes, sizeof(*w->counts));
+    w->part = dorm_alloc(p, p->n_nodes, sizeof(*w->part));
     w->n_change = dorm_alloc(p, p->n_nodes, sizeof(*w->n_change));
     w->lost = dorm_alloc(p, row, sizeof(*w->lost));
     w->freed = dorm_alloc(p, p->n_running * row, sizeof(*w->freed));
@@ -204,7 +204,7 @@ void dorm_waste_find(struct dorm_problem *p)
     uint32_t n = list_demands(p), m = p->m;
     w->any = false;
     for (uint32_t j = 0; j < p->n_nodes; j++)
-        w->counts[j] = 1;
+        w->part[j] = 1;
     if ((uint64_t)n * p->n_nodes > COMPARISONS_MAX)
         return;
     for (uint32_t j = 0; j < p->n_nodes; j++) {
@@ -234,7 +234,7 @@ void dorm_waste_sum(struct dorm_problem *p)
     memset(w->freed, 0, sizeof(*w->freed) * row * p->n_running);
     for (uint32_t j = 0; j < p->n_nodes; j++)
         for (uint32_t k = 0; k < m; k++)
-            w->lost[p->class_of[j] * m + k] += w->counts[j] * w->waste[(size_t)j * m + k];
+            w->lost[p->class_of[j] * m + k] += w->part[j] * w->waste[(size_t)j * m + k];
     for (uint32_t i = 0; i < p->n_running; i++) {
         if (p->jobs[i].kind != DORM_COUNTED)
             continue;
@@ -242,7 +242,7 @@ void dorm_waste_sum(struct dorm_problem *p)
         for (uint32_t a = 0; a < p->jobs[i].n_at; a++) {
             uint32_t j = p->jobs[i].at[a].node;
             for (uint32_t k = 0; k < m; k++)
-                freed[p->class_of[j] * m + k] += w->counts[j] * w->waste[(size_t)j * m + k];
+                freed[p->class_of[j] * m + k] += w->part[j] * w->waste[(size_t)j * m + k];
         }
     }
 }
@@ -258,6 +258,6 @@ void dorm_waste_step(struct dorm_problem *p, const bool *changes, double step)
             for (uint32_t a = 0; a < p->jobs[i].n_at; a++)
                 w->n_change[p->jobs[i].at[a].node]++;
     for (uint32_t j = 0; j < p->n_nodes; j++)
-        w->counts[j] = MIN(MAX(w->counts[j] + step * (1 - (double)w->n_change[j]), 0.0), 1.0);
+        w->part[j] = MIN(MAX(w->part[j] + step * (1 - (double)w->n_change[j]), 0.0), 1.0);
     dorm_waste_sum(p);
 }

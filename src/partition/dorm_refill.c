@@ -174,12 +174,6 @@ static bool is_taken(const struct filling *f, uint32_t i)
     return false;
 }
 
-/* The loss of fairness of a job with n containers. */
-static double loss_of(const struct dorm_job *job, uint32_t n)
-{
-    return job->D * fabs((double)n - job->ideal);
-}
-
 /* Choose the containers that may leave the node. room: the free amounts without them. */
 static void take_away(struct dorm_search *s, struct filling *f, uint32_t node)
 {
@@ -196,7 +190,8 @@ static void take_away(struct dorm_search *s, struct filling *f, uint32_t node)
         if (n == 0 || !(state->moved[i] > 0 || p->jobs[i].kind == DORM_LOOSE))
             continue;
         f->taken[f->n_taken++] = (struct taken){ i, n };
-        f->loss += loss_of(&p->jobs[i], state->n[i] - n) - loss_of(&p->jobs[i], state->n[i]);
+        f->loss +=
+            dorm_loss_of(&p->jobs[i], state->n[i] - n) - dorm_loss_of(&p->jobs[i], state->n[i]);
         for (uint32_t k = 0; k < p->m; k++)
             f->room[k] += p->jobs[i].d[k] * n;
         dorm_work(&s->p->work, 2);

@@ -259,7 +259,7 @@ static void model_make(struct model *m, struct dorm_search *s)
     struct dorm_problem *p = s->p;
     const struct dorm_state *best = NULL;
     m->p = p;
-    if (s->best.any && !(s->best.score.bad > 0)) {
+    if (dorm_has_division(s)) {
         dorm_plan_load(&s->best, &s->state);
         best = &s->state;
     }
@@ -358,7 +358,7 @@ enum dorm_proof dorm_solve(struct dorm_search *s, const struct part_solver *solv
     if (too_large(s->p) || s->p->failed)
         return DORM_UNKNOWN;
     enum part_solved solved = solve(s, solver, MOST_USE, &bound);
-    if (solved == PART_SOLVED_IMPOSSIBLE && !(s->best.any && !(s->best.score.bad > 0)))
+    if (solved == PART_SOLVED_IMPOSSIBLE && !dorm_has_division(s))
         return DORM_IMPOSSIBLE;
     if (isfinite(bound) && solved != PART_SOLVED_IMPOSSIBLE)
         s->prices.upper = MIN(s->prices.upper, -bound / USE_SCALE + USE_SLACK);

@@ -25,7 +25,25 @@
 
 #include "base/util.h"
 
-enum { GROUPED_FROM = 128 }; /* with fewer nodes, each is a group of its own */
+enum {
+    GROUPED_FROM = 128, /* with fewer nodes, each is a group of its own */
+    ROOM_FIRST = 256,   /* of an array that grows: elements at first */
+};
+
+/* A copy of an array with n elements that has room for twice as many. Sets *room. NULL: out of
+ * memory. */
+static void *grow_array(struct dorm_problem *p, const void *array, uint32_t n, uint32_t *room,
+                        size_t element)
+{
+    uint32_t more = *room ? 2 * *room : ROOM_FIRST;
+    void *grown = dorm_alloc(p, more, element);
+    if (!grown)
+        return NULL;
+    if (n)
+        memcpy(grown, array, element * n);
+    *room = more;
+    return grown;
+}
 
 /* ---- groups */
 
@@ -161,15 +179,11 @@ static uint32_t entry_find(const struct dorm_state *s, uint32_t job, uint32_t no
 
 static bool entry_grow(struct dorm_state *s)
 {
-    uint32_t room = s->room_entries ? 2 * s->room_entries : 256;
-    struct dorm_entry *more = dorm_alloc(s->p, room, sizeof(*more));
-    if (!more)
-        return false;
-    if (s->n_entries)
-        memcpy(more, s->entries, sizeof(*more) * s->n_entries);
-    s->entries = more;
-    s->room_entries = room;
-    return true;
+    struct dorm_entry *more =
+        grow_array(s->p, s->entries, s->n_entries, &s->room_entries, sizeof(*more));
+    if (more)
+        s->entries = more;
+    return more;
 }
 
 static uint32_t entry_add(struct dorm_state *s, uint32_t job, uint32_t node)
@@ -232,19 +246,16 @@ uint32_t dorm_on(const struct dorm_state *s, uint32_t job, uint32_t node)
 static void write_log(struct dorm_state *s, uint32_t job, uint32_t node, int32_t n)
 {
     if (s->n_log == s->room_log) {
-        uint32_t room = s->room_log ? 2 * s->room_log : 256;
-        struct dorm_change *more = dorm_alloc(s->p, room, sizeof(*more));
+        struct dorm_change *more = grow_array(s->p, s->log, s->n_log, &s->room_log, sizeof(*more));
         if (!more)
             return;
-        if (s->n_log)
-            memcpy(more, s->log, sizeof(*more) * s->n_log);
         s->log = more;
-        s->room_log = room;
     }
     s->log[s->n_log++] = (struct dorm_change){ job, node, n };
 }
 
-static void count(struct dorm_state *s, uint32_t i, uint32_t node, int32_t n)
+/* Add n containers of job i on this node to the sums; n < 0 subtracts -n. */
+static void add_to_sums(struct dorm_state *s, uint32_t i, uint32_t node, int32_t n)
 {
     const struct dorm_job *job = &s->p->jobs[i];
     int64_t was = s->n[i], is = was + n;
@@ -279,7 +290,7 @@ static void put(struct dorm_state *s, uint32_t i, uint32_t node, int32_t n)
     if (entry->n == 0 && entry->was == 0)
         entry_remove(s, e);
     take(s, node, job->d, n);
-    count(s, i, node, n);
+    add_to_sums(s, i, node, n);
 }
 
 void dorm_put(struct dorm_state *s, uint32_t job, uint32_t node, int32_t n)
@@ -346,7 +357,7 @@ int dorm_state_init(struct dorm_problem *p, struct dorm_state *s)
             uint32_t e = entry_add(s, i, at->node);
             s->entries[e].n = s->entries[e].was = at->n;
             take(s, at->node, p->jobs[i].d, at->n);
-            count(s, i, at->node, (int32_t)at->n);
+            add_to_sums(s, i, at->node, (int32_t)at->n);
         }
     return 0;
 }
@@ -362,7 +373,7 @@ static void sum_up(struct dorm_state *s)
         uint32_t lacks = job->lo > s->n[i] ? job->lo - s->n[i] : 0;
         s->lacking += lacks;
         s->lack += lacks * job->D;
-        s->loss += job->D * fabs((double)s->n[i] - job->ideal);
+        s->loss += dorm_loss_of(job, s->n[i]);
         s->util += job->u * s->n[i];
     }
 }
@@ -410,14 +421,10 @@ static void plan_add(struct dorm_plan *plan, struct dorm_problem *p, uint32_t jo
                      int32_t n)
 {
     if (plan->n == plan->room) {
-        uint32_t room = plan->room ? 2 * plan->room : 256;
-        struct dorm_change *more = dorm_alloc(p, room, sizeof(*more));
+        struct dorm_change *more = grow_array(p, plan->places, plan->n, &plan->room, sizeof(*more));
         if (!more)
             return;
-        if (plan->n)
-            memcpy(more, plan->places, sizeof(*more) * plan->n);
         plan->places = more;
-        plan->room = room;
     }
     plan->places[plan->n++] = (struct dorm_change){ job, node, n };
 }

@@ -10,6 +10,7 @@
 #include "codec/arena.h"
 #include "codec/json.h"
 #include "partition/market.h"
+#include "partition/part_int.h"
 
 enum {
     MARKET_CELLS_MAX = 1000000, /* users times machines: 8 MB for each array of numbers */
@@ -186,12 +187,6 @@ static int read_nodes(struct instance *in, const json_t *root, struct err *e)
     return 0;
 }
 
-static int by_node(const void *a, const void *b)
-{
-    const struct part_place *x = a, *y = b;
-    return x->node < y->node ? -1 : x->node > y->node;
-}
-
 static int read_places(struct instance *in, const json_t *list, const char *path,
                        struct part_job *job, struct err *e)
 {
@@ -217,7 +212,7 @@ static int read_places(struct instance *in, const json_t *list, const char *path
             return rc;
         at[p] = (struct part_place){ (uint32_t)node, (uint32_t)count };
     }
-    qsort(at, n, sizeof *at, by_node);
+    qsort(at, n, sizeof *at, part_by_node);
     job->at = at;
     job->n_at = (uint32_t)n;
     return 0;

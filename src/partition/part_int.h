@@ -85,6 +85,8 @@ void part_total(const struct part_cluster *c, struct part_amount *total);
 double part_share_of_one(const struct part_amount *demand, const struct part_amount *total,
                          uint32_t n_types);
 
+/* For qsort(): struct part_place by rising node. */
+int part_by_node(const void *a, const void *b);
 /* The containers that a job has now. */
 uint32_t part_count(const struct part_job *job);
 /* las, las-elastic: the number of thresholds that the job's attained service has reached. */

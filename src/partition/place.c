@@ -120,6 +120,12 @@ double part_share_of_one(const struct part_amount *demand, const struct part_amo
     return share;
 }
 
+int part_by_node(const void *a, const void *b)
+{
+    const struct part_place *x = a, *y = b;
+    return x->node < y->node ? -1 : x->node > y->node;
+}
+
 uint32_t part_count(const struct part_job *job)
 {
     uint32_t n = 0;
