@@ -60,6 +60,18 @@ def test_a_name_that_deceives(make_lab):  # noqa: F811
     end(lab, second, first)
 
 
+def test_a_name_that_is_not_ascii(make_lab):  # noqa: F811
+    """Lines are wrapped by characters, not by bytes, and a long name is cut between two characters."""
+    lab = policy_lab(make_lab, "fifo")
+    first = whole(lab, "\u0442\u0440" * 30)
+    lab.await_state(first, "RUNNING")
+    second = whole(lab, "second")
+    cut = "\u0442\u0440" * 20 + "..."
+    wait_until(lambda: f"; {cut} (1) holds most" in words(lab, "why", second), "what it lacks")
+    assert f"lacks     320 MB; {cut} (1) holds most\n" in lab.ok("why", second)
+    end(lab, second, first)
+
+
 def test_a_number_that_means_another_job(make_lab):  # noqa: F811
     """The job that was submitted to another cluster later has the number, so texts name the first job by its whole id."""
     lab = policy_lab(make_lab, "fifo")

@@ -96,7 +96,7 @@ def test_it_only_says(tony, site):
     assert doc["nodes"] == 2 and doc["policy"] == "drf" and doc["queue"] == "default"
     assert [(j["application_id"], j["has"], j["target"]) for j in doc["jobs"]] == [(app, 2, 4)]
     assert doc["jobs"][0]["why"] and "gap" not in doc, doc
-    at = ("arbiter", "run", "--queue", "default", "--once", "--dry-run", "--policy", "dorm")
+    at = ("arbiter", "run", "--queue", "default", "--once", "--dry-run", "--policy", "dorm", "--conf", "tony.pool.policy.time-limit=1s")
     out = tony.ok(*at)  # each decision of dorm says how good it is
     assert "queue 'default', policy 'dorm': utilization " in out and "best possible), loss of fairness " in out, out
     assert 0 <= json.loads(tony.ok(*at, "--json"))["gap"] <= 1

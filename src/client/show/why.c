@@ -23,6 +23,14 @@ enum {
     TAIL_MIN = 3,     /* lines of the task's output, however few rows are left */
 };
 
+static size_t columns(struct span text)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < text.len; i++)
+        n += ((unsigned char)text.p[i] & 0xc0) != 0x80;
+    return n;
+}
+
 /* Append " label text", wrapped at WIDTH. A word that is longer than a line is not broken. */
 static void say(struct buf *out, const char *label, const char *text)
 {
@@ -30,7 +38,7 @@ static void say(struct buf *out, const char *label, const char *text)
     struct span rest = span_of(text), word;
     (void)buf_addf(out, "  %-*s", LABEL - 2, label);
     for (bool first = true; span_split(&rest, ' ', &word); first = false) {
-        if (!first && col + 1 + word.len > WIDTH) {
+        if (!first && col + 1 + columns(word) > WIDTH) {
             (void)buf_addf(out, "\n%*s", LABEL, "");
             col = LABEL;
         } else if (!first) {
@@ -38,7 +46,7 @@ static void say(struct buf *out, const char *label, const char *text)
             col++;
         }
         (void)buf_addf(out, "%.*s", (int)word.len, word.p);
-        col += word.len;
+        col += columns(word);
     }
     /* A failed append sets out->failed: the output is shorter then. */
     (void)buf_addc(out, '\n');
@@ -162,14 +170,6 @@ static void say_suspects(const json_t *f, struct buf *out)
                           (long long)doc_int(behind, "step", 0));
     if (text)
         say(out, "perhaps", text);
-}
-
-static size_t columns(struct span text)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < text.len; i++)
-        n += ((unsigned char)text.p[i] & 0xc0) != 0x80;
-    return n;
 }
 
 static size_t rows_of(struct span text)
