@@ -87,11 +87,6 @@ static uint32_t longest_prefix(struct dorm_problem *p)
     return best;
 }
 
-static bool has_division(const struct dorm_search *s)
-{
-    return s->best.any && !(s->best.score.bad > 0);
-}
-
 static bool is_over(const struct dorm_search *s)
 {
     return s->p->work.over || s->p->failed;
@@ -106,7 +101,7 @@ static bool set_queued(struct dorm_search *s, uint32_t queued)
 }
 
 /* Look for an allowed division among the jobs that take part. */
-static enum tried look(struct dorm_search *s, uint64_t steps)
+static enum tried find_division(struct dorm_search *s, uint64_t steps)
 {
     uint64_t end = s->p->work.steps + steps;
     if (dorm_search_start(s))
@@ -114,15 +109,15 @@ static enum tried look(struct dorm_search *s, uint64_t steps)
     if (s->prices.impossible)
         return TRIED_IMPOSSIBLE;
     dorm_search_more(s, steps / 3, true);
-    if (!has_division(s) && dorm_exact(s, steps / 3) == DORM_IMPOSSIBLE)
+    if (!dorm_has_division(s) && dorm_exact(s, steps / 3) == DORM_IMPOSSIBLE)
         return TRIED_IMPOSSIBLE;
-    if (!has_division(s) && s->p->work.steps < end)
+    if (!dorm_has_division(s) && s->p->work.steps < end)
         dorm_search_more(s, end - s->p->work.steps, true);
-    return has_division(s) ? TRIED_FOUND : TRIED_NOTHING;
+    return dorm_has_division(s) ? TRIED_FOUND : TRIED_NOTHING;
 }
 
 /* The same in a large problem. */
-static enum tried look_large(struct dorm_search *s)
+static enum tried find_division_large(struct dorm_search *s)
 {
     if (dorm_search_start(s))
         return TRIED_FOUND;
@@ -130,7 +125,7 @@ static enum tried look_large(struct dorm_search *s)
         return TRIED_IMPOSSIBLE;
     if (s->best.score.bad < (s->quick ? DORM_LACKS_LITTLE : DORM_LACKS_SOME))
         dorm_search_more(s, s->quick ? STEPS_QUICK_LARGE : STEPS_THOROUGH_LARGE, true);
-    return has_division(s) ? TRIED_FOUND : TRIED_NOTHING;
+    return dorm_has_division(s) ? TRIED_FOUND : TRIED_NOTHING;
 }
 
 /* After a failed try with the first `queued` jobs of the queue: a guess which prefix is possible.
@@ -152,14 +147,14 @@ static bool try_prefix(struct admission *a, uint32_t n, uint64_t steps)
 {
     struct dorm_search *s = a->s;
     uint64_t before = s->p->work.steps;
-    if (a->found && has_division(s)) {
+    if (a->found && dorm_has_division(s)) {
         a->plan = s->best;
         s->best = (struct dorm_plan){ 0 };
     }
     if (!set_queued(s, n))
         return false;
     s->prices.from = s->quick && a->tries > 0 ? &s->prices : NULL;
-    enum tried tried = a->large ? look_large(s) : look(s, steps);
+    enum tried tried = a->large ? find_division_large(s) : find_division(s, steps);
     s->prices.from = NULL;
     a->last_steps = s->p->work.steps - before;
     a->tries++;
@@ -213,9 +208,10 @@ static void admit_large(struct admission *a)
         (void)try_prefix(a, guessed ? a->guess : a->n + (a->shortest_failed - a->n) / 2, 0);
     }
     s->quick = false;
-    if (quick && a->tries == 1 && has_division(s)) {
+    if (quick && a->tries == 1 && dorm_has_division(s)) {
         dorm_search_bound(s);
-    } else if (quick && a->found && has_division(s)) { /* the prices are those of a quick try */
+    } else if (quick && a->found &&
+               dorm_has_division(s)) { /* the prices are those of a quick try */
         a->plan = s->best;
         s->best = (struct dorm_plan){ 0 };
     }
@@ -255,7 +251,7 @@ static void admit_small(struct admission *a)
 static void ask_solver(struct admission *a, const struct part_solver *solver)
 {
     struct dorm_search *s = a->s;
-    if (has_division(s))
+    if (dorm_has_division(s))
         a->plan = s->best;
     s->best = (struct dorm_plan){ 0 };
     for (uint32_t n = a->longest + 1; n-- > (a->found ? a->n + 1 : 0);) {
@@ -267,7 +263,7 @@ static void ask_solver(struct admission *a, const struct part_solver *solver)
             a->excluded[n] =
                 dorm_solve(s, solver) == DORM_IMPOSSIBLE; /* the result is in s->best */
         a->excluded[n] |= s->prices.impossible;
-        if (!has_division(s))
+        if (!dorm_has_division(s))
             continue;
         a->found = true;
         a->n = n;
@@ -290,7 +286,7 @@ struct dorm_admitted dorm_admit(struct dorm_search *s, const struct part_solver 
     if (solver && p->n_all > 0)
         ask_solver(&a, solver);
     /* Without a->plan, s->best has the division, and s->prices the prices for these jobs. */
-    if (a.found && !has_division(s) && set_queued(s, a.n)) {
+    if (a.found && !dorm_has_division(s) && set_queued(s, a.n)) {
         dorm_search_prices(s);
         s->best = a.plan;
     }
