@@ -26,6 +26,7 @@ struct dorm_candidate {
 };
 
 enum {
+    PARTS = 8,
     REPAIR_SWEEPS = 4,
     LOCAL_ROUNDS = 60, /* of the prices for one set of jobs that change */
 };
@@ -123,9 +124,10 @@ static uint32_t collect(struct dorm_search *s, const struct dorm_job *job, uint3
     return n;
 }
 
-/* Place up to `want` containers on the nodes of n groups, the best groups first. Each node gets
- * about the same number: one, or as many as are needed so that two sweeps over these nodes suffice.
- */
+/* Place up to `want` containers on the nodes of n groups, the best groups first. Each node gets the
+ * same number: usually one. If the containers are small, a node gets the part 1 / PARTS of those
+ * that still fit. If there are very many, the number is so large that two sweeps over these nodes
+ * suffice. */
 static uint32_t put_on_best(struct dorm_search *s, uint32_t i, uint32_t n, uint32_t want)
 {
     struct dorm_state *state = &s->state;
@@ -138,7 +140,8 @@ static uint32_t put_on_best(struct dorm_search *s, uint32_t i, uint32_t n, uint3
         sift_down(s->candidates, n, c);
     while (done < want && n > 0) {
         uint32_t node = s->candidates[0].node, left = s->candidates[0].size;
-        uint32_t put = MIN(each, dorm_fit(dorm_free(state, node), s->p->jobs[i].d, s->p->m));
+        uint32_t fit = dorm_fit(dorm_free(state, node), s->p->jobs[i].d, s->p->m);
+        uint32_t put = MIN(MAX(each, fit / PARTS), fit);
         while (left-- > 0 && done < want && node != DORM_END) {
             uint32_t next = state->next_node[node], more = MIN(put, want - done);
             dorm_put(state, i, node, (int32_t)more);
