@@ -149,8 +149,7 @@ static double best_of_job(const struct dorm_problem *p, const struct dorm_prices
     n = MIN(MAX(n, (uint64_t)job->lo), (uint64_t)job->hi);
     if (prices->fit)
         n = MIN(n, sum_of(fit, p->n_classes));
-    double use = job->u * (double)n, loss = mu * job->D * fabs((double)n - job->ideal);
-    double value = use - loss;
+    double use = job->u * (double)n, value = use - dorm_loss_cost(job, (double)n, mu);
     memset(x, 0, sizeof(*x) * p->n_classes);
     for (uint32_t c = 0; c < p->n_classes && n > 0; c++) {
         uint32_t g = cheap[c];
@@ -168,7 +167,7 @@ static double value_of_staying(const struct dorm_problem *p, struct dorm_bound_m
     const struct dorm_job *job = &p->jobs[i];
     const uint32_t *at = p->at_class + (size_t)i * p->n_classes;
     double use = job->u * job->now;
-    double value = use - mu * job->D * fabs((double)job->now - job->ideal);
+    double value = use - dorm_loss_cost(job, job->now, mu);
     for (uint32_t g = 0; g < p->n_classes; g++)
         value -= b->cost[g] * at[g];
     b->summed += 2 * use - value;
@@ -221,7 +220,7 @@ static void note_picked(const struct dorm_problem *p, const struct dorm_prices *
         if (b->changes[i])
             continue;
         b->stays_value += job->u * job->now;
-        b->stays_loss += job->D * fabs((double)job->now - job->ideal);
+        b->stays_loss += dorm_loss_of(job, job->now);
         for (uint32_t g = 0; g < p->n_classes; g++) {
             prices->want[(size_t)i * p->n_classes + g] = at[g];
             for (uint32_t k = 0; k < p->m && at[g] > 0; k++)
@@ -367,7 +366,7 @@ static void measure(const struct dorm_problem *p, const struct dorm_prices *pric
             for (uint32_t k = 0; k < p->m; k++)
                 b->use[g * p->m + k] -= x[g] * job->dn[k];
         }
-        *slack -= job->D * fabs(n - job->ideal);
+        *slack -= dorm_loss_of(job, n);
         for (uint32_t c = 0; c < row && b->changes[i] && frees(p, prices, i); c++)
             b->use[c] += p->waste.freed[(size_t)i * row + c];
     }

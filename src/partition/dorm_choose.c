@@ -64,7 +64,7 @@ void dorm_choice_add(struct dorm_choice *c, double mu, const bool *raise)
             cut->raised += MAX(0.0, r->pi[v] - p->jobs[r->example[v]].u);
     for (uint32_t i = 0; i < p->n; i++) {
         const struct dorm_job *job = &p->jobs[i];
-        double n, stays = job->u * job->now - mu * job->D * fabs((double)job->now - job->ideal);
+        double n, stays = job->u * job->now - dorm_loss_cost(job, job->now, mu);
         if (job->kind != DORM_PINNED)
             cut->gain[i] = dorm_rooms_buy(job, r->pi[r->demand_of[i]], mu, &n) - stays;
         cut->rest += stays + (job->kind == DORM_LOOSE ? cut->gain[i] : 0);

@@ -183,7 +183,7 @@ static double evaluate(struct dorm_partners *c)
         bound += dorm_rooms_at(r, c->cell[c->first_set[j]]);
     for (uint32_t i = 0; i < p->n; i++) {
         const struct dorm_job *job = &p->jobs[i];
-        double stays = job->u * job->now - c->mu * job->D * fabs((double)job->now - job->ideal);
+        double stays = job->u * job->now - dorm_loss_cost(job, job->now, c->mu);
         double changes = 0;
         if (job->kind != DORM_PINNED)
             changes = dorm_rooms_buy(job, r->pi[r->demand_of[i]], c->mu, &n);

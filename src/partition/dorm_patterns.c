@@ -197,7 +197,7 @@ static double buy_all(const struct dorm_patterns *x)
             higher.lo = x->low[i];
             value += dorm_rooms_buy(&higher, x->rooms.pi[x->rooms.demand_of[i]], x->mu, &n);
         } else
-            value += job->u * job->now - x->mu * job->D * fabs((double)job->now - job->ideal);
+            value += job->u * job->now - dorm_loss_cost(job, job->now, x->mu);
     }
     return value;
 }
@@ -238,7 +238,7 @@ static void add_jobs(struct dorm_patterns *x, double *base, double *loss_left)
     for (uint32_t i = 0; i < p->n; i++) {
         const struct dorm_job *job = &p->jobs[i];
         uint32_t n = x->changes[i] ? x->low[i] : job->now;
-        loss += job->D * fabs((double)n - job->ideal);
+        loss += dorm_loss_of(job, n);
         *base += job->u * n;
         if (x->changes[i])
             dorm_simplex_add_job(&x->lp, x->rooms.demand_of[i], n, MIN(MAX(job->ideal, n), job->hi),

@@ -422,7 +422,7 @@ double dorm_rooms_buy(const struct dorm_job *job, double pi, double mu, double *
 {
     double at[] = { job->lo, MIN(MAX(job->ideal, job->lo), job->hi), job->hi }, best = -INFINITY;
     for (unsigned c = 0; c < 3; c++) {
-        double value = (job->u - pi) * at[c] - mu * job->D * fabs(at[c] - job->ideal);
+        double value = (job->u - pi) * at[c] - dorm_loss_cost(job, at[c], mu);
         if (value > best) {
             best = value;
             *n = at[c];

@@ -89,8 +89,7 @@ static void first_builds(struct dorm_search *s)
     for (unsigned way = 0; way < 4 && !close_enough(s, &s->best.score) && !p->work.over; way++) {
         double far = far_counts[way] * (s->prices.loss + 0.1);
         for (uint32_t i = 0; i < p->n; i++)
-            s->key[i] = s->prices.gain[i] +
-                        far * p->jobs[i].D * fabs((double)p->jobs[i].now - p->jobs[i].ideal);
+            s->key[i] = s->prices.gain[i] + dorm_loss_cost(&p->jobs[i], p->jobs[i].now, far);
         if (!pick(s, way == 0 ? 1e-9 : way == 3 ? INFINITY : -INFINITY) && way > 0)
             continue;
         uint32_t adjusted = s->best.score.adjusted;

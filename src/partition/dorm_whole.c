@@ -89,7 +89,7 @@ static double change_best(struct whole *w)
     size_t n = 0;
     for (uint32_t i = 0; i < p->n; i++) {
         const struct dorm_job *job = &p->jobs[i];
-        double stays = job->u * job->now - w->mu * job->D * fabs((double)job->now - job->ideal);
+        double stays = job->u * job->now - dorm_loss_cost(job, job->now, w->mu);
         double changes = 0;
         if (job->kind != DORM_PINNED)
             changes = dorm_rooms_buy(job, w->rooms.pi[w->rooms.demand_of[i]], w->mu, &w->want[i]);
@@ -133,7 +133,7 @@ static void compare(struct whole *w)
     for (uint32_t i = 0; i < p->n; i++) {
         const struct dorm_job *job = &p->jobs[i];
         double count = w->changes[i] ? w->want[i] : job->now;
-        w->slack -= job->D * fabs(count - job->ideal);
+        w->slack -= dorm_loss_of(job, count);
         if (w->changes[i])
             w->over[r->demand_of[i]] -= count;
     }
