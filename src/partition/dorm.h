@@ -62,7 +62,7 @@ enum {
  * All tolerances and thresholds of a search.
  *
  * For rounding errors, and for the tolerance of the solver:
- *   DORM_LOSS_EPS    a loss up to the bound + this is within the bound
+ *   DORM_LOSS_EPS    a loss up to the bound + this is within the bound (dorm_loss_limit())
  *   DORM_UTIL_EPS    utilizations that differ by less are equal
  *   DORM_BOUND_EPS   a utilization that is this near to its upper bound has reached it
  *
@@ -226,6 +226,15 @@ static inline bool dorm_counted_may_change(const struct dorm_problem *p)
         if (p->jobs[i].kind == DORM_COUNTED)
             return true;
     return false;
+}
+
+/* The largest loss that is allowed. All comparisons with B, and all upper bounds of the
+ * utilization, use it: with B itself, a bound could be below an allowed division whose loss has a
+ * rounding error.
+ */
+static inline double dorm_loss_limit(const struct dorm_problem *p)
+{
+    return p->loss_bound + DORM_LOSS_EPS;
 }
 
 /* The loss of fairness of a job with n containers. */

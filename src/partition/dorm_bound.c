@@ -26,10 +26,10 @@
  *   freed        of a running job: sum over g and k of price[g][k] * freed[i][g][k] (dorm_reach.c)
  *   gain         best value + freed - value of the present containers
  *   bound        sum of the values (best + freed of the jobs that change, present of the others)
- *                + mu * loss_bound + sum over g and k of price[g][k] * (share[g][k] - lost[g][k])
+ *                + mu * loss_limit + sum over g and k of price[g][k] * (share[g][k] - lost[g][k])
  *   free[g][k]   share[g][k] - lost[g][k] + freed[i][g][k] of the jobs that change
  *                - the sum of x[i][g] * dn[i][k]; its mean: free'
- *   slack        loss_bound - sum of D * |n - ideal|; its mean: slack'
+ *   slack        loss_limit - sum of D * |n - ideal|; its mean: slack'
  *   step         price = best price - step * free'[g][k] / share[g][k], mu = best mu - step *
  *                slack', both at least 0, with step = delta * least bound / (sum of
  *                free'[g][k]^2 / share[g][k], plus slack'^2); delta falls when the bound stays
@@ -308,7 +308,7 @@ static double evaluate(const struct dorm_problem *p, const struct dorm_prices *p
         b->by_type[c % p->m * p->n_classes + c / p->m] = now[c];
     const struct dorm_job *last = NULL;
     uint32_t *cheap = b->cheap;
-    b->summed = fabs(mu * p->loss_bound);
+    b->summed = fabs(mu * dorm_loss_limit(p));
     for (uint32_t c = 0; c < p->n_all; c++) { /* jobs with equal demands are neighbours here */
         uint32_t i = p->waste.order[c];
         const struct dorm_job *job = &p->jobs[i];
@@ -326,7 +326,7 @@ static double evaluate(const struct dorm_problem *p, const struct dorm_prices *p
         b->summed += b->freed[i];
         b->round_gain[i] = b->free_value[i] - b->fixed[i];
     }
-    double value = mu * p->loss_bound;
+    double value = mu * dorm_loss_limit(p);
     if (prices->picked)
         value += value_of_rest(p, b, now, mu);
     else
@@ -347,7 +347,7 @@ static void measure(const struct dorm_problem *p, const struct dorm_prices *pric
 {
     struct dorm_bound_memory *b = prices->memory;
     uint32_t row = p->n_classes * p->m;
-    *slack = p->loss_bound;
+    *slack = dorm_loss_limit(p);
     for (uint32_t g = 0; g < p->n_classes; g++)
         for (uint32_t k = 0; k < p->m; k++)
             b->use[g * p->m + k] =
@@ -537,7 +537,7 @@ double dorm_prices_values(struct dorm_problem *p, struct dorm_prices *prices, do
 {
     struct dorm_bound_memory *b = prices->memory;
     evaluate(p, prices, prices->node, prices->loss);
-    double value = prices->loss * p->loss_bound;
+    double value = prices->loss * dorm_loss_limit(p);
     for (uint32_t i = 0; i < p->n; i++) {
         gain[i] = MAX(b->round_gain[i], 0.0);
         value += p->jobs[i].kind == DORM_LOOSE ? b->free_value[i] : b->fixed[i];

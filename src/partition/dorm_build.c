@@ -227,8 +227,8 @@ uint32_t dorm_can_grow(const struct dorm_search *s, uint32_t i)
     uint32_t n = s->state.n[i], up = job->ideal > n ? job->ideal - n : 0;
     if (n >= job->hi)
         return 0;
-    double slack = s->p->loss_bound - (s->state.loss - job->D * up);
-    double over = floor(MAX(slack + DORM_LOSS_EPS, 0.0) / job->D);
+    double slack = dorm_loss_limit(s->p) - (s->state.loss - job->D * up);
+    double over = floor(MAX(slack, 0.0) / job->D);
     return (uint32_t)MIN((double)(job->hi - n), up + over);
 }
 
@@ -270,7 +270,7 @@ void dorm_sort(struct dorm_search *s, uint32_t n)
 
 static bool too_unfair(const struct dorm_search *s)
 {
-    return s->state.loss > s->p->loss_bound + DORM_LOSS_EPS;
+    return s->state.loss > dorm_loss_limit(s->p);
 }
 
 /* Remove containers, from the highest node down, until the job has n or the loss is within its

@@ -57,7 +57,7 @@ void dorm_choice_add(struct dorm_choice *c, double mu, const bool *raise)
         return;
     c->n++;
     memcpy(cut->f, r->f, sizeof(*cut->f) * r->cells);
-    cut->rest = mu * p->loss_bound;
+    cut->rest = mu * dorm_loss_limit(p);
     cut->raised = 0;
     for (uint32_t v = 0; v < r->n_demands && raise; v++)
         if (raise[v])

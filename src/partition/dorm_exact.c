@@ -9,7 +9,7 @@
  *
  *   value_i(n)   u_i * n - mu * D_i * |n - ideal_i|
  *                - the cost of n containers on the cheapest nodes
- *   constant     the utilization of the jobs that stay + mu * (B - their loss)
+ *   constant     the utilization of the jobs that stay + mu * (B + DORM_LOSS_EPS - their loss)
  *                + sum over nodes and types of price_jk * reach_jk / C_k
  *                + a limit of the rounding errors of these sums
  *   bound        constant + sum of value_i(n_i) of the jobs with a count
@@ -157,7 +157,7 @@ static void choose_count(struct exact *x, uint32_t t, double value, double loss,
             break; /* values fall on both sides of the peak */
         dorm_work(&x->p->work, 4);
         double more_loss = loss + dorm_loss_of(job, (double)n);
-        if (more_loss + x->loss_rest[t + 1] > x->p->loss_bound + DORM_LOSS_EPS)
+        if (more_loss + x->loss_rest[t + 1] > dorm_loss_limit(x->p))
             continue;
         uint64_t more = moves + (t < x->pack.n_running ? (uint64_t)llabs(n - job->now) : 0);
         x->pack.n[t] = (uint32_t)n;
@@ -248,7 +248,7 @@ static bool make_sub(struct exact *x)
         if (x->top[t] < x->lo[t])
             return false;
     }
-    return sub->loss_bound >= -DORM_LOSS_EPS;
+    return dorm_loss_limit(sub) >= 0;
 }
 
 /* Compute the value of each count of job t at these prices. Returns the largest value. */
@@ -299,7 +299,8 @@ static void search_set(struct exact *x)
     x->set_bound = x->prices.impossible ? -INFINITY : x->prices.upper + x->fixed_util;
     if (x->prices.impossible || x->prices.upper < x->prices.enough)
         return;
-    double constant = x->fixed_util + x->prices.loss * x->sub.loss_bound + 2 * x->prices.rounding;
+    double constant =
+        x->fixed_util + x->prices.loss * dorm_loss_limit(&x->sub) + 2 * x->prices.rounding;
     for (uint32_t j = 0; j < k->n_nodes; j++)
         for (uint32_t c = 0; c < k->m; c++)
             constant += x->prices.node[j * k->m + c] * x->sub.classes[j].share[c];

@@ -153,11 +153,12 @@ static double by_count(const struct pairs *q, uint32_t first, uint32_t second, d
                        double most_b)
 {
     const struct dorm_job *a = job_of(q, first), *b = job_of(q, second);
-    double loss = q->p->loss_bound - q->loss + dorm_loss_of(a, a->now) + dorm_loss_of(b, b->now);
+    double loss =
+        dorm_loss_limit(q->p) - q->loss + dorm_loss_of(a, a->now) + dorm_loss_of(b, b->now);
     double best = -INFINITY;
     if (most_a < a->lo || most_b < b->lo)
         return best;
-    loss += 2 * DORM_LOSS_EPS;
+    loss += DORM_LOSS_EPS; /* more than the rounding errors of these sums */
     double of_a[] = { a->lo, MIN(MAX(a->ideal, a->lo), most_a), most_a };
     double of_b[] = { b->lo, MIN(MAX(b->ideal, b->lo), most_b), most_b };
     for (unsigned c = 0; c < 3; c++) {

@@ -177,7 +177,7 @@ static double evaluate(struct dorm_partners *c)
 {
     const struct dorm_rooms *r = c->rooms;
     struct dorm_problem *p = r->p;
-    double bound = c->mu * p->loss_bound, n;
+    double bound = c->mu * dorm_loss_limit(p), n;
     size_t counted = 0;
     for (uint32_t j = 0; j < p->n_nodes; j++)
         bound += dorm_rooms_at(r, c->cell[c->first_set[j]]);

@@ -189,7 +189,7 @@ static double add_patterns(struct dorm_patterns *x, bool is_first, bool *added)
 static double buy_all(const struct dorm_patterns *x)
 {
     struct dorm_job higher;
-    double value = x->mu * x->p->loss_bound, n;
+    double value = x->mu * dorm_loss_limit(x->p), n;
     for (uint32_t i = 0; i < x->p->n; i++) {
         const struct dorm_job *job = &x->p->jobs[i];
         if (x->changes[i]) {

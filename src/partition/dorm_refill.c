@@ -354,7 +354,7 @@ static uint32_t list_jobs(struct dorm_search *s)
 static double price_of_loss(const struct dorm_search *s, unsigned sweep)
 {
     double mu = s->prices.loss, room = s->p->loss_bound - s->state.loss;
-    if (room < -DORM_LOSS_EPS)
+    if (s->state.loss > dorm_loss_limit(s->p))
         return 4 * mu + 1;
     return room < 0.02 * s->p->loss_bound ? mu : mu / (1 << (2 * sweep));
 }
@@ -368,7 +368,7 @@ void dorm_refill(struct dorm_search *s, uint64_t steps)
         return;
     for (unsigned sweep = 0; sweep < SWEEPS && p->work.steps < end; sweep++) {
         uint32_t n_jobs = list_jobs(s), n = list_nodes(s), better = 0;
-        bool unfair = s->state.loss > p->loss_bound + DORM_LOSS_EPS;
+        bool unfair = s->state.loss > dorm_loss_limit(p);
         if (sweep % 2 == 1)
             n = MIN(n, MAX(n / 3, 100u));
         f.mu = price_of_loss(s, sweep);

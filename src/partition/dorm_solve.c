@@ -161,7 +161,7 @@ static void limit_counts(struct model *m)
 static void limit_loss(struct model *m, const struct dorm_state *best)
 {
     const struct dorm_problem *p = m->p;
-    int sum = add_row(m, -INFINITY, p->loss_bound);
+    int sum = add_row(m, -INFINITY, dorm_loss_limit(p));
     for (uint32_t i = 0; i < p->n; i++) {
         const struct dorm_job *job = &p->jobs[i];
         double ideal = job->ideal, far = MAX((double)job->hi, ideal);

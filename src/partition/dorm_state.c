@@ -397,8 +397,8 @@ void dorm_state_keep(struct dorm_state *s)
 
 struct dorm_score dorm_score(const struct dorm_state *s)
 {
-    double excess = s->loss - s->p->loss_bound;
-    double bad = (s->lacking ? s->lack + 1e-6 : 0) + (excess > DORM_LOSS_EPS ? excess : 0);
+    double excess = s->loss > dorm_loss_limit(s->p) ? s->loss - s->p->loss_bound : 0;
+    double bad = (s->lacking ? s->lack + 1e-6 : 0) + excess;
     if (s->adjusted > s->p->adjust_bound)
         bad += s->adjusted - s->p->adjust_bound;
     return (struct dorm_score){ bad, s->util, s->adjusted, s->changed };

@@ -85,7 +85,7 @@ struct whole {
 static double change_best(struct whole *w)
 {
     struct dorm_problem *p = w->p;
-    double bound = w->mu * p->loss_bound;
+    double bound = w->mu * dorm_loss_limit(p);
     size_t n = 0;
     for (uint32_t i = 0; i < p->n; i++) {
         const struct dorm_job *job = &p->jobs[i];
@@ -120,7 +120,7 @@ static void compare(struct whole *w)
     const struct dorm_rooms *r = &w->rooms;
     uint32_t n = 0;
     memset(w->over, 0, sizeof(*w->over) * r->n_demands);
-    w->slack = p->loss_bound;
+    w->slack = dorm_loss_limit(p);
     for (uint32_t j = 0; j < p->n_nodes; j++) { /* many nodes have the same room */
         size_t cell = w->choice.cell[j];
         if (w->nodes_with[cell]++ == 0)

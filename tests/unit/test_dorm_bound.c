@@ -164,10 +164,10 @@ static bool allowed(const struct dorm_problem *p, uint32_t counts, uint32_t mask
         if (n < job->lo || n > job->hi || (changes && job->kind == DORM_PINNED))
             return false;
         adjusted += changes && job->kind == DORM_COUNTED;
-        loss += job->D * fabs((double)n - job->ideal);
+        loss += dorm_loss_of(job, n);
         *util += job->u * n;
     }
-    return loss <= p->loss_bound + DORM_LOSS_EPS && adjusted <= p->adjust_bound;
+    return loss <= dorm_loss_limit(p) && adjusted <= p->adjust_bound;
 }
 
 /* Can a node get vector v if the nodes before it have these counts? No job gets more than MOST. */
@@ -244,12 +244,12 @@ static void check_whole(struct dorm_search *s, double best)
 static double value_of_set(const struct dorm_rooms *r, double mu, uint32_t set)
 {
     const struct dorm_problem *p = r->p;
-    double value = mu * p->loss_bound, n;
+    double value = mu * dorm_loss_limit(p), n;
     for (uint32_t i = 0; i < p->n; i++) {
         const struct dorm_job *job = &p->jobs[i];
         bool changes = job->kind == DORM_LOOSE || (job->kind == DORM_COUNTED && set >> i & 1);
         value += changes ? dorm_rooms_buy(job, r->pi[r->demand_of[i]], mu, &n)
-                         : job->u * job->now - mu * job->D * fabs((double)job->now - job->ideal);
+                         : job->u * job->now - dorm_loss_cost(job, job->now, mu);
     }
     for (uint32_t j = 0; j < p->n_nodes; j++) {
         int64_t room[PART_TYPES_MAX];
@@ -493,12 +493,41 @@ static void pairs_on_many_nodes(void **state)
     HOLDS(p.work.steps - before < 1500000);
 }
 
+/* A division may have a loss that is larger than the bound by DORM_LOSS_EPS. So the upper bound of
+ * the utilization must not be below such a division, also with the prices that give the least
+ * bound. */
+static void loss_just_above_the_bound(void **state)
+{
+    (void)state;
+    struct part_amount node = { { 10, 10, 10 } };
+    struct part_cluster c = { TYPES, types, 1, &node };
+    struct part_job jobs[] = { job("a", 1, 1, 1, 10), job("b", 1, 0, 1, 10) };
+    /* The ideal counts are 5 and 5. 8 and 2 have the loss 0.6 and the utilization 2.6. */
+    struct part_options o = bounds(0.6 - 0.9 * DORM_LOSS_EPS, 0);
+    AUTO(part_decision_done) struct part_decision out = { 0 };
+    struct dorm_problem p;
+    struct dorm_search s;
+    double gain[2];
+    jobs[0].demand.v[2] = 1;
+    begin_instance(0);
+    HOLDS(part_begin(&out, 2) == 0);
+    HOLDS(dorm_problem_init(&p, &c, jobs, 2, &o, &out) == 0);
+    HOLDS(dorm_search_init(&p, &s) == 0);
+    HOLDS(dorm_problem_admit(&p, 2) == 0);
+    dorm_search_prices(&s);
+    for (uint32_t k = 0; k < p.m; k++)
+        s.prices.node[k] = p.type[k] == 0 ? 2 : 0;
+    s.prices.loss = 1;
+    HOLDS(dorm_prices_values(&p, &s.prices, gain) >= 2.6);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(three_must_leave),
                                         cmocka_unit_test(many_containers_on_a_node),
                                         cmocka_unit_test(small_containers_are_placed_at_once),
                                         cmocka_unit_test(pairs_on_many_nodes),
+                                        cmocka_unit_test(loss_just_above_the_bound),
                                         cmocka_unit_test(no_bound_is_below_the_best_division) };
     return cmocka_run_group_tests_name("dorm_bound", tests, NULL, NULL);
 }

@@ -262,7 +262,7 @@ static void odd_demands(void **state)
 static void odd_demands_of_running_jobs(void **state)
 {
     (void)state;
-    check_odd_demands(7, 150, 0.0135);
+    check_odd_demands(7, 150, 0.0145);
     check_odd_demands(8, 100, 0.02);
     check_odd_demands(17, 150, 0.0735);
 }
