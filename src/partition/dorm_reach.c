@@ -38,8 +38,9 @@
 #include "base/util.h"
 
 enum {
-    PACKINGS = 64,             /* sets of containers that are tried for one node */
-    COMPARISONS_MAX = 8000000, /* nodes * demands: in larger problems no room is called waste */
+    PACKINGS = 64, /* sets of containers that are tried for one node */
+    /* nodes * demands * types: in larger problems no room is called waste */
+    COMPARISONS_MAX = 24000000,
 };
 
 struct packing {
@@ -205,7 +206,7 @@ void dorm_waste_find(struct dorm_problem *p)
     w->any = false;
     for (uint32_t j = 0; j < p->n_nodes; j++)
         w->part[j] = 1;
-    if ((uint64_t)n * p->n_nodes > COMPARISONS_MAX)
+    if ((uint64_t)n * p->n_nodes * m > COMPARISONS_MAX)
         return;
     for (uint32_t j = 0; j < p->n_nodes; j++) {
         int64_t reach[PART_TYPES_MAX];

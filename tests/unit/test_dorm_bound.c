@@ -521,6 +521,38 @@ static void loss_just_above_the_bound(void **state)
     HOLDS(dorm_prices_values(&p, &s.prices, gain) >= 2.6);
 }
 
+/* Whether the waste of the nodes is searched for depends on nodes * demands * types. */
+static void waste_of_many_types(void **state)
+{
+    (void)state;
+    enum { N = 10000, MANY = 400 };
+    static const char *const names[PART_TYPES_MAX] = { "a", "b", "c", "d", "e", "f", "g", "h" };
+    static struct part_amount nodes[N];
+    static struct part_job jobs[MANY];
+    struct part_cluster c = { PART_TYPES_MAX, names, N, nodes };
+    AUTO(part_decision_done) struct part_decision out = { 0 };
+    struct part_options o = part_defaults;
+    struct dorm_problem p;
+    begin_instance(0);
+    for (uint32_t j = 0; j < N; j++)
+        for (uint32_t k = 0; k < PART_TYPES_MAX; k++)
+            nodes[j].v[k] = 1000 + j;
+    for (uint32_t i = 0; i < MANY; i++) {
+        jobs[i] = job("x", 1 + i, 1, 1, 1);
+        for (uint32_t k = 2; k < PART_TYPES_MAX; k++)
+            jobs[i].demand.v[k] = 1;
+    }
+    HOLDS(part_begin(&out, MANY) == 0);
+    HOLDS(dorm_problem_init(&p, &c, jobs, MANY, &o, &out) == 0);
+    HOLDS(dorm_problem_admit(&p, MANY) == 0);
+    uint64_t before = p.work.steps;
+    dorm_waste_find(&p);
+    HOLDS(p.work.steps == before);
+    HOLDS(dorm_problem_admit(&p, MANY / 2) == 0);
+    dorm_waste_find(&p);
+    HOLDS(p.work.steps > before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(three_must_leave),
@@ -528,6 +560,7 @@ int main(void)
                                         cmocka_unit_test(small_containers_are_placed_at_once),
                                         cmocka_unit_test(pairs_on_many_nodes),
                                         cmocka_unit_test(loss_just_above_the_bound),
+                                        cmocka_unit_test(waste_of_many_types),
                                         cmocka_unit_test(no_bound_is_below_the_best_division) };
     return cmocka_run_group_tests_name("dorm_bound", tests, NULL, NULL);
 }
