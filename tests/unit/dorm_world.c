@@ -4,7 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-const char *const types[TYPES] = { "cores", "memory", "gpus" };
+const char *const types[PART_TYPES_MAX] = { "cores", "memory",   "gpus",  "disks",
+                                            "links", "licenses", "fpgas", "buffers" };
 
 static uint64_t state, current;
 
@@ -69,7 +70,7 @@ uint32_t below(uint32_t n)
 
 bool fits(const struct part_amount *free, const struct part_amount *d)
 {
-    for (uint32_t k = 0; k < TYPES; k++)
+    for (uint32_t k = 0; k < PART_TYPES_MAX; k++)
         if (d->v[k] > free->v[k])
             return false;
     return true;
@@ -77,7 +78,7 @@ bool fits(const struct part_amount *free, const struct part_amount *d)
 
 void take(struct part_amount *free, const struct part_amount *d, int64_t n)
 {
-    for (uint32_t k = 0; k < TYPES; k++)
+    for (uint32_t k = 0; k < PART_TYPES_MAX; k++)
         free->v[k] -= d->v[k] * n;
 }
 

@@ -14,8 +14,8 @@
 #include "base/base.h"
 #include "partition/partition.h"
 
-enum { TYPES = 3 };
-extern const char *const types[TYPES]; /* of resources */
+enum { TYPES = 3 };                             /* of resources, in most instances */
+extern const char *const types[PART_TYPES_MAX]; /* their names, and those of five others */
 
 /* Let the policy decide. The test fails if it returns an error. */
 void decide(const struct part_cluster *c, const struct part_job *jobs, size_t n,

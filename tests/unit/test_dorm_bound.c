@@ -61,14 +61,37 @@ static void place(struct world *w, size_t i, struct part_amount *free, bool spec
     job->lost = special && !job->pinned && below(6) == 0;
 }
 
+/* Give one type of resource large amounts, which have no large common divisor. On half of the
+ * nodes, containers of one job need all of it, if the running jobs leave so much. */
+static void make_large(struct world *w)
+{
+    static const int64_t unit = INT64_C(1) << 36;
+    uint32_t k = below(w->c.n_types);
+    for (size_t i = 0; i < w->n; i++)
+        w->jobs[i].demand.v[k] = w->jobs[i].demand.v[k] * unit - below(1u << 30);
+    for (uint32_t j = 0; j < w->c.n_nodes; j++) {
+        int64_t *cap = &w->nodes[j].v[k], used = 0;
+        *cap *= unit;
+        for (size_t i = 0; i < w->n; i++)
+            for (uint32_t a = 0; a < w->jobs[i].n_at; a++)
+                if (w->at[i][a].node == j)
+                    used += w->jobs[i].demand.v[k] * w->at[i][a].n;
+        int64_t rest = *cap % w->jobs[below((uint32_t)w->n)].demand.v[k];
+        if (below(2) && *cap - rest >= used)
+            *cap -= rest;
+    }
+}
+
 /* Running jobs come first. In a third of the instances, all jobs run, and at most two may change.
+ * An eighth has 4 to 8 types of resources, a quarter has large amounts.
  */
 static void make(struct world *w, uint64_t number)
 {
     struct part_amount free[NODES];
     begin_instance(number);
     *w = (struct world){ .n = 1 + below(JOBS) };
-    w->c = (struct part_cluster){ 1 + below(TYPES), types, 1 + below(NODES), w->nodes };
+    uint32_t n_types = number % 8 == 7 ? 4 + below(5) : 1 + below(TYPES);
+    w->c = (struct part_cluster){ n_types, types, 1 + below(NODES), w->nodes };
     for (uint32_t j = 0; j < w->c.n_nodes; j++)
         for (uint32_t k = 0; k < w->c.n_types; k++)
             w->nodes[j].v[k] = 2 + below(6);
@@ -100,6 +123,8 @@ static void make(struct world *w, uint64_t number)
         w->o.adjust_max = 2;
         w->o.loss_max = below(10) * 0.1;
     }
+    if (number % 4 == 3 && w->n > 0)
+        make_large(w);
 }
 
 /* ---- the best division, by trying all */

@@ -18,6 +18,7 @@ struct world {
     struct part_job jobs[RANDOM_JOBS];
     struct part_place at[RANDOM_JOBS][RANDOM_NODES];
     size_t n;
+    bool in_bytes; /* memory has large amounts */
     struct part_options o;
 };
 
@@ -53,15 +54,31 @@ static void start(struct world *w, struct part_amount *free, size_t i)
     j->lost = below(8) == 0;
 }
 
+/* Memory in bytes, where a unit was a part of 16 GiB before. A part of a unit is left over on each
+ * node. */
+static void make_large(struct world *w)
+{
+    static const int64_t unit = (INT64_C(1) << 34) + 1;
+    w->in_bytes = true;
+    for (uint32_t v = 0; v < w->c.n_nodes; v++)
+        w->nodes[v].v[1] = w->nodes[v].v[1] * unit + below(1u << 30);
+    for (size_t i = 0; i < w->n; i++)
+        w->jobs[i].demand.v[1] *= unit;
+}
+
+/* An eighth of the instances has 4 to 8 types of resources, a quarter has large amounts. */
 static void make(struct world *w, uint32_t n_nodes, uint32_t n_jobs, uint32_t size)
 {
     struct part_amount free[RANDOM_NODES];
+    uint32_t n_types = instance() % 8 == 7 ? 4 + below(5) : 2 + below(2);
     memset(w, 0, sizeof(*w));
-    w->c = (struct part_cluster){ 2 + below(2), types, 1 + below(n_nodes), w->nodes };
+    w->c = (struct part_cluster){ n_types, types, 1 + below(n_nodes), w->nodes };
     for (uint32_t v = 0; v < w->c.n_nodes; v++) {
         uint32_t kind = below(2);
         w->nodes[v] = (struct part_amount){ { size + kind, 2 * size } };
         w->nodes[v].v[2] = w->c.n_types > 2 && kind ? 2 : 0;
+        for (uint32_t k = TYPES; k < n_types; k++)
+            w->nodes[v].v[k] = size + below(size);
         free[v] = w->nodes[v];
     }
     w->n = 1 + below(n_jobs);
@@ -69,6 +86,8 @@ static void make(struct world *w, uint32_t n_nodes, uint32_t n_jobs, uint32_t si
         uint32_t min = 1 + below(2);
         w->jobs[i] = job("x", 1 + below(size / 2), below(size), min, min + below(2 * size));
         w->jobs[i].demand.v[2] = w->c.n_types > 2 ? below(4) / 3 : 0;
+        for (uint32_t k = TYPES; k < n_types; k++)
+            w->jobs[i].demand.v[k] = below(size / 2);
         w->jobs[i].weight = 1 + below(3);
         if (below(3) > 0)
             start(w, free, i);
@@ -77,6 +96,8 @@ static void make(struct world *w, uint32_t n_nodes, uint32_t n_jobs, uint32_t si
     w->o.theta2 = 0.1 * (1 + below(6));
     if (below(2))
         w->o.loss_max = 0.1 * below(8);
+    if (instance() % 4 == 3)
+        make_large(w);
 }
 
 /* The conditions that each decision must meet. */
@@ -336,19 +357,20 @@ static void renumber(struct world *w, const struct world *from, uint32_t *to)
  * difference. The nodes grow and the containers shrink a little, so all present ones still fit. */
 static void make_uneven(struct world *w)
 {
+    int64_t factor = w->in_bytes ? 1 : 1021;
     for (uint32_t v = 0; v < w->c.n_nodes; v++) {
-        w->nodes[v].v[1] = w->nodes[v].v[1] * 1021 + below(3) * 307;
+        w->nodes[v].v[1] = w->nodes[v].v[1] * factor + below(3) * 307;
         w->nodes[v].v[0] += below(3);
     }
     for (size_t i = 0; i < w->n; i++)
         if (w->jobs[i].demand.v[1] > 0)
-            w->jobs[i].demand.v[1] = w->jobs[i].demand.v[1] * 1021 - below(500);
+            w->jobs[i].demand.v[1] = w->jobs[i].demand.v[1] * factor - below(500);
 }
 
 /* Give the types other numbers, too. */
 static void renumber_types(struct world *w)
 {
-    uint32_t to[TYPES], m = w->c.n_types;
+    uint32_t to[PART_TYPES_MAX], m = w->c.n_types;
     for (uint32_t k = 0; k < m; k++)
         to[k] = k;
     for (uint32_t k = m; k > 1; k--) {
@@ -402,7 +424,6 @@ static void nodes_and_types_in_any_order(void **state)
 static void types_in_any_order(void **state)
 {
     (void)state;
-    static const char *const policies[] = { "static", "backfill", "drf", "market", "las", "srtf" };
     AUTO(part_decision_done) struct part_decision d = { 0 }, again = { 0 };
     static struct world w, other;
     struct err e = { 0 };
@@ -410,11 +431,16 @@ static void types_in_any_order(void **state)
         begin_instance(round);
         make(&w, RANDOM_NODES, RANDOM_JOBS, 4 + below(12));
         make_uneven(&w);
+        for (size_t i = 0; i < w.n; i++) {
+            w.jobs[i].remaining_s = w.jobs[i].ends_in_s = 1 + (double)(7 * i % 5);
+            w.jobs[i].attained_s = (double)(3 * i % 4);
+        }
         other = w;
         other.c.nodes = other.nodes;
         renumber_types(&other);
-        for (size_t p = 0; p < ARRAY_LEN(policies); p++) {
-            const struct part_policy *policy = part_policy_find(policies[p]);
+        for (const struct part_policy *policy = part_policies; policy->name; policy++) {
+            if (str_eq(policy->name, "dorm"))
+                continue;
             HOLDS(part_decide(policy, &w.c, w.jobs, w.n, &w.o, &d, &e) == 0);
             HOLDS(part_decide(policy, &other.c, other.jobs, w.n, &w.o, &again, &e) == 0);
             for (size_t i = 0; i < w.n; i++)
