@@ -200,9 +200,12 @@ struct part_metrics {
                          * is that loss */
     double loss_bound;  /* dorm; else INFINITY */
     int64_t adjust_bound; /* dorm; else -1 */
-    double upper_bound; /* dorm: no allocation that admits as many has more utilization; else NAN */
-    bool proved;        /* dorm: no allowed division is better: admits more, or with equal admitted
-                         * jobs has more utilization, then fewer adjusted, then fewer changed */
+    /* dorm: no allocation that admits as many has more utilization. NAN: another policy, or
+     * payback_s lets a job wait that would have started, or the loss is above loss_bound because of
+     * payback_s. */
+    double upper_bound;
+    bool proved; /* dorm: no allowed division is better: admits more, or with equal admitted
+                  * jobs has more utilization, then fewer adjusted, then fewer changed */
     /* The time after which the same jobs should be decided on again, unless the input changes
      * before: jobs that wait because of payback_s may start then, or with las-elastic a job reaches
      * a threshold. Else INFINITY. */
@@ -222,8 +225,11 @@ struct part_policy {
     const char *name;
     const char *text; /* one sentence for the help */
     bool resizes;     /* the policy may give running jobs another number of containers */
-    bool preempts;    /* the policy may take all containers from running jobs */
-    bool by_service;  /* attained_s counts */
+    /* The policy may take all containers from running jobs, in any order of the list. `drf` does so
+     * too, but only if a waiting job is before a running one in the list: the waiting job may get
+     * its min, so that no room is left for that of the running job. */
+    bool preempts;
+    bool by_service; /* attained_s counts */
     /* Fill in verdict, because, other, n, at and n_at. The metrics are computed from these, except
      * those that only the policy knows. 0 or -ENOMEM. */
     int (*decide)(const struct part_cluster *c, const struct part_job *jobs, size_t n,
