@@ -18,6 +18,7 @@
  * dorm_state.c     an allocation that can be changed and undone
  * dorm_build.c     a first good allocation
  * dorm_patterns.c  in large problems, a better one: which nodes get which set of containers
+ * dorm_round.c     makes a division of the solution of dorm_patterns.c
  * dorm_force.c     places the containers of a min for which no room is left (dorm_patterns.h)
  * dorm_simplex.c   the linear program of dorm_patterns.c (dorm_simplex.h)
  * dorm_search.c    local search

@@ -40,6 +40,12 @@ struct dorm_patterns {
     struct spare *spare;  /* [demand] */
 };
 
+/* ---- dorm_round.c */
+
+/* Make the state the division of the present solution, first the minima of the jobs x->reserved.
+ * Containers of a min can be missing. */
+void dorm_place_patterns(struct dorm_patterns *x);
+
 /* ---- dorm_force.c */
 
 /* Give each job its min: on free room, else in the place of other containers. Gives up if far too
