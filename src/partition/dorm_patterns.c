@@ -230,10 +230,6 @@ static void add_jobs(struct dorm_patterns *x, double *base, double *loss_left)
 {
     struct dorm_problem *p = x->p;
     double loss = 0;
-    for (uint32_t v = 0; v < x->rooms.n_demands; v++) {
-        x->lp.u[v] = p->jobs[x->rooms.example[v]].u;
-        x->lp.D[v] = p->jobs[x->rooms.example[v]].D;
-    }
     *base = 0;
     for (uint32_t i = 0; i < p->n; i++) {
         const struct dorm_job *job = &p->jobs[i];
@@ -302,15 +298,34 @@ static bool note_bound(struct dorm_patterns *x, double upper)
     return true;
 }
 
-/* The price of demands that no changing job has is 0. */
-static void forget_unwanted(struct dorm_patterns *x)
+/* Add the demands of the changing jobs to the program. */
+static void add_demands(struct dorm_patterns *x)
 {
     memset(x->wanted, 0, sizeof(*x->wanted) * x->rooms.n_demands);
     for (uint32_t i = 0; i < x->p->n; i++)
         if (x->changes[i])
             x->wanted[x->rooms.demand_of[i]] = true;
-    for (uint32_t v = 0; v < x->rooms.n_demands; v++)
-        x->rooms.pi[v] = x->wanted[v] ? x->rooms.pi[v] : 0;
+    for (uint32_t v = 0; v < x->rooms.n_demands; v++) {
+        const struct dorm_job *job = &x->p->jobs[x->rooms.example[v]];
+        if (x->wanted[v])
+            dorm_simplex_add_demand(&x->lp, v, job->u, job->D);
+    }
+}
+
+/* Set prices to start with: those of dorm_whole_prices(), else those that follow from the classes
+ * (dear: see dorm_rooms.h). Demands that no changing job has are worth nothing. */
+static void first_prices(struct dorm_patterns *x, bool dear)
+{
+    const struct dorm_prices *prices = &x->s->prices;
+    struct dorm_rooms *r = &x->rooms;
+    if (prices->pi) {
+        memcpy(r->pi, prices->pi, sizeof(*r->pi) * r->n_demands);
+        x->mu = prices->pi_loss;
+    } else {
+        dorm_rooms_start(r, prices, dear);
+    }
+    for (uint32_t v = 0; v < r->n_demands; v++)
+        r->pi[v] = x->wanted[v] ? r->pi[v] : 0;
 }
 
 /* Add what the best division so far has on each node of the jobs that change, as far as it fits. So
@@ -350,14 +365,9 @@ static bool solve(struct dorm_patterns *x, uint64_t end)
     bool added = true;
     double base, loss_left;
     x->upper = INFINITY;
-    const double *pi = x->s->prices.pi;
-    for (int dear = 0; dear <= (pi ? 0 : 1); dear++) { /* else the better one of two first prices */
-        dorm_rooms_start(r, &x->s->prices, dear);
-        if (pi) {
-            memcpy(r->pi, pi, sizeof(*pi) * r->n_demands);
-            x->mu = x->s->prices.pi_loss;
-        }
-        forget_unwanted(x);
+    add_demands(x);
+    for (int dear = 0; dear <= (x->s->prices.pi ? 0 : 1); dear++) { /* the better one of two */
+        first_prices(x, dear);
         note_bound(x, add_patterns(x, true, &added) + buy_all(x));
     }
     add_jobs(x, &base, &loss_left);

@@ -99,7 +99,7 @@ void dorm_place_patterns(struct dorm_patterns *x)
     memset(x->sold, 0, sizeof(*x->sold) * m);
     for (uint32_t q = 0; q < lp->n_patterns; q++)
         for (uint32_t c = lp->patterns[q].first; c < lp->patterns[q].first + lp->patterns[q].n; c++)
-            x->sold[lp->items[c].demand] += (double)count[q] * lp->items[c].n;
+            x->sold[lp->demand_of[lp->items[c].row]] += (double)count[q] * lp->items[c].n;
     const uint32_t *goal = share_out(x);
     if (!goal)
         return;
@@ -121,7 +121,7 @@ void dorm_place_patterns(struct dorm_patterns *x)
         count[q]--;
         for (uint32_t c = lp->patterns[q].first; c < lp->patterns[q].first + lp->patterns[q].n;
              c++) {
-            uint32_t *i = &first[lp->items[c].demand], n = lp->items[c].n;
+            uint32_t *i = &first[lp->demand_of[lp->items[c].row]], n = lp->items[c].n;
             while (n > 0 && *i != DORM_END) {
                 uint32_t more = MIN(n, goal[*i] - MIN(goal[*i], state->n[*i]));
                 more = MIN(more, dorm_fit(dorm_free(state, j), p->jobs[*i].d, p->m));

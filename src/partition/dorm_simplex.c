@@ -33,7 +33,7 @@ static const double STALE = 0.1;
 enum kind { BELOW, ABOVE, LACKING, SURPLUS, PATTERN };
 struct dorm_variable {
     enum kind kind;
-    uint32_t index; /* of the demand, or of the pattern */
+    uint32_t index; /* the row of the demand, or the pattern */
 };
 
 /* ---- the program */
@@ -41,19 +41,21 @@ struct dorm_variable {
 bool dorm_simplex_init(struct dorm_simplex *lp, struct dorm_problem *p, uint32_t n_demands)
 {
     uint32_t R = n_demands + 1;
-    *lp = (struct dorm_simplex){ .p = p, .n_demands = n_demands, .rows = R };
+    *lp = (struct dorm_simplex){ .p = p, .most_demands = n_demands };
     if (R > ROWS_MAX) /* the steps would not suffice for this many demands */
         return false;
     /* Not dorm_alloc(): most of these are never touched. */
     lp->patterns = part_alloc(p->out, sizeof(*lp->patterns) * PATTERNS_MAX);
     lp->items = part_alloc(p->out, sizeof(*lp->items) * ITEMS_MAX);
     lp->groups = dorm_alloc(p, p->n_nodes, sizeof(*lp->groups));
-    lp->inverse = dorm_alloc(p, (size_t)R * R, sizeof(*lp->inverse));
+    lp->inverse = part_alloc(p->out, sizeof(*lp->inverse) * R * R);
     lp->candidates = dorm_alloc(p, GROUPS_SCANNED + 1, sizeof(*lp->candidates));
     lp->basis = dorm_alloc(p, R, sizeof(*lp->basis));
     lp->rows_of_doubles = dorm_alloc(p, (size_t)R * DOUBLES, sizeof(double));
     lp->rows_of_flags = dorm_alloc(p, (size_t)R * FLAGS, sizeof(bool));
-    p->failed |= !lp->patterns || !lp->items;
+    lp->demand_of = dorm_alloc(p, n_demands, sizeof(*lp->demand_of));
+    lp->row_of = dorm_alloc(p, n_demands, sizeof(*lp->row_of));
+    p->failed |= !lp->patterns || !lp->items || !lp->inverse;
     if (p->failed)
         return false;
     double **doubles[DOUBLES] = { &lp->alpha, &lp->dual,   &lp->x,        &lp->u,
@@ -70,13 +72,25 @@ bool dorm_simplex_init(struct dorm_simplex *lp, struct dorm_problem *p, uint32_t
 
 void dorm_simplex_clear(struct dorm_simplex *lp)
 {
-    size_t R = lp->rows;
+    size_t R = lp->most_demands + 1;
     memset(lp->rows_of_doubles, 0, sizeof(double) * R * DOUBLES);
     memset(lp->rows_of_flags, 0, sizeof(bool) * R * FLAGS);
-    memset(lp->inverse, 0, sizeof(*lp->inverse) * R * R);
+    memset(lp->row_of, 0xff, sizeof(*lp->row_of) * lp->most_demands);
+    lp->n_demands = 0;
+    lp->rows = 1;
     lp->n_groups = lp->n_patterns = lp->n_items = lp->n_candidates = lp->scanned = 0;
     lp->containers = lp->amount = 0;
     lp->penalty = PENALTY;
+}
+
+void dorm_simplex_add_demand(struct dorm_simplex *lp, uint32_t demand, double u, double D)
+{
+    uint32_t row = lp->n_demands++;
+    lp->rows = lp->n_demands + 1;
+    lp->row_of[demand] = row;
+    lp->demand_of[row] = demand;
+    lp->u[row] = u;
+    lp->D[row] = D;
 }
 
 uint32_t dorm_simplex_add_group(struct dorm_simplex *lp)
@@ -88,11 +102,12 @@ uint32_t dorm_simplex_add_group(struct dorm_simplex *lp)
 void dorm_simplex_add_job(struct dorm_simplex *lp, uint32_t demand, uint32_t min, uint32_t ideal,
                           uint32_t max)
 {
-    lp->minima[demand] += min;
-    lp->limit[BELOW][demand] += ideal - min;
-    lp->limit[ABOVE][demand] += max - ideal;
+    uint32_t row = lp->row_of[demand];
+    lp->minima[row] += min;
+    lp->limit[BELOW][row] += ideal - min;
+    lp->limit[ABOVE][row] += max - ideal;
     lp->containers += max;
-    lp->amount += max * lp->u[demand];
+    lp->amount += max * lp->u[row];
 }
 
 static bool known(const struct dorm_simplex *lp, const struct dorm_pattern_group *group,
@@ -114,9 +129,11 @@ bool dorm_simplex_add(struct dorm_simplex *lp, uint32_t group, const double *sol
 {
     struct dorm_pattern_group *of = &lp->groups[group];
     struct dorm_pattern q = { .first = lp->n_items, .group = group, .next = of->head };
-    for (uint32_t v = 0; v < lp->n_demands; v++)
-        if (sold[v] > 0)
-            lp->items[q.first + q.n++] = (struct dorm_item){ v, (uint32_t)sold[v] };
+    for (uint32_t r = 0; r < lp->n_demands; r++) {
+        double n = sold[lp->demand_of[r]];
+        if (n > 0)
+            lp->items[q.first + q.n++] = (struct dorm_item){ r, (uint32_t)n };
+    }
     if (known(lp, of, lp->items + q.first, q.n))
         return false;
     if (of->head == DORM_END)
@@ -150,7 +167,7 @@ static bool begin_with_keys(struct dorm_simplex *lp)
         group->y = group->size;
         q->basic = true;
         for (uint32_t c = q->first; c < q->first + q->n; c++)
-            lp->sold[lp->items[c].demand] += (double)lp->items[c].n * group->size;
+            lp->sold[lp->items[c].row] += (double)lp->items[c].n * group->size;
     }
     return true;
 }
@@ -158,6 +175,7 @@ static bool begin_with_keys(struct dorm_simplex *lp)
 bool dorm_simplex_begin(struct dorm_simplex *lp, double loss_left)
 {
     uint32_t m = lp->n_demands, R = lp->rows;
+    memset(lp->inverse, 0, sizeof(*lp->inverse) * R * R);
     lp->unit = lp->containers > 0 ? 10 * lp->amount / lp->containers : 1;
     if (!begin_with_keys(lp))
         return false;
@@ -198,7 +216,7 @@ void dorm_simplex_limit_prices(struct dorm_simplex *lp, const double *pi, double
     uint32_t R = lp->rows;
     for (uint32_t v = 0; v < R; v++) {
         double u = v < lp->n_demands ? lp->u[v] : 1;
-        double at = !pi ? 0 : v < lp->n_demands ? pi[v] : mu;
+        double at = !pi ? 0 : v < lp->n_demands ? pi[lp->demand_of[v]] : mu;
         lp->low[v] = pi ? MAX(at - part * u, 0.0) : 0;
         lp->high[v] = pi ? at + part * u : lp->penalty * u;
     }
@@ -269,7 +287,7 @@ static void add_pattern(struct dorm_simplex *lp, uint32_t pattern, double sign)
 {
     const struct dorm_pattern *q = &lp->patterns[pattern];
     for (uint32_t c = q->first; c < q->first + q->n; c++)
-        add_column(lp, lp->items[c].demand, sign * lp->items[c].n);
+        add_column(lp, lp->items[c].row, sign * lp->items[c].n);
 }
 
 /* Set alpha: by how much each basic variable falls when v grows by 1. The same for the keys, with
@@ -311,7 +329,7 @@ static double price_of(const struct dorm_simplex *lp, uint32_t pattern)
     const struct dorm_pattern *q = &lp->patterns[pattern];
     double sum = 0;
     for (uint32_t c = q->first; c < q->first + q->n; c++)
-        sum -= lp->dual[lp->items[c].demand] * lp->items[c].n;
+        sum -= lp->dual[lp->items[c].row] * lp->items[c].n;
     return sum;
 }
 
@@ -566,7 +584,8 @@ double dorm_simplex_value(const struct dorm_simplex *lp)
 
 double dorm_simplex_price(const struct dorm_simplex *lp, uint32_t demand)
 {
-    return MAX(-lp->dual[demand], 0.0);
+    uint32_t row = lp->row_of[demand];
+    return row == DORM_END ? 0 : MAX(-lp->dual[row], 0.0);
 }
 
 double dorm_simplex_loss_price(const struct dorm_simplex *lp)

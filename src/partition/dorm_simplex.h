@@ -15,9 +15,9 @@
  *              above_v: those beyond that, up to their max
  *   loss_left  the bound B less the loss that there is if each of these jobs has its min
  *
- * How to use it: dorm_simplex_init(), add all groups, set u and D, add all jobs, add at least one
- * pattern to each group, dorm_simplex_begin(). From then on, dorm_simplex_pivot() improves the
- * solution, and further patterns may be added between two pivots.
+ * How to use it: dorm_simplex_init(), then for each program: dorm_simplex_clear(), add all demands,
+ * groups and jobs, add at least one pattern to each group, dorm_simplex_begin(). From then on,
+ * dorm_simplex_pivot() improves the solution, and further patterns may be added between two pivots.
  *
  * Units: containers, nodes, and for u, D and the loss parts of the cluster, as in struct dorm_job.
  * Memory: all arrays are memory of the decision (dorm_alloc()). Nobody frees them one by one.
@@ -27,9 +27,9 @@
 
 #include "partition/dorm.h"
 
-/* n containers of the demand; n > 0. */
+/* n containers of the demand with this row; n > 0. */
 struct dorm_item {
-    uint32_t demand, n;
+    uint32_t row, n;
 };
 
 struct dorm_pattern {
@@ -50,16 +50,19 @@ struct dorm_pattern_group {
 struct dorm_simplex {
     struct dorm_problem *p; /* lends memory, and counts the steps */
     uint32_t n_demands, n_groups, n_patterns, n_items;
+    uint32_t *demand_of;               /* [row]: the demand, as the caller numbers it */
     struct dorm_pattern_group *groups; /* room for one for each node of the problem */
     struct dorm_pattern *patterns;
     struct dorm_item *items;
-    double *u, *D; /* [demand]: of one container; the caller sets them */
 
     /* internal */
+    uint32_t most_demands;     /* that can be added */
+    uint32_t *row_of;          /* [demand]; DORM_END: it was not added */
     uint32_t rows;             /* first the demands, then the loss */
+    double *u, *D;             /* [row of a demand]: of one container */
     double *rows_of_doubles;   /* the memory of the arrays of doubles with an entry for each row, */
     bool *rows_of_flags;       /* and of those of flags */
-    double *minima, *limit[2]; /* [demand]; limit: of below and above */
+    double *minima, *limit[2]; /* [row of a demand]; limit: of below and above */
     bool *full[2], *basic[4];  /* [row]: at the limit; in the basis */
     struct dorm_variable *basis; /* [row] */
     double *x;                   /* [row]: the value of the basic variable */
@@ -67,7 +70,7 @@ struct dorm_simplex {
     double *alpha, *dual;        /* [row]: the entering column; the prices */
     double containers, amount;   /* of all jobs at their max: their number, and their u */
     double unit;                 /* of gains */
-    double *sold;                /* [demand] */
+    double *sold;                /* [row of a demand] */
     double *low, *high;          /* [row]: the limits of the prices */
     double penalty;              /* the highest price if there is no other limit, in u */
     uint32_t scanned;
@@ -75,10 +78,14 @@ struct dorm_simplex {
     double candidates_gain;             /* of the best one when they were listed */
 };
 
-/* False: out of memory, or there are too many demands for this method. n_demands > 0. */
+/* False: out of memory, or there are too many demands for this method. n_demands > 0: no demand has
+ * a higher number. */
 bool dorm_simplex_init(struct dorm_simplex *lp, struct dorm_problem *p, uint32_t n_demands);
-/* Remove all groups, jobs and patterns; u and D become 0. */
+/* Remove all demands, groups, jobs and patterns. */
 void dorm_simplex_clear(struct dorm_simplex *lp);
+/* Add a demand, before jobs and patterns have it. A step takes the less time the fewer demands
+ * there are, so add only those that jobs have. */
+void dorm_simplex_add_demand(struct dorm_simplex *lp, uint32_t demand, double u, double D);
 /* Add a group without nodes. Returns its index. */
 uint32_t dorm_simplex_add_group(struct dorm_simplex *lp);
 /* Add a job that gets min to max containers of the demand. min <= ideal <= max. */
@@ -103,8 +110,8 @@ bool dorm_simplex_forbid_lacking(struct dorm_simplex *lp);
 bool dorm_simplex_pivot(struct dorm_simplex *lp);
 /* The sum that is maximized, for the present solution. */
 double dorm_simplex_value(const struct dorm_simplex *lp);
-/* The prices of the present solution: of one container of the demand, and of a unit of loss. Both
- * are at least 0. */
+/* The prices of the present solution: of one container of the demand (0: it was not added), and of
+ * a unit of loss. Both are at least 0. */
 double dorm_simplex_price(const struct dorm_simplex *lp, uint32_t demand);
 double dorm_simplex_loss_price(const struct dorm_simplex *lp);
 /* Set y[pattern]: the nodes with this pattern in the present solution, a fraction of at least 0. */
