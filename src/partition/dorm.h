@@ -575,8 +575,7 @@ void dorm_from_patterns(struct dorm_search *s, uint64_t steps, uint64_t more);
 void dorm_whole_prices(struct dorm_problem *p, struct dorm_prices *prices, uint64_t steps);
 /* The table of rooms that the functions of dorm_whole.c have made for these jobs. NULL: none. */
 struct dorm_rooms;
-const struct dorm_rooms *dorm_whole_rooms(const struct dorm_problem *p,
-                                          const struct dorm_prices *prices);
+struct dorm_rooms *dorm_whole_rooms(const struct dorm_problem *p, const struct dorm_prices *prices);
 /* Lower prices->upper to the bound for these prices of containers (by demand) and of loss.
  * The search ends when the bound is at most `enough`, or after about `steps` steps. */
 void dorm_whole_bound(struct dorm_problem *p, struct dorm_prices *prices, const double *pi,

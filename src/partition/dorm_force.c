@@ -36,14 +36,14 @@ static void list_spare(struct dorm_patterns *x)
     struct spare *spare = x->spare;
     const struct dorm_problem *p = x->p;
     const struct dorm_state *state = &x->s->state;
-    memset(spare, 0, sizeof(*spare) * x->rooms.n_demands);
+    memset(spare, 0, sizeof(*spare) * x->rooms->n_demands);
     for (uint32_t i = 0; i < p->n; i++)
         if (x->changes[i] && state->n[i] > p->jobs[i].lo)
-            spare[x->rooms.demand_of[i]].n += state->n[i] - p->jobs[i].lo;
-    for (uint32_t v = 0; v < x->rooms.n_demands; v++)
+            spare[x->rooms->demand_of[i]].n += state->n[i] - p->jobs[i].lo;
+    for (uint32_t v = 0; v < x->rooms->n_demands; v++)
         for (uint32_t g = 0; g < p->n_classes && spare[v].fit == 0; g++) {
             const uint32_t *list = state->listed + state->listed_at[g];
-            const int64_t *d = p->jobs[x->rooms.example[v]].d;
+            const int64_t *d = p->jobs[x->rooms->example[v]].d;
             for (uint32_t l = 0; l < state->n_listed[g] && spare[v].fit == 0; l++) {
                 const struct dorm_group *group = &state->groups[list[l]];
                 if (dorm_fits(group->free, d, p->m)) {
@@ -62,13 +62,13 @@ static void list_spare(struct dorm_patterns *x)
 static double cost_of_leaving(const struct dorm_patterns *x, uint32_t a, uint32_t i, uint32_t j,
                               uint32_t gone)
 {
-    const struct spare *of = &x->spare[x->rooms.demand_of[a]];
-    double u = x->p->jobs[a].u, price = x->best_pi[x->rooms.demand_of[a]];
+    const struct spare *of = &x->spare[x->rooms->demand_of[a]];
+    double u = x->p->jobs[a].u, price = x->best_pi[x->rooms->demand_of[a]];
     if (of->node != j && of->fit > gone)
         return 0;
     if (of->n > gone)
         return u;
-    return price < x->best_pi[x->rooms.demand_of[i]] ? AGAIN * MAX(u, price) : INFINITY;
+    return price < x->best_pi[x->rooms->demand_of[i]] ? AGAIN * MAX(u, price) : INFINITY;
 }
 
 /* Find containers on node j that could make way for one of job i: again and again the one that
@@ -85,11 +85,11 @@ static bool find_room(struct dorm_patterns *x, uint32_t i, uint32_t j, struct ro
         uint32_t out = DORM_END;
         for (uint32_t e = state->node_head[j]; e != DORM_END; e = state->entries[e].of_node) {
             uint32_t a = state->entries[e].job, here = 0, gone = 0;
-            if (!x->changes[a] || x->rooms.demand_of[a] == x->rooms.demand_of[i])
+            if (!x->changes[a] || x->rooms->demand_of[a] == x->rooms->demand_of[i])
                 continue;
             for (uint32_t c = 0; c < made.n; c++) {
                 here += made.jobs[c] == a;
-                gone += x->rooms.demand_of[made.jobs[c]] == x->rooms.demand_of[a];
+                gone += x->rooms->demand_of[made.jobs[c]] == x->rooms->demand_of[a];
             }
             double costs = cost_of_leaving(x, a, i, j, gone), gives = 0;
             if (state->entries[e].n <= here || !isfinite(costs))
@@ -123,7 +123,7 @@ static bool take_over(struct dorm_patterns *x, uint32_t a)
 {
     struct dorm_state *state = &x->s->state;
     for (uint32_t b = 0; b < x->p->n; b++) {
-        if (!x->changes[b] || x->rooms.demand_of[b] != x->rooms.demand_of[a] ||
+        if (!x->changes[b] || x->rooms->demand_of[b] != x->rooms->demand_of[a] ||
             state->n[b] <= x->p->jobs[b].lo)
             continue;
         uint32_t e = state->job_head[b];
@@ -175,7 +175,7 @@ static bool give_one(struct dorm_patterns *x, uint32_t i, unsigned chain)
     list_spare(x);
     if (force_one(x, i, chain - 1))
         return true;
-    for (uint32_t v = 0; v < x->rooms.n_demands; v++) /* containers need the same room elsewhere */
+    for (uint32_t v = 0; v < x->rooms->n_demands; v++) /* containers need the same room elsewhere */
         x->spare[v].fit = 0;
     return force_one(x, i, chain - 1);
 }

@@ -45,7 +45,7 @@ enum {
     SWEEPS = 4,      /* of dorm_choose() */
     VAIN = 3,        /* sets that may be tried in vain one after the other */
     BUILT_AGAIN = 3, /* times that a division is built again if containers of a min are missing */
-    FINER = 4,       /* the table of bound_finely() is so many times as large */
+    FINER = 2,       /* the table of bound_finely() is so many times as large */
     /* If demands are rounded, patterns for a room that is smaller by 1 / ROUNDED_PART and so on,
      * too: these fit more often. */
     ROUNDED_TRIES = 4,
@@ -85,7 +85,7 @@ static double part_of(const struct dorm_rooms *r, uint32_t v, const int64_t *roo
  * the rest with others. */
 static void make_fit(struct dorm_patterns *x, uint32_t g)
 {
-    const struct dorm_rooms *r = &x->rooms;
+    const struct dorm_rooms *r = x->rooms;
     const int64_t *room = x->room + (size_t)g * r->m;
     int64_t rest[PART_TYPES_MAX];
     memcpy(rest, room, sizeof(*rest) * r->m);
@@ -132,14 +132,14 @@ static void make_fit(struct dorm_patterns *x, uint32_t g)
  * new. */
 static void add_pattern(struct dorm_patterns *x, uint32_t g, const int64_t *room, bool *added)
 {
-    dorm_rooms_sell(&x->rooms, dorm_rooms_cell(&x->rooms, room), 1, x->sold);
-    if (x->rooms.rounded) {
+    dorm_rooms_sell(x->rooms, dorm_rooms_cell(x->rooms, room), 1, x->sold);
+    if (x->rooms->rounded) {
         make_fit(x, g);
-        dorm_work(&x->p->work, x->rooms.n_active / 2);
+        dorm_work(&x->p->work, x->rooms->n_active / 2);
     }
     *added |= dorm_simplex_add(&x->lp, g, x->sold);
-    memset(x->sold, 0, sizeof(*x->sold) * x->rooms.n_demands);
-    dorm_work(&x->p->work, 16 + x->rooms.n_active / 4);
+    memset(x->sold, 0, sizeof(*x->sold) * x->rooms->n_demands);
+    dorm_work(&x->p->work, 16 + x->rooms->n_active / 4);
 }
 
 /* Add n further patterns to group g: each is filled with containers of one demand as far as they
@@ -147,7 +147,7 @@ static void add_pattern(struct dorm_patterns *x, uint32_t g, const int64_t *room
  * demands take turns. */
 static void add_filled(struct dorm_patterns *x, uint32_t g, uint32_t n, bool is_first, bool *added)
 {
-    struct dorm_rooms *r = &x->rooms;
+    struct dorm_rooms *r = x->rooms;
     const int64_t *room = x->room + (size_t)g * r->m;
     for (n = MIN(n, r->n_active); n > 0 && !dorm_simplex_full(&x->lp); n--) {
         uint32_t v = r->active[x->turn++ % r->n_active];
@@ -165,7 +165,7 @@ static void add_filled(struct dorm_patterns *x, uint32_t g, uint32_t n, bool is_
  * one is new. Returns what all nodes are worth at these prices. */
 static double add_patterns(struct dorm_patterns *x, bool is_first, bool *added)
 {
-    struct dorm_rooms *r = &x->rooms;
+    struct dorm_rooms *r = x->rooms;
     double worth = 0;
     dorm_rooms_fill(r);
     for (uint32_t g = 0; g < x->lp.n_groups; g++) {
@@ -195,7 +195,7 @@ static double buy_all(const struct dorm_patterns *x)
         if (x->changes[i]) {
             higher = *job;
             higher.lo = x->low[i];
-            value += dorm_rooms_buy(&higher, x->rooms.pi[x->rooms.demand_of[i]], x->mu, &n);
+            value += dorm_rooms_buy(&higher, x->rooms->pi[x->rooms->demand_of[i]], x->mu, &n);
         } else
             value += job->u * job->now - dorm_loss_cost(job, job->now, x->mu);
     }
@@ -206,7 +206,7 @@ static double buy_all(const struct dorm_patterns *x)
 static void list_groups(struct dorm_patterns *x)
 {
     struct dorm_problem *p = x->p;
-    struct dorm_rooms *r = &x->rooms;
+    struct dorm_rooms *r = x->rooms;
     for (uint32_t j = 0; j < p->n_nodes; j++) {
         int64_t *room = x->room + (size_t)x->lp.n_groups * r->m;
         uint32_t set = 0;
@@ -237,8 +237,8 @@ static void add_jobs(struct dorm_patterns *x, double *base, double *loss_left)
         loss += dorm_loss_of(job, n);
         *base += job->u * n;
         if (x->changes[i])
-            dorm_simplex_add_job(&x->lp, x->rooms.demand_of[i], n, MIN(MAX(job->ideal, n), job->hi),
-                                 job->hi);
+            dorm_simplex_add_job(&x->lp, x->rooms->demand_of[i], n,
+                                 MIN(MAX(job->ideal, n), job->hi), job->hi);
     }
     *loss_left = p->loss_bound - loss;
 }
@@ -247,10 +247,10 @@ static void add_jobs(struct dorm_patterns *x, double *base, double *loss_left)
 static bool init(struct dorm_patterns *x)
 {
     struct dorm_problem *p = x->p;
-    uint32_t n_demands = x->rooms.n_demands;
+    uint32_t n_demands = x->rooms->n_demands;
     x->group_of = dorm_alloc(p, p->n_nodes, sizeof(*x->group_of));
-    x->room = dorm_alloc(p, (size_t)p->n_nodes * x->rooms.m, sizeof(*x->room));
-    x->by_cell = dorm_alloc(p, x->rooms.cells, sizeof(*x->by_cell));
+    x->room = dorm_alloc(p, (size_t)p->n_nodes * x->rooms->m, sizeof(*x->room));
+    x->by_cell = dorm_alloc(p, x->rooms->cells, sizeof(*x->by_cell));
     x->sold = dorm_alloc(p, n_demands, sizeof(*x->sold));
     x->lacks = dorm_alloc(p, n_demands, sizeof(*x->lacks));
     x->best_pi = dorm_alloc(p, n_demands, sizeof(*x->best_pi));
@@ -264,13 +264,13 @@ static bool init(struct dorm_patterns *x)
  * once lacked one when the numbers of nodes were rounded. */
 static void set_minima(struct dorm_patterns *x)
 {
-    bool *raised = dorm_alloc(x->p, x->rooms.n_demands, sizeof(*raised));
+    bool *raised = dorm_alloc(x->p, x->rooms->n_demands, sizeof(*raised));
     for (uint32_t i = 0; i < x->p->n && raised; i++) {
         const struct dorm_job *job = &x->p->jobs[i];
         x->low[i] = job->lo;
         if (!x->changes[i] || job->lo == job->hi)
             continue;
-        uint32_t v = x->rooms.demand_of[i];
+        uint32_t v = x->rooms->demand_of[i];
         if (x->raise[v] && !raised[v])
             x->low[i]++;
         raised[v] = true;
@@ -294,19 +294,19 @@ static bool note_bound(struct dorm_patterns *x, double upper)
         return false;
     x->upper = upper;
     x->best_mu = x->mu;
-    memcpy(x->best_pi, x->rooms.pi, sizeof(*x->best_pi) * x->rooms.n_demands);
+    memcpy(x->best_pi, x->rooms->pi, sizeof(*x->best_pi) * x->rooms->n_demands);
     return true;
 }
 
 /* Add the demands of the changing jobs to the program. */
 static void add_demands(struct dorm_patterns *x)
 {
-    memset(x->wanted, 0, sizeof(*x->wanted) * x->rooms.n_demands);
+    memset(x->wanted, 0, sizeof(*x->wanted) * x->rooms->n_demands);
     for (uint32_t i = 0; i < x->p->n; i++)
         if (x->changes[i])
-            x->wanted[x->rooms.demand_of[i]] = true;
-    for (uint32_t v = 0; v < x->rooms.n_demands; v++) {
-        const struct dorm_job *job = &x->p->jobs[x->rooms.example[v]];
+            x->wanted[x->rooms->demand_of[i]] = true;
+    for (uint32_t v = 0; v < x->rooms->n_demands; v++) {
+        const struct dorm_job *job = &x->p->jobs[x->rooms->example[v]];
         if (x->wanted[v])
             dorm_simplex_add_demand(&x->lp, v, job->u, job->D);
     }
@@ -317,7 +317,7 @@ static void add_demands(struct dorm_patterns *x)
 static void first_prices(struct dorm_patterns *x, bool dear)
 {
     const struct dorm_prices *prices = &x->s->prices;
-    struct dorm_rooms *r = &x->rooms;
+    struct dorm_rooms *r = x->rooms;
     if (prices->pi) {
         memcpy(r->pi, prices->pi, sizeof(*r->pi) * r->n_demands);
         x->mu = prices->pi_loss;
@@ -332,7 +332,7 @@ static void first_prices(struct dorm_patterns *x, bool dear)
  * the program begins with a solution that is hardly worse. */
 static void add_known(struct dorm_patterns *x)
 {
-    const struct dorm_rooms *r = &x->rooms;
+    const struct dorm_rooms *r = x->rooms;
     struct dorm_state *state = &x->s->state;
     dorm_plan_load(&x->s->best, state);
     for (uint32_t j = 0; j < x->p->n_nodes && !dorm_simplex_full(&x->lp); j++) {
@@ -360,7 +360,7 @@ static void add_known(struct dorm_patterns *x)
  * groups than patterns. Only upper and best_mu are set then. */
 static bool solve(struct dorm_patterns *x, uint64_t end)
 {
-    struct dorm_rooms *r = &x->rooms;
+    struct dorm_rooms *r = x->rooms;
     struct dorm_work *work = &x->p->work;
     bool added = true;
     double base, loss_left;
@@ -430,10 +430,10 @@ static void keep_if_better(struct dorm_search *s)
 /* Which demands lack containers for the minima of their jobs? */
 static void note_lacking(const struct dorm_patterns *x, bool *lacks)
 {
-    memset(lacks, 0, sizeof(*lacks) * x->rooms.n_demands);
+    memset(lacks, 0, sizeof(*lacks) * x->rooms->n_demands);
     for (uint32_t i = 0; i < x->p->n; i++)
         if (x->changes[i] && x->s->state.n[i] < x->p->jobs[i].lo)
-            lacks[x->rooms.demand_of[i]] = true;
+            lacks[x->rooms->demand_of[i]] = true;
 }
 
 /* The utilization of the best division so far; 0: there is none. */
@@ -465,12 +465,12 @@ static bool try_set(struct dorm_patterns *x, uint64_t end)
     double before = known_use(s);
     x->upper = INFINITY;
     dorm_simplex_clear(&x->lp);
-    memset(x->sold, 0, sizeof(*x->sold) * x->rooms.n_demands);
+    memset(x->sold, 0, sizeof(*x->sold) * x->rooms->n_demands);
     list_groups(x);
     set_minima(x);
-    dorm_rooms_limit(&x->rooms, x->room, x->lp.n_groups);
+    dorm_rooms_limit(x->rooms, x->room, x->lp.n_groups);
     bool solved = solve(x, end);
-    dorm_rooms_limit_to_nodes(&x->rooms);
+    dorm_rooms_limit_to_nodes(x->rooms);
     if (!solved || (x->upper < x->enough && x->value < (1 + DONE) * before))
         return false;
     memset(x->reserved, 0, sizeof(*x->reserved) * s->p->n);
@@ -480,7 +480,7 @@ static bool try_set(struct dorm_patterns *x, uint64_t end)
     for (unsigned c = 0; c < BUILT_AGAIN && s->state.lacking > 0 && before > 0; c++)
         build_again(x);
     if (s->state.lacking > 0)
-        for (uint32_t v = 0; v < x->rooms.n_demands; v++)
+        for (uint32_t v = 0; v < x->rooms->n_demands; v++)
             x->raise[v] |= x->lacks[v];
     dorm_finish_build(s);
     dorm_forget(&s->state);
@@ -508,7 +508,7 @@ static int by_cost(const void *a, const void *b)
  * get. It is not above the value of a container. offers: memory for one for each group. */
 static double displaced_price(const struct dorm_patterns *x, uint32_t v, struct offer *offers)
 {
-    const struct dorm_rooms *r = &x->rooms;
+    const struct dorm_rooms *r = x->rooms;
     const struct dorm_problem *p = x->p;
     const struct dorm_job *job = &p->jobs[r->example[v]];
     double wanted = 0, highest = job->u + x->best_mu * job->D;
@@ -540,7 +540,7 @@ static double displaced_price(const struct dorm_patterns *x, uint32_t v, struct 
  * large: they would pay too little, or the nodes would be worth more. */
 static void price_all_demands(struct dorm_patterns *x)
 {
-    struct dorm_rooms *r = &x->rooms;
+    struct dorm_rooms *r = x->rooms;
     struct offer *offers = dorm_alloc(x->p, x->lp.n_groups, sizeof(*offers));
     double *price = dorm_alloc(x->p, r->n_demands, sizeof(*price));
     if (x->p->failed)
@@ -559,10 +559,10 @@ static void try_sets(struct dorm_patterns *x, uint64_t end)
 {
     struct dorm_choice choice;
     struct dorm_problem *p = x->p;
-    if (!dorm_choice_init(&choice, &x->rooms))
+    if (!dorm_choice_init(&choice, x->rooms))
         return;
-    memcpy(x->rooms.pi, x->s->prices.pi, sizeof(*x->rooms.pi) * x->rooms.n_demands);
-    dorm_rooms_fill(&x->rooms);
+    memcpy(x->rooms->pi, x->s->prices.pi, sizeof(*x->rooms->pi) * x->rooms->n_demands);
+    dorm_rooms_fill(x->rooms);
     dorm_choice_add(&choice, x->s->prices.pi_loss, x->raise);
     double bound = dorm_choose(&choice, x->changes, SWEEPS);
     for (unsigned vain = 0; vain < VAIN && bound > (1 + DONE) * known_use(x->s);) {
@@ -571,16 +571,16 @@ static void try_sets(struct dorm_patterns *x, uint64_t end)
         bool poor = known_use(x->s) < (1 - SET_GIVEN_UP) * bound;
         uint64_t last = poor ? x->end_if_poor : end;
         vain = try_set(x, last) ? 0 : vain + 1;
-        if (good_enough(x->s) || p->work.over || p->failed)
+        if (good_enough(x->s) || p->work.over || p->failed || p->work.steps >= last)
             break;
         price_all_demands(x);
         if (vain == 0)
-            dorm_whole_bound(p, &x->s->prices, x->rooms.pi, x->best_mu,
+            dorm_whole_bound(p, &x->s->prices, x->rooms->pi, x->best_mu,
                              known_use(x->s) / (1 - GOOD_DIVISION),
                              last - MIN(last, p->work.steps));
         if (good_enough(x->s) || p->work.steps >= end)
             break;
-        dorm_rooms_fill(&x->rooms);
+        dorm_rooms_fill(x->rooms);
         dorm_choice_add(&choice, x->best_mu, x->raise);
         bound = dorm_choose(&choice, x->changes, SWEEPS);
     }
@@ -614,7 +614,7 @@ static void try_pairs(struct dorm_patterns *x, uint64_t end)
             return;
         for (uint32_t i = 0; i < p->n; i++)
             x->changes[i] = i == pairs[c].a || i == pairs[c].b;
-        memset(x->raise, 0, sizeof(*x->raise) * x->rooms.n_demands); /* else no bound follows */
+        memset(x->raise, 0, sizeof(*x->raise) * x->rooms->n_demands); /* else no bound follows */
         x->enough = known;
         if (x->has_rooms)
             (void)try_set(x, end);
@@ -636,7 +636,7 @@ static void bound_finely(struct dorm_patterns *x)
         return;
     for (uint32_t v = 0; v < fine.n_demands; v++)
         fine.pi[v] = dorm_simplex_price(&x->lp, v);
-    memcpy(x->rooms.pi, fine.pi, sizeof(*fine.pi) * fine.n_demands);
+    memcpy(x->rooms->pi, fine.pi, sizeof(*fine.pi) * fine.n_demands);
     x->mu = dorm_simplex_loss_price(&x->lp);
     dorm_rooms_fill(&fine);
     double upper = buy_all(x);
@@ -654,12 +654,12 @@ void dorm_from_patterns(struct dorm_search *s, uint64_t steps, uint64_t more)
     struct dorm_patterns x = { .s = s, .p = p, .mu = s->prices.least_loss, .changes = s->picked };
     uint64_t end = p->work.steps + steps;
     x.end_if_poor = MAX(end, p->work.steps + more);
-    const struct dorm_rooms *rooms = dorm_whole_rooms(p, &s->prices);
-    if (rooms)
-        x.rooms = *rooms;
-    x.has_rooms = rooms || dorm_rooms_init(&x.rooms, p, 1);
-    x.raise = dorm_alloc(p, x.rooms.n_demands, sizeof(*x.raise));
-    x.wanted = dorm_alloc(p, x.rooms.n_demands, sizeof(*x.wanted));
+    struct dorm_rooms own;
+    x.rooms = dorm_whole_rooms(p, &s->prices);
+    x.has_rooms = x.rooms || dorm_rooms_init(&own, p, 1);
+    x.rooms = x.rooms ? x.rooms : &own;
+    x.raise = dorm_alloc(p, x.rooms->n_demands, sizeof(*x.raise));
+    x.wanted = dorm_alloc(p, x.rooms->n_demands, sizeof(*x.wanted));
     if (!change_as_before(&x)) /* out of memory */
         return;
     x.has_rooms = x.has_rooms && init(&x);
@@ -673,7 +673,7 @@ void dorm_from_patterns(struct dorm_search *s, uint64_t steps, uint64_t more)
     } else { /* only the loose jobs change */
         if (!try_set(&x, end) && !x.lp.n_groups)
             return;
-        if (x.rooms.rounded)
+        if (x.rooms->rounded)
             bound_finely(&x);
         s->prices.upper = MIN(s->prices.upper, x.upper);
     }

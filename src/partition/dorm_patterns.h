@@ -16,7 +16,7 @@ struct spare {
 struct dorm_patterns {
     struct dorm_search *s;
     struct dorm_problem *p;
-    struct dorm_rooms rooms;
+    struct dorm_rooms *rooms;
     bool has_rooms; /* false: demands are too different for a table */
     struct dorm_simplex lp;
     bool *changes;      /* [job] */

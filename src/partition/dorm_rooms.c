@@ -17,10 +17,10 @@
 #include "base/util.h"
 
 enum {
-    CELLS_MAX = 300000,
-    WITH_FRONTS_MAX = 600000, /* the same with the cells before each row */
+    CELLS_MAX = 500000,
+    WITH_FRONTS_MAX = 1000000, /* the same with the cells before each row */
     ROWS_MAX = 100000,
-    WORK_MAX = 32000000, /* cells * demands that fit into their row */
+    WORK_MAX = 80000000, /* cells * demands that fit into their row */
     SHIFT_MAX = 20,
     PART = 32,        /* cells of a row that are computed at once */
     FRONT = PART,     /* cells before each row, for rooms that are too small for a container */
@@ -88,6 +88,7 @@ static uint32_t inner_of(const struct dorm_rooms *r, const int64_t *room)
 void dorm_rooms_limit(struct dorm_rooms *r, const int64_t *rooms, uint32_t n)
 {
     memset(r->extent, 0, sizeof(*r->extent) * r->n_rows);
+    r->is_filled = false;
     for (uint32_t c = 0; c < n; c++) {
         const int64_t *room = rooms + (size_t)c * r->m;
         uint32_t *extent = &r->extent[row_of(r, room)];
@@ -129,6 +130,7 @@ static bool set_demands(struct dorm_rooms *r)
 {
     bool any = true;
     r->rounded = false;
+    r->most_next = 0;
     for (uint32_t v = 0; v < r->n_demands; v++) {
         const int64_t *of = r->p->jobs[r->example[v]].d;
         int64_t cells = 0;
@@ -142,6 +144,7 @@ static bool set_demands(struct dorm_rooms *r)
             cells |= d;
         }
         any &= cells > 0;
+        r->most_next = MAX(r->most_next, r->d[(size_t)v * r->m + r->order[1]]);
     }
     return any;
 }
@@ -266,21 +269,29 @@ static uint32_t list_active(struct dorm_rooms *r)
 }
 
 /* List the sources of the row with these amounts: the demands that fit into them, by rising
- * `least`. Only the cells that are needed count. Returns their number. */
-static uint32_t list_sources(const struct dorm_rooms *r, size_t row, const uint32_t *at,
-                             struct dorm_source *sources)
+ * `least`. Returns their number. */
+static uint32_t list_sources(const struct dorm_rooms *r, const uint32_t *at)
 {
     uint32_t n = 0, inner = r->order[0];
     for (uint32_t c = 0; c < r->n_across; c++) {
-        uint32_t v = r->by_least[c], least = r->d[(size_t)v * r->m + inner];
-        if (least >= r->extent[row])
-            break;
+        uint32_t v = r->by_least[c];
         if (fits_row(r, v, at))
-            sources[n++] =
-                (struct dorm_source){ r->start[row] - r->start[row - r->rows_back[v]] + least,
-                                      (float)r->pi[v], least };
+            r->sources[n++] = (struct dorm_source){ .rows_back = r->rows_back[v],
+                                                    .price = (float)r->pi[v],
+                                                    .least = r->d[(size_t)v * r->m + inner] };
     }
     return n;
+}
+
+/* Set `back` of the n sources for this row. Returns the number of those that some cell of the row
+ * can hold. */
+static uint32_t find_sources(const struct dorm_rooms *r, size_t row, uint32_t n)
+{
+    uint32_t c = 0;
+    for (; c < n && r->sources[c].least < r->extent[row]; c++)
+        r->sources[c].back =
+            r->start[row] - r->start[row - r->sources[c].rows_back] + r->sources[c].least;
+    return c;
 }
 
 /* Set PART cells of a row, from cell `first` of the row on, to the most that a source gives. */
@@ -304,13 +315,15 @@ fill_part(float *to, uint32_t first, const struct dorm_source *sources, uint32_t
  * room. */
 static inline __attribute__((always_inline)) void fill(const struct dorm_rooms *r)
 {
-    uint32_t at[PART_TYPES_MAX] = { 0 };
+    uint32_t at[PART_TYPES_MAX] = { 0 }, fit = 0;
     for (size_t row = 0; row < r->n_rows; row++, next_row(r, at)) {
         uint32_t extent = r->extent[row];
+        if (at[r->order[1]] <= r->most_next) /* else the same demands fit as into the row before */
+            fit = list_sources(r, at);
         if (extent == 0)
             continue;
         float *f = r->f + r->start[row];
-        uint32_t n = list_sources(r, row, at, r->sources);
+        uint32_t n = find_sources(r, row, fit);
         for (uint32_t b = 0; b < extent; b += PART)
             fill_part(f + b, b, r->sources, n);
         for (uint32_t c = r->n_across; c < r->n_active; c++) {
@@ -346,6 +359,10 @@ static void sort_active(struct dorm_rooms *r)
 
 void dorm_rooms_fill(struct dorm_rooms *r)
 {
+    if (r->is_filled && memcmp(r->filled, r->pi, sizeof(*r->pi) * r->n_demands) == 0)
+        return;
+    memcpy(r->filled, r->pi, sizeof(*r->pi) * r->n_demands);
+    r->is_filled = true;
     r->n_active = list_active(r);
     sort_active(r);
     if (dorm_is_wide())
@@ -585,6 +602,7 @@ bool dorm_rooms_init(struct dorm_rooms *r, struct dorm_problem *p, uint32_t time
         return false;
     list_demands(r);
     r->pi = dorm_alloc(p, r->n_demands, sizeof(*r->pi));
+    r->filled = dorm_alloc(p, r->n_demands, sizeof(*r->filled));
     r->active = dorm_alloc(p, r->n_demands, sizeof(*r->active));
     r->by_least = dorm_alloc(p, r->n_demands, sizeof(*r->by_least));
     if (r->n_demands == 0 || !shape(r, times))

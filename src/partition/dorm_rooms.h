@@ -27,9 +27,9 @@ struct dorm_held {
 };
 
 /* A source of a row of the table: one container of a demand, beside what fits into the cells of an
- * earlier row, `back` cells before. */
+ * earlier row: rows_back rows and `back` cells before. */
 struct dorm_source {
-    size_t back;
+    size_t rows_back, back;
     float price;
     uint32_t least; /* the smallest room of the inner type that the container fits into */
 };
@@ -40,6 +40,8 @@ struct dorm_rooms {
     uint32_t *demand_of; /* [job]; not set for jobs that are pinned */
     uint32_t *example;   /* [demand]: a job with this demand */
     double *pi;          /* [demand] */
+    double *filled;      /* [demand]: the prices for which the table is filled */
+    bool is_filled;      /* false: for none */
 
     /* Amounts are counted in units, the common divisors of the demands. A room's cell in the table
      * is found by its units >> shift: if the table would be too large, demands are rounded down. */
@@ -59,7 +61,8 @@ struct dorm_rooms {
     uint64_t extents;              /* the sum of it */
     int64_t *need;                 /* [demand][m]: in units */
     uint32_t *d;                   /* [demand][m]: in cells */
-    size_t *rows_back; /* [demand]: the rows that these cells are, without the inner ones */
+    size_t *rows_back;  /* [demand]: the rows that these cells are, without the inner ones */
+    uint32_t most_next; /* the most of these cells of the type order[1], of any demand */
     /* The demands from which the table was filled. Those from n_across on use only the inner type.
      */
     uint32_t *active, n_active, n_across;
@@ -82,7 +85,7 @@ void dorm_rooms_start(struct dorm_rooms *r, const struct dorm_prices *prices, bo
  * without its counted jobs, as after dorm_rooms_init(). */
 void dorm_rooms_limit(struct dorm_rooms *r, const int64_t *rooms, uint32_t n);
 void dorm_rooms_limit_to_nodes(struct dorm_rooms *r);
-/* Fill the table for the present prices. */
+/* Fill the table for the present prices, unless it is filled for them. */
 void dorm_rooms_fill(struct dorm_rooms *r);
 /* Set `room` to the units of node j that are free if exactly the jobs of the set change. set: bit c
  * is the c-th job of the node; bit 31 is also all further ones. */

@@ -51,7 +51,7 @@ static uint32_t *share_out(struct dorm_patterns *x)
                 continue;
             uint32_t ideal = MIN(MAX(job->ideal, job->lo), job->hi);
             uint32_t to = stage == 0 ? job->lo : stage == 1 ? ideal : job->hi;
-            double *left = &x->sold[x->rooms.demand_of[i]];
+            double *left = &x->sold[x->rooms->demand_of[i]];
             uint32_t more = (uint32_t)MIN((double)(to - goal[i]), *left);
             goal[i] += more;
             *left -= more;
@@ -92,7 +92,7 @@ void dorm_place_patterns(struct dorm_patterns *x)
     struct dorm_problem *p = x->p;
     const struct dorm_simplex *lp = &x->lp;
     struct dorm_state *state = &x->s->state;
-    uint32_t m = x->rooms.n_demands, *count = whole_nodes(x);
+    uint32_t m = x->rooms->n_demands, *count = whole_nodes(x);
     uint32_t *first = dorm_alloc(p, m, sizeof(*first)), *next = dorm_alloc(p, p->n, sizeof(*next));
     if (p->failed)
         return;
@@ -108,8 +108,8 @@ void dorm_place_patterns(struct dorm_patterns *x)
     for (uint32_t i = p->n; i-- > 0;)
         if (x->changes[i]) {
             dorm_take_all(state, i);
-            next[i] = first[x->rooms.demand_of[i]];
-            first[x->rooms.demand_of[i]] = i;
+            next[i] = first[x->rooms->demand_of[i]];
+            first[x->rooms->demand_of[i]] = i;
         }
     place_reserved(x);
     for (uint32_t j = 0; j < p->n_nodes; j++) {

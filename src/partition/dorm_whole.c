@@ -325,8 +325,7 @@ static struct whole *whole_of(struct dorm_problem *p, struct dorm_prices *prices
     return prices->whole = w;
 }
 
-const struct dorm_rooms *dorm_whole_rooms(const struct dorm_problem *p,
-                                          const struct dorm_prices *prices)
+struct dorm_rooms *dorm_whole_rooms(const struct dorm_problem *p, const struct dorm_prices *prices)
 {
     return prices->whole && prices->whole->n == p->n ? &prices->whole->rooms : NULL;
 }
