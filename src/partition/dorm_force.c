@@ -14,9 +14,8 @@
 #include "partition/dorm_patterns.h"
 
 enum {
-    FORCE_STEPS = 500, /* for each node, to place containers by force */
-    FORCED_MAX = 16,   /* containers that make way for one */
-    CHAIN = 3,         /* one makes way for the next, at most so often */
+    FORCED_MAX = 16, /* containers that make way for one */
+    CHAIN = 3,       /* one makes way for the next, at most so often */
 };
 
 static const double AGAIN =
@@ -183,11 +182,10 @@ static bool give_one(struct dorm_patterns *x, uint32_t i, unsigned chain)
 void dorm_force_minima(struct dorm_patterns *x)
 {
     const struct dorm_state *state = &x->s->state;
-    uint64_t end = x->p->work.steps + (uint64_t)FORCE_STEPS * x->p->n_nodes;
     if (state->lack > HOPELESS)
         return;
     for (uint32_t i = 0; i < x->p->n && state->lacking > 0; i++)
         while (x->changes[i] && state->n[i] < x->p->jobs[i].lo)
-            if (x->p->work.steps >= end || !give_one(x, i, CHAIN))
+            if (x->p->work.steps >= x->force_end || !give_one(x, i, CHAIN))
                 return;
 }

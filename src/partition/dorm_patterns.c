@@ -42,10 +42,11 @@ enum {
     ROUNDS = 30,
     PATTERNS = 600, /* that are added in a round beside the best one of each group */
     REFILL_STEPS = 50000,
-    SWEEPS = 4,      /* of dorm_choose() */
-    VAIN = 3,        /* sets that may be tried in vain one after the other */
-    BUILT_AGAIN = 3, /* times that a division is built again if containers of a min are missing */
-    FINER = 2,       /* the table of bound_finely() is so many times as large */
+    SWEEPS = 4,        /* of dorm_choose() */
+    VAIN = 3,          /* sets that may be tried in vain one after the other */
+    FORCE_STEPS = 500, /* for each node, to place missing containers of one division by force */
+    BUILT_AGAIN = 3,   /* times that a division is built again if containers of a min are missing */
+    FINER = 2,         /* the table of bound_finely() is so many times as large */
     /* If demands are rounded, patterns for a room that is smaller by 1 / ROUNDED_PART and so on,
      * too: these fit more often. */
     ROUNDED_TRIES = 4,
@@ -475,9 +476,12 @@ static bool try_set(struct dorm_patterns *x, uint64_t end)
         return false;
     memset(x->reserved, 0, sizeof(*x->reserved) * s->p->n);
     dorm_place_patterns(x);
+    x->force_end = s->p->work.steps + (uint64_t)FORCE_STEPS * s->p->n_nodes;
     note_lacking(x, x->lacks);
     dorm_force_minima(x);
-    for (unsigned c = 0; c < BUILT_AGAIN && s->state.lacking > 0 && before > 0; c++)
+    for (unsigned c = 0;
+         c < BUILT_AGAIN && s->state.lacking > 0 && before > 0 && s->p->work.steps < x->force_end;
+         c++)
         build_again(x);
     if (s->state.lacking > 0)
         for (uint32_t v = 0; v < x->rooms->n_demands; v++)

@@ -35,6 +35,7 @@ struct dorm_patterns {
      * prices that prove it. */
     double *best_pi, best_mu, upper;
     double value;         /* of the solution */
+    uint64_t force_end;   /* of the steps to place containers by force */
     double enough;        /* the search ends when upper is below this */
     uint64_t end_if_poor; /* of the steps while no good division is known */
     struct spare *spare;  /* [demand] */
