@@ -18,8 +18,9 @@ enum {
     PATTERNS_MAX = 20000,
     ITEMS_MAX = 160000,
     STEP_CELLS = 120,    /* cells of the inverse that are changed in one step */
-    DOUBLES = 11,        /* arrays with a double for each row, and */
+    DOUBLES = 12,        /* arrays with a double for each row, and */
     FLAGS = 6,           /* with a flag */
+    PAD = 4,             /* numbers of a vector */
     NEWEST = 25,         /* patterns of a group that are looked at first */
     GROUPS_SCANNED = 32, /* for patterns that may enter, after the first one was found */
 };
@@ -38,11 +39,17 @@ struct dorm_variable {
 
 /* ---- the program */
 
+/* A column has whole vectors of PAD numbers. */
+static uint32_t stride_of(uint32_t rows)
+{
+    return (rows + PAD - 1) / PAD * PAD;
+}
+
 bool dorm_simplex_init(struct dorm_simplex *lp, struct dorm_problem *p, uint32_t n_demands)
 {
-    uint32_t R = n_demands + 1;
+    uint32_t R = stride_of(n_demands + 1);
     *lp = (struct dorm_simplex){ .p = p, .most_demands = n_demands };
-    if (R > ROWS_MAX) /* the steps would not suffice for this many demands */
+    if (n_demands >= ROWS_MAX) /* the steps would not suffice for this many demands */
         return false;
     /* Not dorm_alloc(): most of these are never touched. */
     lp->patterns = part_alloc(p->out, sizeof(*lp->patterns) * PATTERNS_MAX);
@@ -54,13 +61,14 @@ bool dorm_simplex_init(struct dorm_simplex *lp, struct dorm_problem *p, uint32_t
     lp->rows_of_doubles = dorm_alloc(p, (size_t)R * DOUBLES, sizeof(double));
     lp->rows_of_flags = dorm_alloc(p, (size_t)R * FLAGS, sizeof(bool));
     lp->demand_of = dorm_alloc(p, n_demands, sizeof(*lp->demand_of));
+    lp->touched = dorm_alloc(p, p->n_nodes, sizeof(*lp->touched));
     lp->row_of = dorm_alloc(p, n_demands, sizeof(*lp->row_of));
     p->failed |= !lp->patterns || !lp->items || !lp->inverse;
     if (p->failed)
         return false;
     double **doubles[DOUBLES] = { &lp->alpha, &lp->dual,   &lp->x,        &lp->u,
                                   &lp->D,     &lp->minima, &lp->limit[0], &lp->limit[1],
-                                  &lp->sold,  &lp->low,    &lp->high };
+                                  &lp->sold,  &lp->low,    &lp->high,     &lp->scale };
     for (unsigned c = 0; c < DOUBLES; c++)
         *doubles[c] = lp->rows_of_doubles + (size_t)c * R;
     bool **flags[FLAGS] = { &lp->full[0],  &lp->full[1],  &lp->basic[0],
@@ -72,13 +80,15 @@ bool dorm_simplex_init(struct dorm_simplex *lp, struct dorm_problem *p, uint32_t
 
 void dorm_simplex_clear(struct dorm_simplex *lp)
 {
-    size_t R = lp->most_demands + 1;
+    size_t R = stride_of(lp->most_demands + 1);
     memset(lp->rows_of_doubles, 0, sizeof(double) * R * DOUBLES);
     memset(lp->rows_of_flags, 0, sizeof(bool) * R * FLAGS);
     memset(lp->row_of, 0xff, sizeof(*lp->row_of) * lp->most_demands);
     lp->n_demands = 0;
     lp->rows = 1;
+    lp->stride = stride_of(1);
     lp->n_groups = lp->n_patterns = lp->n_items = lp->n_candidates = lp->scanned = 0;
+    lp->n_touched = 0;
     lp->containers = lp->amount = 0;
     lp->penalty = PENALTY;
 }
@@ -87,6 +97,7 @@ void dorm_simplex_add_demand(struct dorm_simplex *lp, uint32_t demand, double u,
 {
     uint32_t row = lp->n_demands++;
     lp->rows = lp->n_demands + 1;
+    lp->stride = stride_of(lp->rows);
     lp->row_of[demand] = row;
     lp->demand_of[row] = demand;
     lp->u[row] = u;
@@ -174,8 +185,8 @@ static bool begin_with_keys(struct dorm_simplex *lp)
 
 bool dorm_simplex_begin(struct dorm_simplex *lp, double loss_left)
 {
-    uint32_t m = lp->n_demands, R = lp->rows;
-    memset(lp->inverse, 0, sizeof(*lp->inverse) * R * R);
+    uint32_t m = lp->n_demands, R = lp->rows, S = lp->stride;
+    memset(lp->inverse, 0, sizeof(*lp->inverse) * R * S);
     lp->unit = lp->containers > 0 ? 10 * lp->amount / lp->containers : 1;
     if (!begin_with_keys(lp))
         return false;
@@ -195,15 +206,16 @@ bool dorm_simplex_begin(struct dorm_simplex *lp, double loss_left)
         double in_row = in.kind == ABOVE ? lp->D[v] : in.kind == BELOW ? -lp->D[v] : 0;
         lp->basis[v] = in;
         lp->x[v] = fabs(more);
-        lp->inverse[(size_t)v * R + v] = sign;
-        lp->inverse[(size_t)v * R + m] = -in_row * sign;
+        lp->inverse[(size_t)v * S + v] = sign;
+        lp->inverse[(size_t)v * S + m] = -in_row * sign;
+        lp->scale[v] = lp->unit / lp->u[v];
         loss_left -= in_row * lp->x[v];
         lp->basic[in.kind][v] = true;
     }
     struct dorm_variable last = { loss_left < 0 ? LACKING : SURPLUS, m };
-    lp->inverse[(size_t)m * R + m] = 1;
+    lp->inverse[(size_t)m * S + m] = 1;
     for (uint32_t c = 0; c < R && loss_left < 0; c++)
-        lp->inverse[(size_t)c * R + m] *= -1;
+        lp->inverse[(size_t)c * S + m] *= -1;
     lp->basis[m] = last;
     lp->x[m] = fabs(loss_left);
     lp->basic[last.kind][m] = true;
@@ -223,7 +235,7 @@ void dorm_simplex_limit_prices(struct dorm_simplex *lp, const double *pi, double
     memset(lp->dual, 0, sizeof(*lp->dual) * R);
     for (uint32_t c = 0; c < R; c++)
         for (uint32_t r = 0; r < R; r++)
-            lp->dual[c] += cost_of(lp, lp->basis[r]) * lp->inverse[(size_t)c * R + r];
+            lp->dual[c] += cost_of(lp, lp->basis[r]) * lp->inverse[(size_t)c * lp->stride + r];
     lp->n_candidates = 0;
     dorm_work(&lp->p->work, (uint64_t)R * R / 32);
 }
@@ -256,11 +268,11 @@ static void set_basic(struct dorm_simplex *lp, struct dorm_variable v, bool basi
         lp->basic[v.kind][v.index] = basic;
 }
 
-/* to -= by * column */
+/* to -= by * column. n: a multiple of PAD. */
 static inline __attribute__((always_inline)) void
 subtract(double *restrict to, const double *restrict column, double by, uint32_t n)
 {
-    for (uint32_t r = 0; r < n; r++)
+    for (uint32_t r = 0; r < n / PAD * PAD; r++) /* so no vector is left over */
         to[r] -= by * column[r];
 }
 
@@ -269,18 +281,14 @@ DORM_WIDE static void subtract_wide(double *to, const double *column, double by,
     subtract(to, column, by, n);
 }
 
-static void subtract_column(double *to, const double *column, double by, uint32_t n)
-{
-    if (dorm_is_wide())
-        subtract_wide(to, column, by, n);
-    else
-        subtract(to, column, by, n);
-}
-
 /* Add value times column c of the inverse to alpha. */
 static void add_column(struct dorm_simplex *lp, uint32_t c, double value)
 {
-    subtract_column(lp->alpha, lp->inverse + (size_t)c * lp->rows, -value, lp->rows);
+    const double *column = lp->inverse + (size_t)c * lp->stride;
+    if (dorm_is_wide())
+        subtract_wide(lp->alpha, column, -value, lp->stride);
+    else
+        subtract(lp->alpha, column, -value, lp->stride);
 }
 
 static void add_pattern(struct dorm_simplex *lp, uint32_t pattern, double sign)
@@ -290,12 +298,36 @@ static void add_pattern(struct dorm_simplex *lp, uint32_t pattern, double sign)
         add_column(lp, lp->items[c].row, sign * lp->items[c].n);
 }
 
+static void touch(struct dorm_simplex *lp, uint32_t pattern, double rate)
+{
+    uint32_t g = lp->patterns[pattern].group;
+    lp->groups[g].rate += rate;
+    if (!lp->groups[g].touched)
+        lp->touched[lp->n_touched++] = g;
+    lp->groups[g].touched = true;
+}
+
+/* Set the rates of the keys for the present alpha, and list the groups. */
+static void list_touched(struct dorm_simplex *lp, struct dorm_variable v)
+{
+    for (uint32_t c = 0; c < lp->n_touched; c++) {
+        lp->groups[lp->touched[c]].touched = false;
+        lp->groups[lp->touched[c]].rate = 0;
+    }
+    lp->n_touched = 0;
+    if (v.kind == PATTERN)
+        touch(lp, v.index, -1);
+    for (uint32_t r = 0; r < lp->rows; r++)
+        if (lp->alpha[r] != 0 && lp->basis[r].kind == PATTERN)
+            touch(lp, lp->basis[r].index, lp->alpha[r]);
+}
+
 /* Set alpha: by how much each basic variable falls when v grows by 1. The same for the keys, with
  * the opposite sign: rate. */
 static void column(struct dorm_simplex *lp, struct dorm_variable v)
 {
     uint32_t loss = lp->rows - 1;
-    memset(lp->alpha, 0, sizeof(*lp->alpha) * lp->rows);
+    memset(lp->alpha, 0, sizeof(*lp->alpha) * lp->stride);
     switch (v.kind) {
     case BELOW:
     case ABOVE:
@@ -313,14 +345,7 @@ static void column(struct dorm_simplex *lp, struct dorm_variable v)
         add_pattern(lp, lp->groups[lp->patterns[v.index].group].key, -1);
         break;
     }
-    for (uint32_t r = 0; r < lp->rows; r++)
-        if (lp->basis[r].kind == PATTERN)
-            lp->groups[lp->patterns[lp->basis[r].index].group].rate = 0;
-    if (v.kind == PATTERN)
-        lp->groups[lp->patterns[v.index].group].rate = -1;
-    for (uint32_t r = 0; r < lp->rows; r++)
-        if (lp->basis[r].kind == PATTERN)
-            lp->groups[lp->patterns[lp->basis[r].index].group].rate += lp->alpha[r];
+    list_touched(lp, v);
 }
 
 /* The price of what a pattern sells. */
@@ -395,14 +420,14 @@ static bool best_candidate(struct dorm_simplex *lp, double *best, struct dorm_va
  * it grows. */
 static bool choose(struct dorm_simplex *lp, struct dorm_variable *out, double *gain)
 {
-    double best = 1e-7, mu = lp->dual[lp->rows - 1], scale;
+    double best = 1e-7, mu = lp->dual[lp->rows - 1];
     for (uint32_t v = 0; v < lp->n_demands; v++) {
         double gains[] = { [BELOW] = lp->u[v] + lp->dual[v] + mu * lp->D[v],
                            [ABOVE] = lp->u[v] + lp->dual[v] - mu * lp->D[v],
                            [LACKING] = -lp->high[v] - lp->dual[v],
                            [SURPLUS] = lp->low[v] + lp->dual[v] };
         for (enum kind k = BELOW; k <= SURPLUS; k++) {
-            scale = lp->unit / lp->u[v];
+            double scale = lp->scale[v];
             if (lp->basic[k][v] || (k <= ABOVE && !(lp->limit[k][v] > 0)))
                 continue;
             if (k <= ABOVE && lp->full[k][v])
@@ -432,7 +457,7 @@ static bool choose(struct dorm_simplex *lp, struct dorm_variable *out, double *g
  * returned. DORM_END: there is none. */
 static uint32_t change_key(struct dorm_simplex *lp, uint32_t g)
 {
-    uint32_t R = lp->rows, to = DORM_END;
+    uint32_t R = lp->rows, S = lp->stride, to = DORM_END;
     for (uint32_t r = 0; r < R; r++)
         if (lp->basis[r].kind == PATTERN && lp->patterns[lp->basis[r].index].group == g &&
             (to == DORM_END || lp->x[r] > lp->x[to]))
@@ -443,9 +468,9 @@ static uint32_t change_key(struct dorm_simplex *lp, uint32_t g)
     for (uint32_t r = 0; r < R; r++)
         if (r != to && lp->basis[r].kind == PATTERN && lp->patterns[lp->basis[r].index].group == g)
             for (uint32_t c = 0; c < R; c++)
-                lp->inverse[(size_t)c * R + to] += lp->inverse[(size_t)c * R + r];
+                lp->inverse[(size_t)c * S + to] += lp->inverse[(size_t)c * S + r];
     for (uint32_t c = 0; c < R; c++)
-        lp->inverse[(size_t)c * R + to] *= -1;
+        lp->inverse[(size_t)c * S + to] *= -1;
     uint32_t key = lp->groups[g].key;
     lp->groups[g].key = lp->basis[to].index;
     lp->basis[to].index = key;
@@ -454,27 +479,39 @@ static uint32_t change_key(struct dorm_simplex *lp, uint32_t g)
     return to;
 }
 
-/* The entering variable takes the row: update the inverse and the prices. */
+/* The entering column takes the row of the inverse: update that, and the prices. Returns the number
+ * of columns that change. */
+static inline __attribute__((always_inline)) uint32_t update(struct dorm_simplex *lp, uint32_t row,
+                                                             double gain)
+{
+    double part = 1 / lp->alpha[row];
+    uint32_t n = 0;
+    for (uint32_t c = 0; c < lp->rows; c++) {
+        double *column = lp->inverse + (size_t)c * lp->stride, by = column[row] * part;
+        if (by == 0)
+            continue;
+        subtract(column, lp->alpha, by, lp->stride);
+        column[row] = by;
+        lp->dual[c] += gain * by;
+        n++;
+    }
+    return n;
+}
+
+DORM_WIDE static uint32_t update_wide(struct dorm_simplex *lp, uint32_t row, double gain)
+{
+    return update(lp, row, gain);
+}
+
 static void enter(struct dorm_simplex *lp, struct dorm_variable in, uint32_t row, double gain,
                   double value)
 {
-    uint32_t R = lp->rows;
-    double part = 1 / lp->alpha[row];
-    uint64_t cells = 0;
     set_basic(lp, lp->basis[row], false);
     set_basic(lp, in, true);
     lp->basis[row] = in;
     lp->x[row] = value;
-    for (uint32_t c = 0; c < R; c++) {
-        double *column = lp->inverse + (size_t)c * R, by = column[row] * part;
-        if (by == 0)
-            continue;
-        subtract_column(column, lp->alpha, by, R);
-        column[row] = by;
-        lp->dual[c] += gain * by;
-        cells += R;
-    }
-    dorm_work(&lp->p->work, cells / STEP_CELLS);
+    uint64_t columns = dorm_is_wide() ? update_wide(lp, row, gain) : update(lp, row, gain);
+    dorm_work(&lp->p->work, columns * lp->rows / STEP_CELLS);
 }
 
 /* What ends the growth of the entering variable. */
@@ -490,42 +527,35 @@ static struct leaving choose_leaving(const struct dorm_simplex *lp, struct dorm_
 {
     struct leaving out = { limit_of(lp, in), DORM_END, DORM_END };
     for (uint32_t r = 0; r < lp->rows; r++) {
-        double fall = way * lp->alpha[r], most = limit_of(lp, lp->basis[r]), at = INFINITY;
+        double fall = way * lp->alpha[r], at;
         if (fall > 1e-9)
             at = MAX(lp->x[r], 0.0) / fall;
         else if (fall < -1e-9)
-            at = MAX(most - lp->x[r], 0.0) / -fall;
+            at = MAX(limit_of(lp, lp->basis[r]) - lp->x[r], 0.0) / -fall;
+        else
+            continue;
         if (at < out.t - 1e-12 || (out.row != DORM_END && at < out.t + 1e-12 &&
                                    fabs(lp->alpha[r]) > fabs(lp->alpha[out.row]))) {
             out.t = MIN(out.t, at);
             out.row = r;
         }
     }
-    for (uint32_t r = 0; r <= lp->rows; r++) { /* the keys of the groups whose patterns change */
-        struct dorm_variable v = r < lp->rows ? lp->basis[r] : in;
-        if (v.kind != PATTERN)
-            continue;
-        const struct dorm_pattern_group *g = &lp->groups[lp->patterns[v.index].group];
+    for (uint32_t c = 0; c < lp->n_touched; c++) {
+        const struct dorm_pattern_group *g = &lp->groups[lp->touched[c]];
         double at = way * g->rate < -1e-9 ? MAX(g->y, 0.0) / -(way * g->rate) : INFINITY;
         if (at < out.t - 1e-12) {
             out.t = at;
-            out.group = (uint32_t)(g - lp->groups);
+            out.group = lp->touched[c];
         }
     }
     return out;
 }
 
 /* The entering variable changes by `by`: change the basic variables and the keys with it. */
-static void move(struct dorm_simplex *lp, struct dorm_variable in, double by)
+static void move(struct dorm_simplex *lp, double by)
 {
-    for (uint32_t r = 0; r <= lp->rows; r++) {
-        struct dorm_variable v = r < lp->rows ? lp->basis[r] : in;
-        if (v.kind == PATTERN) {
-            struct dorm_pattern_group *g = &lp->groups[lp->patterns[v.index].group];
-            g->y += by * g->rate;
-            g->rate = 0; /* it is done: other rows may be of the same group */
-        }
-    }
+    for (uint32_t c = 0; c < lp->n_touched; c++)
+        lp->groups[lp->touched[c]].y += by * lp->groups[lp->touched[c]].rate;
     for (uint32_t r = 0; r < lp->rows; r++)
         lp->x[r] -= by * lp->alpha[r];
 }
@@ -541,7 +571,7 @@ bool dorm_simplex_pivot(struct dorm_simplex *lp)
     struct leaving out = choose_leaving(lp, in, way);
     if (!isfinite(out.t))
         return false;
-    move(lp, in, out.t * way);
+    move(lp, out.t * way);
     double value = way > 0 ? out.t : limit_of(lp, in) - out.t;
     if (out.group != DORM_END) {
         out.row = change_key(lp, out.group);

@@ -44,7 +44,8 @@ struct dorm_pattern_group {
     uint32_t head; /* the pattern that was added last; DORM_END: none */
     uint32_t key;  /* a pattern: it gets the nodes that the other patterns leave */
     double y;      /* of the key */
-    double rate;   /* by which y grows when the entering variable grows */
+    double rate;   /* by which y grows when the entering variable grows; 0 if it is not touched */
+    bool touched;
 };
 
 struct dorm_simplex {
@@ -59,20 +60,23 @@ struct dorm_simplex {
     uint32_t most_demands;     /* that can be added */
     uint32_t *row_of;          /* [demand]; DORM_END: it was not added */
     uint32_t rows;             /* first the demands, then the loss */
+    uint32_t stride;           /* the rows, and some that stay 0 */
     double *u, *D;             /* [row of a demand]: of one container */
     double *rows_of_doubles;   /* the memory of the arrays of doubles with an entry for each row, */
     bool *rows_of_flags;       /* and of those of flags */
     double *minima, *limit[2]; /* [row of a demand]; limit: of below and above */
     bool *full[2], *basic[4];  /* [row]: at the limit; in the basis */
-    struct dorm_variable *basis; /* [row] */
-    double *x;                   /* [row]: the value of the basic variable */
-    double *inverse;             /* of the basis; [column][row], so a column is in one piece */
-    double *alpha, *dual;        /* [row]: the entering column; the prices */
-    double containers, amount;   /* of all jobs at their max: their number, and their u */
-    double unit;                 /* of gains */
-    double *sold;                /* [row of a demand] */
-    double *low, *high;          /* [row]: the limits of the prices */
-    double penalty;              /* the highest price if there is no other limit, in u */
+    struct dorm_variable *basis;  /* [row] */
+    double *x;                    /* [row]: the value of the basic variable */
+    double *inverse;              /* of the basis; [column][stride], so a column is in one piece */
+    double *alpha, *dual;         /* [row]: the entering column; the prices */
+    uint32_t *touched, n_touched; /* the groups whose keys change with the entering variable */
+    double containers, amount;    /* of all jobs at their max: their number, and their u */
+    double unit;                  /* of gains */
+    double *scale;                /* [row of a demand]: unit / u */
+    double *sold;                 /* [row of a demand] */
+    double *low, *high;           /* [row]: the limits of the prices */
+    double penalty;               /* the highest price if there is no other limit, in u */
     uint32_t scanned;
     uint32_t *candidates, n_candidates; /* patterns that may enter the basis */
     double candidates_gain;             /* of the best one when they were listed */
