@@ -19,6 +19,7 @@ enum {
     /* all parts, for 1,000 nodes; for more nodes, up to ten times as many */
     STEPS_LARGE = 1400000,
     STEPS_LARGE_FAR = 1600000, /* the same while the division is far from the bound */
+    STEPS_FAR_LEAST = 100000,  /* for local search then, even if the others have used all steps */
     STEPS_WHOLE = 300000,      /* for the upper bound */
     STEPS_FIRST = 100000,      /* before the proof */
     STEPS_EXACT = 600000,
@@ -103,7 +104,8 @@ static void build_from_patterns(struct dorm_search *s)
 static uint64_t steps_after(const struct dorm_search *s)
 {
     bool far = s->best.score.bad > 0 || s->best.score.util < (1 - DORM_FAR) * s->prices.upper;
-    return dorm_steps_until(s->p, far ? STEPS_LARGE_FAR : STEPS_LARGE);
+    uint64_t steps = dorm_steps_until(s->p, far ? STEPS_LARGE_FAR : STEPS_LARGE);
+    return far ? MAX(steps, STEPS_FAR_LEAST * dorm_times_of(s->p)) : steps;
 }
 
 /* Make s->best as good as the steps and the solver allow. */

@@ -22,8 +22,9 @@
  *
  * near grows while the bound stays, and when the bound and the solution are near to each other. In
  * the last third of the steps, or when nothing else improves the solution, there is no such limit
- * any more. If the solution is still far from the bound then, the limit stays: without it, the
- * prices would have to be found anew.
+ * any more: with it, containers of the minima may be missing, as they are not dear. If no running
+ * job may change and the solution is far from the bound then, the limit stays: many containers have
+ * places to choose from, and without it the prices would have to be found anew.
  *
  * dorm_round.c makes a division of the solution. The containers that a job lacks for its min are
  * placed by force, and the rest of the room is filled as in dorm_build.c and dorm_refill.c. By
@@ -40,7 +41,8 @@
 
 enum {
     ROUNDS = 30,
-    PATTERNS = 600, /* that are added in a round beside the best one of each group */
+    PATTERNS = 600,      /* that are added in a round beside the best one of each group */
+    LEAST_STEPS = 60000, /* of a program, even if all steps are used up */
     REFILL_STEPS = 50000,
     SWEEPS = 4,        /* of dorm_choose() */
     VAIN = 3,          /* sets that may be tried in vain one after the other */
@@ -59,8 +61,9 @@ enum {
  *   DONE_IF_STALLED  the same, if the last round gained less than STALLED_GAIN
  *   GOOD_DIVISION    the division is good enough: no further set is tried
  *   LIMITS_DOUBLE    from then on, only the limits of the prices are in the way: they double
- *   LIMITS_STAY      a program that is farther from its bound when its steps end keeps the limits
- *   SET_GIVEN_UP     a set whose bound is so far below that of all sets is given up
+ *   LIMITS_STAY      if no running job may change, a program that is farther from its bound when
+ * its steps end keeps the limits SET_GIVEN_UP     a set whose bound is so far below that of all
+ * sets is given up
  */
 static const double DONE = 5e-4, DONE_IF_STALLED = 2e-3, STALLED_GAIN = 2e-4, GOOD_DIVISION = 0.004,
                     LIMITS_DOUBLE = 0.01, LIMITS_STAY = 0.01, SET_GIVEN_UP = 0.05;
@@ -376,6 +379,7 @@ static bool solve(struct dorm_patterns *x, uint64_t end)
         add_known(x);
     if (!dorm_simplex_begin(&x->lp, loss_left))
         return false;
+    end = MAX(end, work->steps + LEAST_STEPS * dorm_times_of(x->p));
     uint64_t limited_end = end - (end - work->steps) / 3;
     bool limited = true;
     double near = FIRST_LIMIT;
@@ -390,7 +394,7 @@ static bool solve(struct dorm_patterns *x, uint64_t end)
             gap < DONE || (many && gap < DONE_IF_STALLED && value - last < STALLED_GAIN * value);
         last = value;
         x->value = value;
-        if (limited && work->steps >= limited_end && gap > LIMITS_STAY)
+        if (limited && work->steps >= limited_end && gap > LIMITS_STAY && !many)
             break;
         if (limited && (close || !added || work->steps >= limited_end)) {
             limited = false;
@@ -675,7 +679,7 @@ void dorm_from_patterns(struct dorm_search *s, uint64_t steps, uint64_t more)
         if (s->prices.pi)
             try_sets(&x, end);
     } else { /* only the loose jobs change */
-        if (!try_set(&x, end) && !x.lp.n_groups)
+        if (!try_set(&x, x.end_if_poor) && !x.lp.n_groups)
             return;
         if (x.rooms->rounded)
             bound_finely(&x);

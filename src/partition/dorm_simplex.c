@@ -22,7 +22,7 @@ enum {
     FLAGS = 6,           /* with a flag */
     PAD = 4,             /* numbers of a vector */
     NEWEST = 25,         /* patterns of a group that are looked at first */
-    GROUPS_SCANNED = 32, /* for patterns that may enter, after the first one was found */
+    GROUPS_SCANNED = 16, /* for patterns that may enter, after the first one was found */
 };
 
 static const double PENALTY = 3, PENALTY_MAX = 100;
@@ -386,7 +386,7 @@ static bool list_candidates(struct dorm_simplex *lp, uint32_t most)
         lp->candidates_gain = MAX(lp->candidates_gain, best);
         after = MIN(after, n + GROUPS_SCANNED);
     }
-    dorm_work(&lp->p->work, n / 8 + items / 16);
+    dorm_work(&lp->p->work, n / 2 + items / 12);
     return lp->n_candidates > 0;
 }
 
@@ -412,7 +412,7 @@ static bool best_candidate(struct dorm_simplex *lp, double *best, struct dorm_va
         }
         c++;
     }
-    dorm_work(&lp->p->work, lp->n_candidates / 2 + lp->rows / 8 + 1);
+    dorm_work(&lp->p->work, 3 * lp->n_candidates + lp->rows / 4 + 1);
     return found;
 }
 

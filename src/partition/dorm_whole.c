@@ -48,6 +48,7 @@
 enum {
     ROUNDS = 25,
     VAIN = 8,
+    FEW_ROUNDS = 4, /* so few rounds gain nothing */
     SHARE_ROUNDS = 120,
     TRIED = 15, /* rounds after which a bound that is too far above the known one is given up */
 };
@@ -380,9 +381,12 @@ void dorm_whole_prices(struct dorm_problem *p, struct dorm_prices *prices, uint6
         return;
     for (uint32_t i = 0; i < p->n; i++)
         w->changes[i] = p->jobs[i].kind == DORM_LOOSE;
+    uint64_t before = p->work.steps;
     find_start(w, prices);
-    for (unsigned round = 0; round < ROUNDS && vain < VAIN && p->work.steps < end && !p->work.over;
-         round++) {
+    uint64_t one = (p->work.steps - before) / 2; /* the steps of a round */
+    bool few = p->work.steps + FEW_ROUNDS * one > end;
+    for (unsigned round = 0;
+         round < ROUNDS && vain < VAIN && p->work.steps < end && !p->work.over && !few; round++) {
         double bound = evaluate(w);
         compare(w);
         bool better = note(w, bound);

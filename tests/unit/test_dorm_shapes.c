@@ -264,7 +264,8 @@ static void odd_demands_of_running_jobs(void **state)
     (void)state;
     check_odd_demands(7, 150, 0.0145);
     check_odd_demands(8, 100, 0.02);
-    check_odd_demands(17, 150, 0.0735);
+    check_odd_demands(17, 150, 0.06);
+    check_odd_demands(25, 150, 0.025);
 }
 
 /* Each node has another capacity: more groups of nodes than the patterns of dorm_patterns.c. */
