@@ -383,7 +383,7 @@ int part_decide(const struct part_policy *policy, const struct part_cluster *c,
         out->metrics.again_s = INFINITY;
         rc = policy->decide(c, jobs, n, o, out);
         if (rc == 0 && o->payback_s > 0 && policy->resizes && !policy->preempts)
-            rc = part_worth(c, jobs, n, o, out);
+            rc = part_worth(c, jobs, o, out);
         if (rc == 0 && !o->quick)
             rc = measure(c, jobs, out);
         /* part_worth() may leave a division that is less fair, and uses more than any allowed one

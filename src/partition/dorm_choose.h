@@ -12,7 +12,7 @@ struct dorm_cut {
     float *f;      /* the table of rooms */
     double *gain;  /* [job]: changes_i - stays_i */
     double rest;   /* the part of the bound that does not depend on the set */
-    double raised; /* what the bound is lower with the minima that are raised */
+    double raised; /* the bound is lower by this if the raised minima must be met */
 };
 
 struct dorm_choice {

@@ -15,13 +15,16 @@
 
 enum {
     FORCED_MAX = 16, /* containers that make way for one */
-    CHAIN = 3,       /* one makes way for the next, at most so often */
+    CHAIN = 3,       /* at most 3 containers make way one for the other */
 };
 
-static const double AGAIN =
-    2; /* the cost of a container for which others make way: so often its u */
-static const double HOPELESS = 0.03;   /* the sum of D over missing containers */
-static const double LEAST_COST = 0.01; /* of a container that makes way: this part of its u */
+/* The cost of a container for which others make way: this many times the larger one of its u and
+ * its price. */
+static const double AGAIN = 2;
+/* Nothing is tried if the sum of D over the missing containers is larger. */
+static const double HOPELESS = 0.03;
+/* The least cost of a container that makes way: this part of its u. */
+static const double LEAST_COST = 0.01;
 
 /* Containers that could leave a node so that another one fits. */
 struct room_made {
@@ -29,7 +32,8 @@ struct room_made {
     double u; /* of these containers together, without those that fit elsewhere */
 };
 
-/* List the ways out for each demand. */
+/* For each demand: count the containers above the minima of its jobs that change, and find a node
+ * with free room for one (struct spare). */
 static void list_spare(struct dorm_patterns *x)
 {
     struct spare *spare = x->spare;
@@ -174,7 +178,8 @@ static bool give_one(struct dorm_patterns *x, uint32_t i, unsigned chain)
     list_spare(x);
     if (force_one(x, i, chain - 1))
         return true;
-    for (uint32_t v = 0; v < x->rooms->n_demands; v++) /* containers need the same room elsewhere */
+    /* Several containers may have counted on the same free room. Try again without it. */
+    for (uint32_t v = 0; v < x->rooms->n_demands; v++)
         x->spare[v].fit = 0;
     return force_one(x, i, chain - 1);
 }

@@ -6,7 +6,8 @@
 #include "partition/dorm_rooms.h"
 #include "partition/dorm_simplex.h"
 
-/* The ways out for a demand if containers of it have to leave a node. */
+/* What can be done with a container of a demand that must leave its node: its job may not need it,
+ * or it fits on another node. */
 struct spare {
     uint32_t n;    /* containers beyond the minima of the jobs with this demand */
     uint32_t fit;  /* that fit on free room of one node, */

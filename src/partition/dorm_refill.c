@@ -349,14 +349,18 @@ static uint32_t list_jobs(struct dorm_search *s)
     return n;
 }
 
+/* If no more than this part of the bound on the loss is left, the price of the loss does not fall.
+ */
+static const double LITTLE_SLACK = 0.02;
+
 /* mu for a sweep over the nodes. If the division is too unfair, fairness comes first. If it is
  * fairer than it must be, fairness counts less from sweep to sweep. */
 static double price_of_loss(const struct dorm_search *s, unsigned sweep)
 {
     double mu = s->prices.loss, room = s->p->loss_bound - s->state.loss;
     if (s->state.loss > dorm_loss_limit(s->p))
-        return 4 * mu + 1;
-    return room < 0.02 * s->p->loss_bound ? mu : mu / (1 << (2 * sweep));
+        return 4 * mu + 1; /* much more than the price, also where that is 0 */
+    return room < LITTLE_SLACK * s->p->loss_bound ? mu : mu / (1 << (2 * sweep));
 }
 
 void dorm_refill(struct dorm_search *s, uint64_t steps)

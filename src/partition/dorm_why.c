@@ -6,7 +6,7 @@
 
 #include "base/util.h"
 
-enum { STEPS_WHY = 50000 };
+enum { STEPS_WHY = 50000 /* to find out whether the bound on the loss keeps a job out */ };
 
 static bool fits_somewhere(const struct dorm_state *state, const struct dorm_job *job)
 {

@@ -395,7 +395,7 @@ static double take_turns(struct answer *a, double *bids, double *after)
     return moved;
 }
 
-/* So many rounds that the bids computed in them stay within a limit. */
+/* The number of rounds. Fewer than about CELLS_MAX bids are computed in them. */
 static unsigned limit_rounds(const struct market *m)
 {
     double cells = 1, n = (double)m->n_machines;
@@ -504,6 +504,29 @@ static void drop_traces(const struct market *m, double *bids, double *price)
     }
 }
 
+/* The user who may take new machines in this round; SIZE_MAX: all may. If several users did so in
+ * the same round, they might choose the same machines again and again. So after the first rounds it
+ * is one user a round, until no bid moves (settled). */
+static size_t next_mover(const struct market *m, unsigned round, bool settled)
+{
+    return round > ROUNDS_PURE && !settled ? round % m->n_users : SIZE_MAX;
+}
+
+/* From the round ROUNDS_PURE on: make the part of the way that the users go shorter if the bids do
+ * not come nearer to an equilibrium. moved: the largest change of a bid in this round. *mark: the
+ * same when the part was looked at last. */
+static void shorten_step(struct answer *a, unsigned round, double moved, double *mark)
+{
+    if (round == ROUNDS_PURE)
+        a->step = STEP_FIRST;
+    if (round < ROUNDS_PURE || round % ROUNDS_PATIENT != 0)
+        return;
+    /* Bids that go straight to an equilibrium have (1 - step) of the way left each round. */
+    if (moved > *mark * exp(-0.25 * a->step * ROUNDS_PATIENT))
+        a->step = MAX(STEP_MIN, a->step * STEP_FACTOR);
+    *mark = moved;
+}
+
 int market_equilibrium(const struct market *m, double *bids, struct market_result *result)
 {
     size_t n = m->n_machines;
@@ -534,23 +557,11 @@ int market_equilibrium(const struct market *m, double *bids, struct market_resul
     a.step = 1;
     while (!r.converged && r.rounds < rounds_max - by_gains) {
         r.rounds++;
-        /* If several users take new machines in the same round, they may choose the same ones again
-         * and again. So in each round only one user may take new machines, until no bid moves. */
-        if (r.rounds > ROUNDS_PURE && !settled)
-            a.mover = r.rounds % m->n_users;
-        else
-            a.mover = SIZE_MAX;
+        a.mover = next_mover(m, r.rounds, settled);
         double moved = take_turns(&a, bids, after);
         r.converged = a.mover == SIZE_MAX && moved <= MOVE_MIN * largest;
         settled = !m->parallel || moved <= MOVE_MIN * largest;
-        if (r.rounds == ROUNDS_PURE)
-            a.step = STEP_FIRST;
-        if (r.rounds < ROUNDS_PURE || r.rounds % ROUNDS_PATIENT != 0)
-            continue;
-        /* Bids that go straight to an equilibrium have (1 - step) of the way left each round. */
-        if (moved > mark * exp(-0.25 * a.step * ROUNDS_PATIENT))
-            a.step = MAX(STEP_MIN, a.step * STEP_FACTOR);
-        mark = moved;
+        shorten_step(&a, r.rounds, moved, &mark);
     }
     if (!r.converged && by_gains > 0)
         rc = settle(&a, bids, after, by_gains, &r);

@@ -451,12 +451,11 @@ static void judge_alone(struct worth *w)
     w->n = kept;
 }
 
-int part_worth(const struct part_cluster *c, const struct part_job *jobs, size_t n,
+int part_worth(const struct part_cluster *c, const struct part_job *jobs,
                const struct part_options *o, struct part_decision *out)
 {
     struct worth w = { .c = c, .jobs = jobs, .o = o, .out = out, .first_held = NONE };
 
-    (void)n;
     if (!any_costs(jobs, out))
         return 0;
     if (begin(&w) < 0)
@@ -464,7 +463,7 @@ int part_worth(const struct part_cluster *c, const struct part_job *jobs, size_t
     judge_alone(&w);
     if (find_groups(&w) < 0)
         return -ENOMEM;
-    /* a job keeps containers that it gives back and no job takes */
+    /* A running job that would give containers back keeps them if no other job needs them. */
     for (uint32_t i = 0; i < w.n; i++)
         if (w.members[i].parent == i)
             keep_unclaimed(&w, i, false, 0, 0);

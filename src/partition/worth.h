@@ -47,7 +47,7 @@
 #include "partition/part_int.h"
 
 /* Change the decision *out by this rule. 0 or -ENOMEM. */
-int part_worth(const struct part_cluster *c, const struct part_job *jobs, size_t n,
+int part_worth(const struct part_cluster *c, const struct part_job *jobs,
                const struct part_options *o, struct part_decision *out);
 
 #endif
