@@ -31,6 +31,12 @@ enum {
     LOCAL_ROUNDS = 60, /* of the prices for one set of jobs that change */
 };
 
+/* One free unit of a scarce type counts more than any likeness, which is at most m. */
+static const double SCARCE_UNIT = 1000;
+/* More than any cost: classes that have as many containers as the prices want come last. */
+static const double NOT_WANTED = 1e9;
+static const double ROUND_UP = 0.3; /* rounded to whole containers: up from .7 on */
+
 int dorm_search_init(struct dorm_problem *p, struct dorm_search *s)
 {
     *s = (struct dorm_search){ .p = p, .seed = p->seed };
@@ -92,7 +98,7 @@ static double score_group(const struct dorm_search *s, const struct dorm_job *jo
     }
     if (s->style.worst)
         like = -like;
-    return s->style.tight ? like - 1000 * scarce : like;
+    return s->style.tight ? like - SCARCE_UNIT * scarce : like;
 }
 
 static void sift_down(struct dorm_candidate *heap, uint32_t n, uint32_t at)
@@ -177,7 +183,7 @@ static void rank_classes(const struct dorm_search *s, uint32_t i, double *key, u
     const uint32_t *has = s->state.in_class + (size_t)i * p->n_classes;
     const double *want = s->guide->want + (size_t)i * p->n_classes;
     for (uint32_t g = 0; g < p->n_classes; g++) {
-        key[g] = s->style.anywhere ? 0 : cost[g] + (has[g] + 0.5 > want[g]) * 1e9;
+        key[g] = s->style.anywhere ? 0 : cost[g] + (has[g] + 0.5 > want[g]) * NOT_WANTED;
         uint32_t at = g;
         for (; at > 0 && key[order[at - 1]] > key[g]; at--)
             order[at] = order[at - 1];
@@ -203,7 +209,7 @@ static uint32_t place_sweep(struct dorm_search *s, uint32_t i, uint32_t n)
         }
         if (found == 0)
             continue;
-        bool wanted = key[order[from]] < 1e9 && !s->style.anywhere;
+        bool wanted = key[order[from]] < NOT_WANTED && !s->style.anywhere;
         return put_on_best(s, i, found, wanted && more < n ? (uint32_t)more : n);
     }
     return 0;
@@ -338,7 +344,7 @@ static uint32_t list_picked(struct dorm_search *s)
 /* The number of containers that the prices suggest for job i. */
 static uint32_t suggested(const struct dorm_search *s, uint32_t i)
 {
-    double sum = 0.3;
+    double sum = ROUND_UP;
     for (uint32_t g = 0; g < s->p->n_classes; g++)
         sum += s->guide->want[(size_t)i * s->p->n_classes + g];
     return (uint32_t)MIN(sum, (double)s->p->jobs[i].hi);

@@ -39,7 +39,7 @@
 enum { JOBS_MAX = 4000, ROUNDS = 25, TRIED = 8, SETS = 1 << DORM_SHARED_MAX };
 
 static const double LAST_PART = 0.3, SHORTER = 0.8, POWER_MAX = 20;
-static const double TOO_FAR = 1.03; /* after TRIED rounds: so many times the known bound */
+static const double TOO_FAR = 1.03; /* after TRIED rounds: this many times the known bound */
 
 bool dorm_partners_init(struct dorm_partners *c, const struct dorm_rooms *rooms)
 {

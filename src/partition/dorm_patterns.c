@@ -48,9 +48,9 @@ enum {
     VAIN = 3,          /* sets that may be tried in vain one after the other */
     FORCE_STEPS = 500, /* for each node, to place missing containers of one division by force */
     BUILT_AGAIN = 3,   /* times that a division is built again if containers of a min are missing */
-    FINER = 2,         /* the table of bound_finely() is so many times as large */
-    /* If demands are rounded, patterns for a room that is smaller by 1 / ROUNDED_PART and so on,
-     * too: these fit more often. */
+    FINER = 2,         /* the table of bound_finely() is this many times as large */
+    /* If demands are rounded, patterns are also made for rooms that are smaller by 1/40, 2/40 and
+     * 3/40: these fit more often. */
     ROUNDED_TRIES = 4,
     ROUNDED_PART = 40,
 };

@@ -76,7 +76,7 @@ struct dorm_rooms {
 };
 
 /* False: out of memory, or no table of a good size can be made. Sets no prices. times: the table
- * may be so many times as large as usually, so that demands are rounded less. */
+ * may be this many times as large as usually, so that demands are rounded less. */
 bool dorm_rooms_init(struct dorm_rooms *r, struct dorm_problem *p, uint32_t times);
 /* Set the prices to those that follow from the prices of the classes: prices->least. dear: a price
  * may be so high that the jobs buy only their minima. */
