@@ -89,11 +89,11 @@ static const struct {
     [SHARE_PIN_FIXED] = { "its job file allows no other size",
                           "min-instances and max-instances of one role in its job file" },
     [SHARE_PIN_STARTS] = { "an earlier decision has reserved this for it",
-                           "nothing: it starts when the room is free" },
-    [SHARE_PIN_CHANGES] = { "an earlier decision gave it this size, and it has not finished the "
-                            "resize",
-                            "the end of the resize; if it takes longer than resize-limit, the pool "
-                            "gives it up" },
+                           "it starts when the room is free" },
+    [SHARE_PIN_CHANGES] = { "an earlier decision gave it this size, and the resize, or a task "
+                            "that leaves, has not ended",
+                            "the end of both; if that takes longer than resize-limit, the pool "
+                            "gives the resize up" },
     [SHARE_PIN_PHASE] = { "it starts or ends, or its keeper is not connected to the pool",
                           "the end of its start" },
     [SHARE_PIN_EXTENDS] = { "it waits for the containers that its user has asked for",

@@ -69,8 +69,8 @@ static void add_why(const struct pool *p, const struct sharing_result *w, struct
     if (n > 1)
         (void)snprintf(more, sizeof more, " and %d more", n - 1);
     if (n > 0)
-        (void)buf_addf(&text, "; it waits until job '%s'%s has become smaller, %s at most", by->id,
-                       more, str_duration(within_ms, limit, sizeof limit));
+        (void)buf_addf(&text, "; it waits until job '%s'%s %s become smaller, %s at most", by->id,
+                       more, n > 1 ? "have" : "has", str_duration(within_ms, limit, sizeof limit));
     add_str(out, "why", buf_cstr(&text));
 }
 

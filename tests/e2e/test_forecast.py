@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Waiting is explained: the place in the queue, what is missing, who holds it, and when the job will start."""
 
+import re
 import time
 
 import pytest
@@ -103,6 +104,15 @@ def test_progress_and_history(make_lab):  # noqa: F811
     assert y["likely_ms"] >= x["likely_ms"] and y["late_ms"] is not None, (x, y)
     assert "by the progress of 1 job, earlier runs of 1 job" in " ".join(lab.ok("why", last).split())
     gone(lab, last, known, first)
+    # If the time limit comes before the progress is done, the job ends then: one time instead of a range.
+    first = lab.submit(lab.workers(program(text), name="first", role={"memory": f"{ROOM * EACH_MIB}m"}, conf={LIMIT: HOUR_MS // 2}))
+    lab.await_state(first, "RUNNING")
+    last = whole(lab, name="last")
+    wait_until(lambda: expected(lab, last)["likely_ms"], "the progress is known")
+    x, text = expected(lab, last), " ".join(lab.ok("why", last).split())
+    assert x["rests_on"] == {"progress": 0, "history": 0, "limit": 1, "unknown": 0} and x["early_ms"] == x["late_ms"], x
+    assert re.search(r"starts in (29|30) m [0-9]+ s; by the time limit of 1 job", text), text
+    gone(lab, last, first)
     lab.quiet()
 
 
@@ -117,8 +127,8 @@ def test_backfill(make_lab):  # noqa: F811
     assert 0.9 * HOUR_MS < x["late_ms"] <= HOUR_MS and x["holder"] == first, x
     assert 1.9 * HOUR_MS < y["late_ms"] <= 2 * HOUR_MS, y
     text = wait_until(lambda: (lambda t: t if "long (3)" in t else None)(lab.ok("pool", "why")), "a decision about all three")
-    assert "  large (2)\n    waits, place 1 in the queue, since " in text and "    lacks: 240 MB; first (1) holds most\n" in text, text
-    assert "  long (3)\n    waits, place 2 in the queue, since " in text and "    lacks: 0" not in text, text
+    assert "  large (2)\n    waits, place 1 in the queue, for " in text and "    lacks: 240 MB; first (1) holds most\n" in text, text
+    assert "  long (3)\n    waits, place 2 in the queue, for " in text and "    lacks: 0" not in text, text
     short = small(lab, 2, name="short", conf={LIMIT: HOUR_MS // 4})
     lab.await_state(short, "RUNNING")
     assert expected(lab, large)["late_ms"] <= HOUR_MS
@@ -126,6 +136,19 @@ def test_backfill(make_lab):  # noqa: F811
     lab.await_state(large, "RUNNING")
     gone(lab, large, long)
     lab.quiet()
+
+
+def test_the_next_decision(make_lab):  # noqa: F811
+    """A job for which others will shrink does not start at once: the next decision starts it, at the end of the interval."""
+    lab = policy_lab(make_lab, "drf", interval=HOUR_MS)
+    first = sleepers(lab, ROOM)
+    await_sizes(lab, {first: ROOM})
+    second = sleepers(lab, ROOM)
+    assert expected(lab, second)["late_ms"] == 0
+    for command in (("why", second), ("status", second), ("list",), ("pool", "why", second)):
+        text = " ".join(lab.ok(*command).split())
+        assert "at once" not in text and (command[0] == "pool" or "by the pool's next decision" in text), text
+    end_all(lab, second, first)
 
 
 @pytest.mark.parametrize("policy", ["fifo", "dorm"])

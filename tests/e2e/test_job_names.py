@@ -69,6 +69,8 @@ def test_a_name_that_is_not_ascii(make_lab):  # noqa: F811
     cut = "\u0442\u0440" * 20 + "..."
     wait_until(lambda: f"; {cut} (1) holds most" in words(lab, "why", second), "what it lacks")
     assert f"lacks     320 MB; {cut} (1) holds most\n" in lab.ok("why", second)
+    for command in (("list",), ("pool", "status")):  # else one long name makes the table too wide for all
+        assert f"  {cut}  " in lab.ok(*command) and "\u0442\u0440" * 21 not in lab.ok(*command), command
     end(lab, second, first)
 
 

@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -72,7 +73,7 @@ def test_two_jobs_share_the_pool(make_lab, policy):  # noqa: F811
     assert doc["restarts"] == 0 and not doc.get("failures"), doc
     for command in ("why", "status"):
         text = " ".join(lab.ok(command, first).split())
-        assert f"4 containers, fair: 4; policy '{policy}', since" in text and " changed by: " in text, text
+        assert re.search(rf"4 containers for [0-9.ms ]+, fair: 4; policy '{policy}': ", text) and " changed by: " in text, text
         assert "worker 8 to 4: done" in text and "asked for by the scheduler: the pool's policy" in text, text
         assert f"; {lab.status(second)['name']} (2) starts" in text and second not in text, text
     assert lab.json("why", first)["policy"]["word"]["containers"] == 4
@@ -87,6 +88,12 @@ def test_two_jobs_share_the_pool(make_lab, policy):  # noqa: F811
     lab.in_history(second)
     await_sizes(lab, {first: 8})
     end_all(lab, first)
+    over = lab.ok("pool", "why", first)
+    time.sleep(1.1)
+    later = lab.ok("pool", "why", first)
+    assert re.search(r"\n    8 containers for [0-9.ms ]+.*; fair: 8\n", over), over
+    assert [x for x in later.splitlines() if not x.endswith(" ago")] == [x for x in over.splitlines() if not x.endswith(" ago")], \
+        "the time for which a job had its size goes on after its end"
 
 
 @pytest.mark.parametrize("policy", ["dorm", "drf"])

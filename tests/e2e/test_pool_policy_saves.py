@@ -48,6 +48,15 @@ def test_a_job_shrinks_when_it_has_saved(make_lab):  # noqa: F811
         assert "it starts with 4 containers" in text and words in text and "at once" not in text, text
     told = " ".join(lab.ok("why", second).split())
     assert "in at most " in told and "if other jobs become smaller in time" in told, told
+    assert " 0 ms" not in lab.ok("list"), "a waiting job has not run yet"
+    # A job behind it waits for the running job too: the second one has no containers yet.
+    third = sleepers(lab, 8)
+    wait_until(lambda: lab.status(third).get("waiting", {}).get("behind") == second, "the third job waits")
+    assert lab.status(third)["waiting"]["expected"]["holder"] == first, lab.status(third)
+    told = wait_until(lambda: (lambda t: t if "reserved this" in t else None)(" ".join(lab.ok("why", second).split())), "a further decision")
+    assert "at most it starts when the room is free" in told, told
+    lab.run("kill", third)
+    lab.in_history(third)
     save(lab, 100)
     await_sizes(lab, {first: 4, second: 4})
     doc = lab.status(first)

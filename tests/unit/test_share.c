@@ -303,7 +303,7 @@ static void test_pins(void **state)
     static const char *const says[SHARE_PINS] = {
         [SHARE_PIN_FIXED] = "it keeps its 4 containers: its job file",
         [SHARE_PIN_STARTS] = "it starts with 4 containers: ",
-        [SHARE_PIN_CHANGES] = "has not finished the resize",
+        [SHARE_PIN_CHANGES] = "or a task that leaves, has not ended",
         [SHARE_PIN_PHASE] = "its keeper is not connected",
         [SHARE_PIN_EXTENDS] = "its user has asked for",
         [SHARE_PIN_LATE] = "within resize-limit",

@@ -94,6 +94,8 @@ static enum forecast_basis time_left(const struct forecast *f, const json_t *job
     if (limit_s <= 0)
         return basis;
     double left = MAX(limit_s - ran_s(f, job), 0.0);
+    if (left < out->low)
+        basis = BASIS_LIMIT; /* the job is stopped before it can be done */
     out->high = MIN(out->high, left);
     out->low = MIN(out->low, left);
     out->likely = isinf(out->likely) ? out->likely : MIN(out->likely, left);
@@ -229,14 +231,17 @@ static const json_t *find(const struct forecast *f, const char *id, size_t *out)
 
 /* Find the running job for which each waiting job waits. "behind" names either that job, which
  * holds most of the missing resources, or the waiting job before it in the queue. In the second
- * case both wait for the same running job. */
+ * case both wait for the same running job. (A job in the queue whose start is decided counts as
+ * running, but holds nothing yet.) */
 static void find_holders(struct forecast *f)
 {
     for (size_t i = 0; i < f->n; i++) {
         size_t k = f->n;
         const json_t *job = find(f, doc_str(f->docs[i], "behind"), &k);
         if (job)
-            f->holders[i] = runs(job) ? job : k < i ? f->holders[k] : NULL;
+            f->holders[i] = runs(job) && doc_int(job, "place", 0) == 0 ? job
+                            : k < i                                    ? f->holders[k]
+                                                                       : NULL;
     }
 }
 

@@ -13,7 +13,8 @@
  *   limit     tony.application.timeout: the job ends at any time up to it
  *   unknown   the job ends at any time, or never
  *
- * A time limit also bounds the times of the other sources.
+ * A time limit also bounds the times of the other sources. If it comes before the shortest of them,
+ * the source is "limit".
  */
 #ifndef TONY_CLIENT_POOL_FORECAST_H
 #define TONY_CLIENT_POOL_FORECAST_H

@@ -34,7 +34,7 @@ static void add_rests(struct buf *out, const json_t *expected)
     add_basis(out, rests, "limit", "the time limit", &any);
     if (doc_str(rests, "unknown_id")[0])
         (void)buf_addf(out,
-                       "; it is unknown when %s ends: it reports no progress and has no time limit",
+                       "; it is unknown when %s ends: no progress of it is known, and it has no time limit",
                        doc_str(rests, "unknown_id"));
 }
 
@@ -46,19 +46,24 @@ static void add_times(struct buf *out, const json_t *x)
     (void)span_text(early, a, sizeof a);
     (void)span_text(late, b, sizeof b);
     (void)span_text(likely, l, sizeof l);
-    if (late == 0 && json_array_size(json_object_get(x, "shrinks")) > 0)
+    const json_t *shrinks = json_object_get(x, "shrinks"); /* NULL: it is in the queue already */
+    if (late == 0 && json_array_size(shrinks) > 0)
         (void)buf_adds(out, "when the jobs below have become smaller");
+    else if (late == 0 && !shrinks) /* perhaps jobs have to shrink first */
+        (void)buf_adds(out, "by the pool's next decision");
     else if (late == 0)
         (void)buf_adds(out, "at once");
     else if (late > 0 && early < 1000)
         (void)buf_addf(out, "in at most %s", b);
+    else if (late > 0 && str_eq(a, b))
+        (void)buf_addf(out, "in %s", a);
     else if (late > 0)
         (void)buf_addf(out, "in %s to %s", a, b);
     else if (early >= 1000)
         (void)buf_addf(out, "not before %s from now", a);
     else
         (void)buf_adds(out, likely >= 1000 ? "at any time" : "unknown");
-    if (likely >= 1000)
+    if (likely >= 1000 && !str_eq(a, b))
         (void)buf_addf(out, ", likely in %s", l);
     if (json_is_true(json_object_get(x, "if_shrunk")))
         (void)buf_adds(out, " if other jobs become smaller in time");

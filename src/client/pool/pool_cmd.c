@@ -58,12 +58,12 @@ static void print_status(const json_t *doc)
     json_t *job;
     json_array_foreach(jobs, i, job)
     {
-        char memory[32];
+        char memory[32], name[NAMES_CELL_MAX];
         size_cell(json_object_get(job, "needs"), memory, sizeof memory);
         /* A running job has `wants` if it waits for room to grow. */
         const json_t *wants = json_object_get(job, "wants");
-        table_add(&t, doc_str(job, "application_id"), doc_str(job, "name"), doc_str(job, "state"),
-                  memory, doc_str(wants ? wants : job, "behind"), NULL);
+        table_add(&t, doc_str(job, "application_id"), names_cell(doc_str(job, "name"), name),
+                  doc_str(job, "state"), memory, doc_str(wants ? wants : job, "behind"), NULL);
     }
     table_print(&t);
 }

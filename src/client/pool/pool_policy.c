@@ -101,36 +101,37 @@ static void add_expected(json_t *doc, const struct forecast *f)
 }
 
 /* A job that waits: its place in the queue, and what it lacks. */
-static void print_waits(const json_t *job, const char *since)
+static void print_waits(const json_t *job, const char *held)
 {
     int64_t place = doc_int(json_object_get(job, "expected"), "place", 0);
     AUTO(buf_done) struct buf lacks = { 0 };
     if (place > 0)
-        (void)printf("    waits, place %lld in the queue, since %s\n", (long long)place, since);
+        (void)printf("    waits, place %lld in the queue, for %s\n", (long long)place, held);
     else
-        (void)printf("    waits, since %s\n", since);
+        (void)printf("    waits, for %s\n", held);
     if (forecast_missing(job, &lacks))
         (void)printf("    lacks: %s\n", buf_cstr(&lacks));
 }
 
-static void print_job(struct client *c, const json_t *job, int64_t now_ms)
+/* at_ms: the time to which the duration of the present state is counted. */
+static void print_job(struct client *c, const json_t *job, int64_t at_ms)
 {
     int64_t n = doc_int(job, "containers", 0), had = doc_int(job, "had", 0);
     const char *hint = doc_str(job, "would_change");
-    char since[32];
-    (void)str_duration(MAX(now_ms - doc_int(job, "since_ms", 0), (int64_t)0), since, sizeof since);
+    char held[32];
+    (void)str_duration(MAX(at_ms - doc_int(job, "since_ms", 0), (int64_t)0), held, sizeof held);
     (void)printf("  %s%s\n", names_label(c, doc_str(job, "application_id")),
                  json_is_true(json_object_get(job, "extension")) ? ", its extension" : "");
     if (n == 0)
-        print_waits(job, since);
+        print_waits(job, held);
     else if (!json_is_true(json_object_get(job, "elastic")))
         (void)printf("    has what it needs, and is not resized\n");
     else if (had && had != n)
-        (void)printf("    %lld container%s, before %lld; fair: %lld; since %s\n", (long long)n,
-                     n == 1 ? "" : "s", (long long)had, (long long)doc_int(job, "fair", 0), since);
+        (void)printf("    %lld container%s for %s, before %lld; fair: %lld\n", (long long)n,
+                     n == 1 ? "" : "s", held, (long long)had, (long long)doc_int(job, "fair", 0));
     else
-        (void)printf("    %lld container%s; fair: %lld; since %s\n", (long long)n,
-                     n == 1 ? "" : "s", (long long)doc_int(job, "fair", 0), since);
+        (void)printf("    %lld container%s for %s; fair: %lld\n", (long long)n, n == 1 ? "" : "s",
+                     held, (long long)doc_int(job, "fair", 0));
     (void)printf("    why: %s\n", doc_str(job, "why"));
     AUTO(buf_done) struct buf start = { 0 };
     if (forecast_text(job, &start))
@@ -179,12 +180,16 @@ static void print_why(struct client *c, const char *id, const json_t *read)
         return;
     }
     (void)str_duration(MAX(now_ms - doc_int(d, "at_ms", 0), (int64_t)0), ago, sizeof ago);
-    if (is_over(c, id))
+    bool over = is_over(c, id);
+    if (over)
         (void)printf("%s is over; this is the last decision about it\n", names_label(c, id));
     add_figures(d, &figures);
     (void)printf("policy '%s', decision %lld, %s ago\n  %s\n", doc_str(d, "policy"),
                  (long long)doc_int(d, "number", 0), ago, buf_cstr(&figures));
-    json_array_foreach(json_object_get(d, "jobs"), i, job) print_job(c, job, now_ms);
+    json_array_foreach(json_object_get(d, "jobs"), i, job)
+    {
+        print_job(c, job, over ? doc_int(d, "at_ms", 0) : now_ms);
+    }
 }
 
 /* ---- older decisions ---- */

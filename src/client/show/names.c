@@ -14,7 +14,6 @@
 #include "storage/paths.h"
 
 enum {
-    NAME_COLUMNS = 40, /* a longer name is cut */
     NUMBER_MAX = 16,
 };
 
@@ -30,28 +29,36 @@ static const char id_start[] = "application_";
 
 /* ---- names ---- */
 
+const char *names_cell(const char *name, char out[NAMES_CELL_MAX])
+{
+    size_t columns = 0, n = 0;
+    for (; name[n]; n++) {
+        columns += ((unsigned char)name[n] & 0xc0) != 0x80;
+        if (columns > NAMES_COLUMNS)
+            break;
+    }
+    bool whole = !name[n] && n < NAMES_CELL_MAX;
+    n = MIN(n, (size_t)NAMES_CELL_MAX - sizeof "...");
+    if (whole)
+        (void)str_copy(out, NAMES_CELL_MAX, name);
+    else
+        (void)snprintf(out, NAMES_CELL_MAX, "%.*s...", (int)n, name);
+    return out;
+}
+
 /* A name as it may stand in a sentence. */
 static char *shown_name(const char *name)
 {
     AUTO(buf_done) struct buf text = { 0 };
-    size_t columns = 0, n = 0;
+    char cell[NAMES_CELL_MAX];
     client_shown(&text, span_of(name), false);
     if (text.failed)
         return NULL;
-    char *all = text.len ? str_dup(buf_cstr(&text)) : str_dup("");
-    for (; all && all[n]; n++) {
-        columns += ((unsigned char)all[n] & 0xc0) != 0x80;
-        if (columns > NAME_COLUMNS)
-            break;
-        if (strchr("'\"()\t", all[n]))
-            all[n] = '?';
-    }
-    if (!all || !all[n])
-        return all;
-    all[n] = '\0';
-    char *cut = str_printf("%s...", all);
-    free(all);
-    return cut;
+    (void)names_cell(text.len ? buf_cstr(&text) : "", cell);
+    for (char *p = cell; *p; p++)
+        if (strchr("'\"()\t", *p))
+            *p = '?';
+    return str_dup(cell);
 }
 
 static void keep_name(struct job_names *n, const char *id, const char *name)

@@ -23,6 +23,13 @@ struct job_names;
  * that are the id of another job ("behind", "holder", ...), name jobs in this way. Texts are as
  * doc_shown() makes them; lines: as there. */
 json_t *names_shown(struct client *c, const json_t *doc, bool lines);
+enum {
+    NAMES_COLUMNS = 40,                                /* a longer name is cut */
+    NAMES_CELL_MAX = 4 * NAMES_COLUMNS + sizeof "...", /* UTF-8: at most 4 bytes for each */
+};
+
+/* The name as a cell of a table: a long one is cut. Returns `out`. */
+const char *names_cell(const char *name, char out[NAMES_CELL_MAX]);
 /* The name and number of one job. Its name is that in the last document of names_shown(), else that
  * of the job's files. Borrowed from c. */
 const char *names_label(struct client *c, const char *application_id);

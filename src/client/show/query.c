@@ -103,16 +103,16 @@ static void list_table(struct client *c, const json_t *rows)
               "RAN", progress ? "PROGRESS" : NULL, NULL);
     json_array_foreach(rows, i, row)
     {
-        char tasks[16], submitted[32], ran[32] = "";
+        char tasks[16], submitted[32], ran[32] = "", name[NAMES_CELL_MAX];
         (void)snprintf(tasks, sizeof tasks, "%lld", (long long)doc_int(row, "tasks", 0));
         local_time(doc_int(row, "submitted_ms", 0), submitted, sizeof submitted);
-        if (doc_int(row, "ran_ms", -1) >= 0)
+        if (doc_int(row, "ran_ms", -1) >= 0 && !str_eq(doc_str(row, "state"), "WAITING"))
             (void)str_duration(doc_int(row, "ran_ms", 0), ran, sizeof ran);
         AUTO(buf_done) struct buf text = { 0 };
         progress_cell(json_array_get(shown, i), &text);
         const char *steps = buf_cstr(&text);
-        table_add(&t, doc_str(row, "application_id"), doc_str(row, "name"), doc_str(row, "state"),
-                  clusters ? doc_str(row, "cluster") : tasks, submitted, ran,
+        table_add(&t, doc_str(row, "application_id"), names_cell(doc_str(row, "name"), name),
+                  doc_str(row, "state"), clusters ? doc_str(row, "cluster") : tasks, submitted, ran,
                   progress ? steps + strspn(steps, " ") : NULL, NULL);
     }
     table_print(&t);

@@ -285,17 +285,19 @@ bool render_policy(const json_t *summary, struct buf *why, struct buf *change)
     const json_t *waiting = json_object_get(json_object_get(summary, "waiting"), "policy");
     const json_t *policy = waiting ? waiting : json_object_get(summary, "policy");
     const json_t *word = json_object_get(policy, "word");
-    char since[32];
+    char held[32];
     if (!json_is_object(word) || (!waiting && !json_is_true(json_object_get(word, "elastic"))))
         return false;
-    (void)str_duration(MAX(clock_wall_ms() - doc_int(word, "since_ms", 0), (int64_t)0), since,
-                       sizeof since);
+    (void)str_duration(MAX(clock_wall_ms() - doc_int(word, "since_ms", 0), (int64_t)0), held,
+                       sizeof held);
     int64_t n = doc_int(word, "containers", 0);
-    if (!waiting)
-        (void)buf_addf(why, "%lld container%s, fair: %lld; ", (long long)n, n == 1 ? "" : "s",
-                       (long long)doc_int(word, "fair", 0));
-    (void)buf_addf(why, "policy '%s', since %s: %s", doc_str(policy, "name"), since,
-                   doc_str(word, "why"));
+    if (waiting)
+        (void)buf_addf(why, "policy '%s', for %s: ", doc_str(policy, "name"), held);
+    else
+        (void)buf_addf(why, "%lld container%s for %s, fair: %lld; policy '%s': ", (long long)n,
+                       n == 1 ? "" : "s", held, (long long)doc_int(word, "fair", 0),
+                       doc_str(policy, "name"));
+    (void)buf_adds(why, doc_str(word, "why"));
     const char *hint = doc_str(word, "would_change");
     if (hint[0]) /* some are sentences: "it can start when ..." */
         (void)buf_addf(change, "%s%s", str_starts(hint, "it ") ? "" : "changed by: ", hint);
