@@ -29,11 +29,13 @@
  * another `resize-limit`. The pool drops all targets that were not reached, and decides again.
  *
  * A new pool has no targets. It reads the settings (sharing_conf.c), learns from the keepers what
- * the jobs hold, and decides.
+ * the jobs hold, and decides. From the file pool/decisions it knows since when each job has had its
+ * size.
  */
 #ifndef TONY_POOL_SHARING_H
 #define TONY_POOL_SHARING_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -126,6 +128,7 @@ struct sharing {
     uint64_t number;
     struct costs_table costs;
     struct service_file service;
+    json_t *before; /* the last decision of an earlier pool, until this pool has decided; or NULL */
     VEC(struct sharing_record) records; /* the last SHARING_KEPT decisions, the newest at the end */
 };
 

@@ -177,20 +177,27 @@ void sharing_reason(const struct pool *p, const struct sharing_result *w, char *
 /* ---- keeping ---- */
 
 /* The highest number of a decision in the file; 0 = there is none. If the disk was full, the number
- * in a line may be cut off and so too small: then that of another line is higher. */
-static uint64_t highest_number_in(const char *path)
+ * in a line may be cut off and so too small: then that of another line is higher. out: the decision
+ * with this number; NULL = it cannot be read. */
+static uint64_t highest_number_in(const char *path, json_t **out)
 {
     static const char head[] = "{\"number\":";
     AUTO(buf_done) struct buf text = { .max = SHARING_FILE_READ_MAX };
     uint64_t number = 0;
-    struct span rest, line;
+    struct span rest, line, newest = { 0 };
+    struct err ignored = { 0 };
 
     if (!path || fs_read(AT_FDCWD, path, &text, NULL) < 0)
         return 0;
     rest = buf_span(&text);
     while (span_split(&rest, '\n', &line))
-        if (span_starts(line, head))
-            number = MAX(number, strtoull(line.p + strlen(head), NULL, 10));
+        if (span_starts(line, head)) {
+            uint64_t n = strtoull(line.p + strlen(head), NULL, 10);
+            newest = n >= number ? line : newest;
+            number = MAX(number, n);
+        }
+    if (newest.len)
+        (void)json_parse(path, newest, out, &ignored);
     return number;
 }
 
@@ -198,9 +205,10 @@ void sharing_why_init(struct pool *p)
 {
     AUTO(free_p) char *path = fs_join(p->paths.pool, "decisions");
     AUTO(free_p) char *old = fs_join(p->paths.pool, "decisions.1");
-    uint64_t number = highest_number_in(path);
+    json_t **before = &p->sharing.before;
+    uint64_t number = highest_number_in(path, before);
 
-    p->sharing.number = number ? number : highest_number_in(old);
+    p->sharing.number = number ? number : highest_number_in(old, before);
 }
 
 static void append(const struct pool *p, const struct sharing_record *r)
@@ -237,14 +245,40 @@ static bool same_result(const struct sharing_result *a, const struct sharing_res
     return a->target.n == b->target.n && (!waits || a->target.because == b->target.because);
 }
 
+/* The time since which the job has had the same result, by the last decision of an earlier pool.
+ * -1: it had another result. */
+static int64_t since_of_earlier_pool(const struct pool *p, const struct sharing_result *w)
+{
+    const json_t *jobs = json_object_get(p->sharing.before, "jobs"), *job;
+    size_t i;
+    json_array_foreach(jobs, i, job)
+    {
+        const char *id = json_string_value(json_object_get(job, "application_id"));
+        const char *change = json_string_value(json_object_get(job, "would_change"));
+        int64_t n = json_integer_value(json_object_get(job, "containers"));
+        int64_t since_ms = json_integer_value(json_object_get(job, "since_ms"));
+        if (!id || !str_eq(id, w->id) ||
+            json_is_true(json_object_get(job, "extension")) != w->extension)
+            continue;
+        const char *hint = share_hint(w->target.verdict, w->target.because, w->pin);
+        bool same = n == w->target.n && (n > 0 || (change && str_eq(change, hint)));
+        return same && since_ms > 0 && since_ms <= clock_wall_ms() ? since_ms : -1;
+    }
+    return -1;
+}
+
 /* Set since_wall_ms of each job: the time of the first decision in the last run of equal
- * results. */
-static void set_since(struct sharing_record *r, const struct sharing_record *before)
+ * results. before: NULL = this is the first decision of this pool. */
+static void set_since(const struct pool *p, struct sharing_record *r,
+                      const struct sharing_record *before)
 {
     for (size_t i = 0; i < r->n; i++) {
         struct sharing_result *w = &r->jobs[i];
         const struct sharing_result *old = result_in(before, w->id, w->extension);
-        w->since_wall_ms = old && same_result(w, old) ? old->since_wall_ms : r->wall_ms;
+        int64_t earlier_ms = before || p->rebooted ? -1 : since_of_earlier_pool(p, w);
+        w->since_wall_ms = old && same_result(w, old) ? old->since_wall_ms
+                           : earlier_ms > 0           ? earlier_ms
+                                                      : r->wall_ms;
     }
 }
 
@@ -274,7 +308,8 @@ void sharing_keep(struct pool *p, struct sharing_result *jobs, size_t n,
                                 .jobs = jobs,
                                 .n = n };
     (void)str_copy(r.policy, sizeof r.policy, sharing_name(p)); /* all names are short */
-    set_since(&r, last(p));
+    set_since(p, &r, last(p));
+    json_decref(TAKE(y->before));
     log_record(&r);
     append(p, &r);
     if (y->records.n >= SHARING_KEPT) {
@@ -291,4 +326,5 @@ void sharing_why_done(struct sharing *y)
     for (size_t i = 0; i < y->records.n; i++)
         record_done(&y->records.v[i]);
     vec_done(&y->records);
+    json_decref(TAKE(y->before));
 }

@@ -265,6 +265,25 @@ def test_the_queue_is_served_by_the_policy(make_lab):  # noqa: F811
     assert "policy.decided" in (lab.home / "pool" / "pool.log").read_text()
 
 
+def test_a_new_pool_knows_since_when(make_lab):  # noqa: F811
+    """The time since which a job has its size, or waits for the same reason, does not begin anew with another pool."""
+    lab = policy_lab(make_lab, "dorm")
+    first = sleepers(lab, 4, role={"max-instances": 4})
+    await_sizes(lab, {first: 4})
+    large = lab.submit(lab.workers("sleep 1000", n=ROOM, role={"memory": f"{EACH_MIB}m"}))
+    def said():
+        decision = lab.json("pool", "why")["decision"]
+        jobs = {j["application_id"]: j for j in decision["jobs"]} if decision else {}
+        # At first the new pool has not heard from the master which sizes the job accepts.
+        return jobs if {first, large} <= set(jobs) and jobs[first]["why"].endswith("this is its largest size") else None
+    before = wait_until(said, "a decision about both")
+    kill9(*lab.pids("pool"))
+    lab.ok("pool", "start")
+    after = wait_until(said, "the new pool has decided about both")
+    assert [after[app]["since_ms"] for app in (first, large)] == [before[app]["since_ms"] for app in (first, large)], (before, after)
+    end_all(lab, large, first)
+
+
 def test_decisions_are_an_interval_apart(make_lab):  # noqa: F811
     """Jobs are submitted at shorter intervals, so one decision covers several of them."""
     lab = policy_lab(make_lab, "drf", interval=1500)
