@@ -427,7 +427,7 @@ void world_init(struct world *w, const char *const *conf, const struct script *s
     w->client_timer = loop_timer_new(w->loop, world_client_dial, w);
     w->watchdog = loop_timer_new(w->loop, on_watchdog, w);
     w->journal_probe = (struct journal_probe){ .before = on_journal_call, .arg = w };
-    w->probe = (struct master_probe){ .patience_ms = 300,
+    w->probe = (struct master_probe){ .patience_ms = 20000,
                                       .on_write = on_write,
                                       .arg = w,
                                       .retry_ms = 2,

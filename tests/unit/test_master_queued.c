@@ -158,6 +158,7 @@ static void test_a_request_is_found_late(void **state)
     (void)state;
     struct world w;
     world_begin(&w, longer);
+    w.probe.patience_ms = 300;
     leave_request(&w, "worker", 3);
     w.files.holds_request = true;
     w.on_running = release;

@@ -166,6 +166,7 @@ static void a_history_that_fails(void **state)
     struct world w;
     log_setup(open("/dev/null", 1), LOG_ERROR, false);
     world_init(&w, two_workers, soon);
+    w.probe.patience_ms = 300;
     log_setup(open("/dev/null", 1), LOG_ERROR, false);
     world_go_remote(&w);
     w.files.fail = EACCES;
