@@ -72,9 +72,9 @@ static void add_options(struct buf *out, const struct policy_settings *y)
     (void)buf_addf(out,
                    "\"options\":{\"theta1\":%.9g,\"theta2\":%.9g,\"loss_max\":%.9g,"
                    "\"adjust_max\":%lld,\"reserve\":%.9g,\"payback_s\":%.9g,\"interval_ms\":%lld,"
-                   "\"levels\":[",
+                   "\"resize_limit_ms\":%lld,\"levels\":[",
                    o->theta1, o->theta2, o->loss_max, (long long)o->adjust_max, o->reserve,
-                   o->payback_s, (long long)y->interval_ms);
+                   o->payback_s, (long long)y->interval_ms, (long long)y->resize_limit_ms);
     for (uint32_t v = 0; v < y->n_levels; v++)
         (void)buf_addf(out, "%s%.9g", v ? "," : "", y->levels[v]);
     (void)buf_adds(out, "]},");

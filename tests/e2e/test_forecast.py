@@ -139,16 +139,19 @@ def test_backfill(make_lab):  # noqa: F811
 
 
 def test_the_next_decision(make_lab):  # noqa: F811
-    """A job for which others will shrink does not start at once: the next decision starts it, at the end of the interval."""
-    lab = policy_lab(make_lab, "drf", interval=HOUR_MS)
-    first = sleepers(lab, ROOM)
-    await_sizes(lab, {first: ROOM})
-    second = sleepers(lab, ROOM)
-    assert expected(lab, second)["late_ms"] == 0
-    for command in (("why", second), ("status", second), ("list",), ("pool", "why", second)):
-        text = " ".join(lab.ok(*command).split())
-        assert "at once" not in text and (command[0] == "pool" or "by the pool's next decision" in text), text
-    end_all(lab, second, first)
+    """A job that waits for the next decision does not start at once, and for the longest time if others have to shrink for it."""
+    lab = policy_lab(make_lab, "drf", interval=HOUR_MS, **{"resize-limit": HOUR_MS})
+    for most, x in ((ROOM // 2, {"late_ms": 0}), (ROOM, {"late_ms": 2 * HOUR_MS, "if_shrunk": True})):
+        first = sleepers(lab, 2, role={"max-instances": most})
+        await_sizes(lab, {first: most})
+        second = sleepers(lab, 1)
+        assert {key: expected(lab, second).get(key) for key in x} == x, expected(lab, second)
+        said = "in at most 2 h 00 m if other jobs become smaller in time" if most == ROOM else "by the pool's next decision"
+        for command in (("why", second), ("status", second), ("list",)):
+            text = " ".join(lab.ok(*command).split())
+            assert "at once" not in text and said in text, text
+        end_all(lab, second, first)
+        lab.ok("pool", "stop")  # the next pool decides without waiting for the interval
 
 
 @pytest.mark.parametrize("policy", ["fifo", "dorm"])

@@ -348,10 +348,36 @@ static int64_t lacks(const struct forecast *f, const json_t *job, const char *ty
     return MAX(needs - doc_int(json_object_get(f->doc, "free"), type, 0), (int64_t)0);
 }
 
+/* Does the job fit now, beside the jobs in the queue whose start is decided? */
+static bool fits(const struct forecast *f, size_t i)
+{
+    const struct part_job *j = &f->jobs[i];
+    struct part_amount left = amount(f->doc, "free");
+    for (size_t k = 0; k < f->n; k++)
+        for (size_t t = 0; t < TYPES && runs(f->docs[k]) && doc_int(f->docs[k], "place", 0); t++)
+            left.v[t] -=
+                amount(f->docs[k], "fixed").v[t] + f->places[k].n * amount(f->docs[k], "each").v[t];
+    for (size_t t = 0; t < TYPES; t++)
+        if (j->min * j->demand.v[t] > MAX(left.v[t], (int64_t)0))
+            return false;
+    return true;
+}
+
+/* The longest time until other jobs have become smaller for job i, if the next decision lets it
+ * start in this way. -1: it does not. */
+static int64_t shrinks_within_ms(const struct forecast *f, size_t i)
+{
+    const json_t *options = json_object_get(f->doc, "options");
+    bool soon = f->starts[i].in_s.high < 0.001;
+    if (!soon || !f->policy->resizes || runs(f->docs[i]) || !f->jobs[i].id[0] || fits(f, i))
+        return -1;
+    return doc_int(options, "interval_ms", 0) + doc_int(options, "resize_limit_ms", 0);
+}
+
 json_t *forecast_at(const struct forecast *f, size_t i)
 {
     const json_t *job = f->docs[i], *by = f->holders[i];
-    int64_t within_ms = doc_int(job, "starts_within_ms", -1);
+    int64_t within_ms = doc_int(job, "starts_within_ms", shrinks_within_ms(f, i));
     bool decided = within_ms >= 0; /* so it does not wait for the end of other jobs */
     struct part_start decided_start = { .in_s = { 0, within_ms ? INFINITY : 0,
                                                   (double)within_ms / 1000 } };
