@@ -10,8 +10,9 @@ program runs anywhere. No call waits for tony, or raises an exception because of
         ...
         tony.progress(step + 1, total)
         tony.metrics(loss=loss, lr=1e-3)    # any numbers, at most 256 names
-        if tony.should_stop():              # save a checkpoint now: the task will be stopped soon
+        if tony.should_stop():              # save a checkpoint now, and end: tony waits for it
             ...
+            break
     tony.checkpoint(step, "/data/run/step-120.pt")      # when it is complete: after its rename
 
 From a shell: python3 tony_task.py progress 120 1000; python3 tony_task.py checkpoint 120 /data/run/step-120.pt;

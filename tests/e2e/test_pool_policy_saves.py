@@ -48,7 +48,7 @@ def test_a_job_shrinks_when_it_has_saved(make_lab):  # noqa: F811
         assert "it starts with 4 containers" in text and words in text and "at once" not in text, text
     told = " ".join(lab.ok("why", second).split())
     assert "in at most " in told and "if other jobs become smaller in time" in told, told
-    assert " 0 ms" not in lab.ok("list"), "a waiting job has not run yet"
+    assert " 0 ms" not in lab.ok("list") and "\n  ran " not in lab.ok("status", second), "a waiting job has not run yet"
     # A job behind it waits for the running job too: the second one has no containers yet.
     third = sleepers(lab, 8)
     wait_until(lambda: lab.status(third).get("waiting", {}).get("behind") == second, "the third job waits")

@@ -348,15 +348,26 @@ static int64_t lacks(const struct forecast *f, const json_t *job, const char *ty
     return MAX(needs - doc_int(json_object_get(f->doc, "free"), type, 0), (int64_t)0);
 }
 
-/* Does the job fit now, beside the jobs in the queue whose start is decided? */
+/* The part of the free memory or GPUs that decisions have promised to job k: to a job in the queue
+ * all that it starts with, to a running one that grows what it does not have yet. */
+static int64_t promised(const struct forecast *f, size_t k, size_t type)
+{
+    const json_t *job = f->docs[k];
+    int64_t n = f->places[k].n;
+    int64_t has = doc_int(job, "place", 0) > 0 ? 0 : amount(job, "needs").v[type];
+    if (!runs(job))
+        return 0;
+    return MAX(amount(job, "fixed").v[type] + n * amount(job, "each").v[type] - has, (int64_t)0);
+}
+
+/* Does the waiting job fit now, beside what is promised? */
 static bool fits(const struct forecast *f, size_t i)
 {
     const struct part_job *j = &f->jobs[i];
     struct part_amount left = amount(f->doc, "free");
     for (size_t k = 0; k < f->n; k++)
-        for (size_t t = 0; t < TYPES && runs(f->docs[k]) && doc_int(f->docs[k], "place", 0); t++)
-            left.v[t] -=
-                amount(f->docs[k], "fixed").v[t] + f->places[k].n * amount(f->docs[k], "each").v[t];
+        for (size_t t = 0; t < TYPES; t++)
+            left.v[t] -= promised(f, k, t);
     for (size_t t = 0; t < TYPES; t++)
         if (j->min * j->demand.v[t] > MAX(left.v[t], (int64_t)0))
             return false;

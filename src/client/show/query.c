@@ -385,7 +385,7 @@ static void status_text(struct client *c, const json_t *doc)
         (void)printf("  pauses    %s\n", doc_str(doc, "pausing"));
     role_lines(json_object_get(doc, "roles"));
     char ran[32];
-    if (doc_int(doc, "ran_ms", -1) >= 0)
+    if (doc_int(doc, "ran_ms", -1) >= 0 && !str_eq(doc_str(doc, "state"), "WAITING"))
         (void)printf("  ran       %s\n", str_duration(doc_int(doc, "ran_ms", 0), ran, sizeof ran));
     restart_lines(doc);
     resize_lines(doc);
