@@ -28,8 +28,10 @@ static const double EXCHANGE_MIN = 1e-8;
 static const double BID_MIN = 1e-13;
 /* The same for bids that follow their gains: these only become smaller by a factor each round. */
 static const double GAIN_BID_MIN = 1e-200;
-/* A bid below this part of the budget is a trace: it buys nothing. */
+/* A bid is a trace if it is below this part of the budget, and buys less than this part of the
+ * machine. On a machine that nobody else wants, a tiny bid buys everything: it is no trace. */
 static const double TRACE_MAX = 1e-9;
+static const double TRACE_SHARE_MAX = 1e-6;
 /* The bids are also an equilibrium if no user could gain more than this part of its utility. */
 static const double RESIDUAL_MAX = 1e-12;
 /* If the best answers do not settle: the power of the gain by which a bid is multiplied. */
@@ -495,7 +497,8 @@ static void drop_traces(const struct market *m, double *bids, double *price)
                 largest = j;
         }
         for (size_t j = 0; j < n; j++) {
-            bool trace = own[j] > 0 && own[j] < TRACE_MAX * m->budgets[i];
+            bool trace = own[j] > 0 && own[j] < TRACE_MAX * m->budgets[i] &&
+                         own[j] < TRACE_SHARE_MAX * price[j];
             if (!trace || gain_of_more(m, worth, own, price, j) > most * (1 - 1e-7))
                 continue;
             own[largest] += own[j];

@@ -197,6 +197,19 @@ static void test_no_traces(void **unused)
     }
 }
 
+/* Only one user wants the last machine. Next to a budget of 1e10 the bid that buys all of it is
+ * tiny, and must not be dropped as a trace. */
+static void test_tiny_bid_that_buys_all(void **unused)
+{
+    static const double weights[] = { 0.3, 0.1, 0.5, 0, 1, 0.7, 0.7, 0.5 };
+    static const double budgets[] = { 1e6, 1e10 };
+    double bids[8];
+    struct market m = { 2, 4, weights, budgets, 0, NULL };
+    (void)unused;
+    assert_int_equal(market_equilibrium(&m, bids, NULL), 0);
+    assert_true(bids[7] > 0);
+}
+
 /* 200 x 200: the number of rounds is limited by the size. */
 static void test_large_market_ends(void **unused)
 {
@@ -240,9 +253,13 @@ static void test_nobody_could_gain(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_markets),    cmocka_unit_test(test_no_equilibrium),
-        cmocka_unit_test(test_circles),           cmocka_unit_test(test_large_market_ends),
-        cmocka_unit_test(test_nobody_could_gain), cmocka_unit_test(test_no_traces),
+        cmocka_unit_test(test_random_markets),
+        cmocka_unit_test(test_no_equilibrium),
+        cmocka_unit_test(test_circles),
+        cmocka_unit_test(test_large_market_ends),
+        cmocka_unit_test(test_nobody_could_gain),
+        cmocka_unit_test(test_no_traces),
+        cmocka_unit_test(test_tiny_bid_that_buys_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
