@@ -103,8 +103,7 @@ static const struct {
     [SHARE_PIN_UNHEARD] = { "its master has not reported yet which sizes it accepts",
                             "the report of its master" },
     [SHARE_PIN_BOUNDS] = { "its master accepts no other size now: the job ends, its tasks are "
-                           "being "
-                           "started again, or one of them has ended for good",
+                           "being started again, or one of them has ended for good",
                            "the start of all its tasks, or the end of the job" },
 };
 

@@ -33,9 +33,10 @@ static void add_rests(struct buf *out, const json_t *expected)
     add_basis(out, rests, "history", "earlier runs", &any);
     add_basis(out, rests, "limit", "the time limit", &any);
     if (doc_str(rests, "unknown_id")[0])
-        (void)buf_addf(out,
-                       "; it is unknown when %s ends: no progress of it is known, and it has no time limit",
-                       doc_str(rests, "unknown_id"));
+        (void)buf_addf(
+            out,
+            "; it is unknown when %s ends: no progress of it is known, and it has no time limit",
+            doc_str(rests, "unknown_id"));
 }
 
 static void add_times(struct buf *out, const json_t *x)
