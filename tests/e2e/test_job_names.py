@@ -44,13 +44,13 @@ def test_two_jobs_of_one_name(make_lab):  # noqa: F811
 
 
 def test_a_name_that_deceives(make_lab):  # noqa: F811
-    """A name cannot feign another job or end its own quotation (control characters are refused)."""
+    """A name cannot feign another job, end its own quotation, or turn its number around (control characters are refused)."""
     lab = policy_lab(make_lab, "static")
-    evil = "x' (7) starts; job 'y" + "z" * 100
+    evil = "x' (7) starts; job 'y\u202e\u2067" + "z" * 100
     first = whole(lab, evil)
     lab.await_state(first, "RUNNING")
     second = whole(lab, "second")
-    shown = "x? ?7? starts; job ?y" + "z" * 19 + "..."
+    shown = "x? ?7? starts; job ?y??" + "z" * 17 + "..."
     for command in (("why", second), ("status", second), ("pool", "why")):
         wait_until(lambda: f"job '{shown}' (1) holds most of the memory" in words(lab, *command), "what it lacks")  # noqa: B023
         text = lab.ok(*command)

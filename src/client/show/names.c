@@ -46,15 +46,34 @@ const char *names_cell(const char *name, char out[NAMES_CELL_MAX])
     return out;
 }
 
+/* Does a character begin at p that changes the direction of the text behind it? With U+202E a
+ * terminal would show " (12)" as " (21)". All of these have three bytes. */
+static bool is_direction(const char *p)
+{
+    if (str_starts(p, "\xe2\x80")) /* U+202A to U+202E */
+        return (unsigned char)p[2] >= 0xaa && (unsigned char)p[2] <= 0xae;
+    if (str_starts(p, "\xe2\x81")) /* U+2066 to U+2069 */
+        return (unsigned char)p[2] >= 0xa6 && (unsigned char)p[2] <= 0xa9;
+    return false;
+}
+
 /* A name as it may stand in a sentence. */
 static char *shown_name(const char *name)
 {
     AUTO(buf_done) struct buf text = { 0 };
+    AUTO(buf_done) struct buf plain = { 0 };
     char cell[NAMES_CELL_MAX];
     client_shown(&text, span_of(name), false);
     if (text.failed)
         return NULL;
-    (void)names_cell(text.len ? buf_cstr(&text) : "", cell);
+    for (const char *p = text.len ? buf_cstr(&text) : ""; *p; p++) {
+        bool turns = is_direction(p);
+        (void)buf_addc(&plain, turns ? '?' : *p);
+        p += turns ? 2 : 0;
+    }
+    if (plain.failed)
+        return NULL;
+    (void)names_cell(plain.len ? buf_cstr(&plain) : "", cell);
     for (char *p = cell; *p; p++)
         if (strchr("'\"()\t", *p))
             *p = '?';

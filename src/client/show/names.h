@@ -7,8 +7,8 @@
  * another job, for example of another cluster, the whole id stands in its place:
  * "train-bert (application_1700000000000_0012)". If the name is not known, the id stands alone.
  *
- * A name may have been chosen to deceive. So quotation marks and parentheses in it become '?', and
- * a long one is cut.
+ * A name may have been chosen to deceive. So quotation marks, parentheses and the characters that
+ * change the direction of text become '?', and a long name is cut.
  */
 #ifndef TONY_CLIENT_SHOW_NAMES_H
 #define TONY_CLIENT_SHOW_NAMES_H
