@@ -386,8 +386,8 @@ int part_decide(const struct part_policy *policy, const struct part_cluster *c,
             rc = part_worth(c, jobs, o, out);
         if (rc == 0 && !o->quick)
             rc = measure(c, jobs, out);
-        /* part_worth() may leave a division that is less fair, and uses more than any allowed one
-         */
+        /* part_worth() may leave a division that is less fair than the bound. It may use more than
+         * any allowed one, so the upper bound does not hold for it. */
         if (out->metrics.loss > out->metrics.loss_bound + ROUNDING)
             out->metrics.upper_bound = NAN;
         if (rc < 0)

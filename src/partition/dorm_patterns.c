@@ -62,8 +62,8 @@ enum {
  *   GOOD_DIVISION    the division is good enough: no further set is tried
  *   LIMITS_DOUBLE    from then on, only the limits of the prices are in the way: they double
  *   LIMITS_STAY      if no running job may change, a program that is farther from its bound when
- * its steps end keeps the limits SET_GIVEN_UP     a set whose bound is so far below that of all
- * sets is given up
+ *                    two thirds of its steps are used keeps the limits of the prices
+ *   SET_GIVEN_UP     a set whose bound is this far below that of all sets is given up
  */
 static const double DONE = 5e-4, DONE_IF_STALLED = 2e-3, STALLED_GAIN = 2e-4, GOOD_DIVISION = 0.004,
                     LIMITS_DOUBLE = 0.01, LIMITS_STAY = 0.01, SET_GIVEN_UP = 0.05;

@@ -48,7 +48,7 @@
 enum {
     ROUNDS = 25,
     VAIN = 8,
-    FEW_ROUNDS = 4, /* so few rounds gain nothing */
+    FEW_ROUNDS = 4, /* fewer rounds gain nothing: then none is made */
     SHARE_ROUNDS = 120,
     TRIED = 15, /* rounds after which a bound that is too far above the known one is given up */
 };
